@@ -1,0 +1,104 @@
+"""`EventChannel`: the one bounded, ordered stream of a root run; `Emitter`: an agent's pen for it.
+
+An event gets its `seq` at the moment it is taken in, after the wait for room, so the order of the stream and the order of
+the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is
+for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given.
+
+One event loop only; no locks are needed because nothing awaits between the check and the append.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from freeact_sub.events import AgentEvent, Event
+
+Tap = Callable[[AgentEvent], None]
+"""Called with each stamped event before it is queued, in order; must be quick and must not raise."""
+
+
+class EventChannel:
+    """Carries the events of a root run from all its agents to one reader."""
+
+    def __init__(self, size: int = 64, taps: Sequence[Tap] = ()) -> None:
+        """Args: size: events that may wait for the reader before `send` waits. taps: see `Tap`."""
+        self._room = asyncio.Semaphore(size)  # first come, first served
+        self._waiting: deque[tuple[AgentEvent, bool]] = deque()
+        self._changed = asyncio.Event()
+        self._taps = tuple(taps)
+        self._next_seq = 0
+        self.closed = False
+
+    async def send(self, event: AgentEvent) -> None:
+        """Take an event in, when there is room for it."""
+        if not self.closed:
+            await self._room.acquire()
+        if self.closed:
+            self._room.release()  # the next waiter finds the channel closed as well
+            return
+        self._append(event, took_room=True)
+
+    def put(self, event: AgentEvent) -> None:
+        """Take an event in at once, even over the bound."""
+        if not self.closed:
+            self._append(event, took_room=False)
+
+    def finish(self) -> None:
+        """No more events will come: the reader gets those that wait, then the end."""
+        self.closed = True
+        self._room.release()
+        self._changed.set()
+
+    def abandon(self) -> None:
+        """The reader is gone: drop what waits and everything that comes."""
+        self._waiting.clear()
+        self.finish()
+
+    async def receive(self) -> Event | None:
+        """The next event, or None at the end of the stream."""
+        while not self._waiting:
+            if self.closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        event, took_room = self._waiting.popleft()
+        if took_room:
+            self._room.release()
+        return event  # type: ignore[return-value]  # only members of Event are created
+
+    def _append(self, event: AgentEvent, *, took_room: bool) -> None:
+        stamped = replace(event, seq=self._next_seq, time=time.time())
+        self._next_seq += 1
+        for tap in self._taps:
+            tap(stamped)
+        self._waiting.append((stamped, took_room))
+        self._changed.set()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitter:
+    """Writes one agent's events, with its header, to the root's channel."""
+
+    channel: EventChannel
+    agent_id: str
+    parent_id: str | None = None
+    depth: int = 0
+
+    async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
+        """Send an event; waits while the reader is behind."""
+        await self.channel.send(self._signed(event, tool_call_id))
+
+    def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
+        """Send an event without waiting: for endings."""
+        self.channel.put(self._signed(event, tool_call_id))
+
+    def _signed(self, event: AgentEvent, tool_call_id: str | None) -> AgentEvent:
+        return replace(
+            event,
+            agent_id=self.agent_id,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            tool_call_id=tool_call_id or event.tool_call_id,
+        )

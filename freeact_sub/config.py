@@ -1,0 +1,280 @@
+"""`Config`: all settings of an agent, frozen, read once from file, environment and arguments (later wins).
+
+This module is the only reader of settings files and environment variables. The file is `.freeact/config.toml` in the
+workspace; a variable is `FREEACT_` and the setting's path in capitals with `__` between its parts
+(`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`). A wrong setting is a `ConfigError` that names it and where it was found.
+"""
+
+import difflib
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from freeact_sub.errors import ConfigError
+
+CONFIG_FILE = Path(".freeact") / "config.toml"
+"""Where a workspace keeps its settings."""
+
+ENVIRONMENT_PREFIX = "FREEACT_"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV")
+"""All that a kernel gets of the host's environment: no key, token or password of the host is visible in a kernel."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class KernelConfig(_Section):
+    """How kernels are started and how cells run."""
+
+    provider: Literal["local"] = "local"
+    """Where kernels come from."""
+    python: str = sys.executable
+    """The Python that runs the kernel; it needs ipykernel."""
+    start_timeout_seconds: float = Field(default=60, gt=0)
+    cell_timeout_seconds: float | None = Field(default=300, gt=0)
+    """A cell that runs longer is interrupted; waiting for approval does not count. None: no limit."""
+    output_chars: int = Field(default=10_000, ge=200)
+    """How many characters of a cell's output the model reads: the head and the tail; the file has all of it."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables for kernels, besides the few that are inherited."""
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of a kernel's process."""
+        inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+        return {**inherited, "PYTHONUNBUFFERED": "1", **self.env}
+
+
+class SubagentsConfig(_Section):
+    """Bounds on child agents."""
+
+    enabled: bool = True
+    """False: no agent is offered the `task` tool."""
+    max_concurrent: int = Field(default=5, ge=1, le=100)
+    """How many children of one root work at the same time; more wait in order."""
+    max_turns: int = Field(default=10, ge=1)
+    """Turns of a child whose `task` call names none."""
+    max_depth: int = Field(default=1, ge=0, le=10)
+    """How deep agents may nest: 1 means that the root may start children and they may not."""
+
+
+class McpServerConfig(_Section):
+    """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    type: Literal["stdio", "http", "streamable-http"] | None = None
+    """Accepted because other programs write it; the transport follows from `command` or `url`."""
+    disabled: bool = False
+    init_timeout_seconds: float = Field(default=30, gt=0)
+    call_timeout_seconds: float = Field(default=300, gt=0)
+
+    def model_post_init(self, context: Any) -> None:
+        """Exactly one of `command` and `url` must be there."""
+        if (self.command is None) == (self.url is None):
+            raise ValueError("needs either `command` or `url`")
+
+
+class Config(_Section):
+    """All settings of an agent and its children."""
+
+    workspace: Path = Field(default_factory=Path.cwd)
+    """The folder that agents work in: the kernels' working directory."""
+    model: str | None = None
+    """A pydantic-ai model name such as `anthropic:claude-sonnet-5-5` or `openai-chat:NAME`."""
+    base_url: str | None = None
+    """Base URL of an OpenAI-compatible server, for `openai-chat:` models."""
+    model_settings: dict[str, Any] = Field(default_factory=dict)
+    """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
+    instructions: str = ""
+    """Added to every agent's system prompt."""
+    max_turns: int | None = Field(default=None, ge=1)
+    """Turns of a run of the root agent. None: no limit."""
+    event_buffer: int = Field(default=64, ge=1)
+    """Events that may wait for a slow reader before the agents wait for it."""
+    approval: Literal["ask", "allow", "deny"] = "ask"
+    """`ask` asks a person; `allow` and `deny` answer every question without asking."""
+    kernel: KernelConfig = KernelConfig()
+    subagents: SubagentsConfig = SubagentsConfig()
+    mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
+    """MCP servers by name; usually read from `mcp.json` or `.freeact/mcp.json`."""
+
+    @field_validator("workspace")
+    @classmethod
+    def _existing_directory(cls, value: Path) -> Path:
+        path = value.expanduser().resolve()
+        if not path.is_dir():
+            raise ValueError(f"{path} is not a directory")
+        return path
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _server_names(cls, servers: dict[str, McpServerConfig]) -> dict[str, McpServerConfig]:
+        for name in servers:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+                raise ValueError(f"{name!r} is not a name of letters, digits, `-` and `_`")
+        return servers
+
+
+def load_config(
+    workspace: Path | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    mcp_file: Path | None = None,
+) -> Config:
+    """Read the settings: file, then environment, then arguments; a later value replaces an earlier one.
+
+    Args:
+        workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
+        arguments: Nested settings that win over all others; values of None are passed over.
+        environment: Variables to read instead of `os.environ`.
+        mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
+
+    Raises:
+        ConfigError: A setting is unknown or has a wrong value, or a file cannot be read.
+    """
+    variables = os.environ if environment is None else environment
+    folder = (workspace or Path.cwd()).expanduser().resolve()
+    settings = _read_toml(folder / CONFIG_FILE)
+    _merge(settings, _from_environment(variables))
+    _merge(settings, _without_none(arguments or {}))
+    settings.setdefault("workspace", folder)
+    found = mcp_file or next((path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if path.is_file()), None)
+    if found is not None:
+        settings["mcp_servers"] = read_mcp_servers(found, variables) | settings.get("mcp_servers", {})
+    return _validate(Config, settings)
+
+
+def read_mcp_servers(path: Path, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Read the `mcpServers` of a standard `mcp.json`; `${VAR}` and `${VAR:-default}` are filled in anywhere.
+
+    Raises:
+        ConfigError: The file cannot be read, is not such a file, or names a variable that is not set.
+    """
+    variables = os.environ if environment is None else environment
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    servers = content.get("mcpServers") if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigError(f"{path} has no object `mcpServers`: write {{\"mcpServers\": {{\"name\": {{\"command\": …}}}}}}")
+    filled: dict[str, Any] = _fill_variables(servers, variables, path)
+    for name, server in filled.items():
+        _validate(McpServerConfig, server, where=f"{path}, server {name!r}: ")
+    return filled
+
+
+def _fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
+    if isinstance(value, dict):
+        return {name: _fill_variables(item, variables, path) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_fill_variables(item, variables, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match["name"], match["default"]
+        if name in variables:
+            return variables[name]
+        if default is not None:
+            return default
+        raise ConfigError(f"{path} needs the environment variable {name}: set it, or write ${{{name}:-default}}")
+
+    return re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}", fill, value)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    _validate(Config, settings, where=f"{path}: ")
+    return settings
+
+
+def _from_environment(variables: Mapping[str, str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for variable, text in variables.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        *parents, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        section: dict[str, Any] = {}
+        inner = section
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = _parsed(text)
+        _validate(Config, section, where=f"environment variable {variable}: ")
+        _merge(settings, section)
+    return settings
+
+
+def _parsed(text: str) -> Any:
+    """JSON for tables and lists; all else stays text, which pydantic turns into the field's type."""
+    if text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _merge(settings: dict[str, Any], newer: Mapping[str, Any]) -> None:
+    for name, value in newer.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(name), dict):
+            _merge(settings[name], value)
+        else:
+            settings[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in arguments.items()
+        if value is not None
+    }
+
+
+def _validate(model: type[_Model], settings: Mapping[str, Any], where: str = "") -> _Model:
+    try:
+        return model.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(where + "; ".join(_problems(model, error))) from error
+
+
+def _problems(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = _known_names(model, problem["loc"][:-1])
+            near = difflib.get_close_matches(str(problem["loc"][-1]), known, n=1, cutoff=0)
+            yield f"unknown setting `{name}`: did you mean `{'.'.join([*map(str, problem['loc'][:-1]), *near])}`?"
+        elif name:
+            yield f"setting `{name}`: {problem['msg'].removeprefix('Value error, ')} (got {problem['input']!r})"
+        else:
+            yield problem["msg"].removeprefix("Value error, ")
+
+
+def _known_names(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    for part in path:
+        field = model.model_fields.get(str(part))
+        inner = field.annotation if field is not None else McpServerConfig
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else McpServerConfig
+    return list(model.model_fields)

@@ -1,0 +1,96 @@
+"""Every exception of the package, in one tree.
+
+::
+
+    FreeactError
+    ├── ConfigError          a setting, key, model name or file is wrong; the text names it and the way out
+    ├── AgentBusyError       a second run was started on an agent that still runs
+    ├── KernelError
+    │   ├── KernelStartError the kernel did not come up
+    │   └── KernelLostError  the kernel's process ended while it was needed
+    ├── McpError             an MCP server did not start, or one of its tools failed
+    ├── ApprovalDeniedError  a person or a rule said no; carries the reason
+    └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
+
+Errors carry values. Nobody reads an error's text to learn what happened.
+"""
+
+
+class FreeactError(Exception):
+    """Base of all errors raised by this package."""
+
+
+class ConfigError(FreeactError):
+    """A setting is wrong. The message names it and says what to do."""
+
+
+class AgentBusyError(FreeactError):
+    """An agent runs one prompt at a time; a second run was asked for."""
+
+
+class KernelError(FreeactError):
+    """A kernel could not do what was asked."""
+
+
+class KernelStartError(KernelError):
+    """The kernel's process did not become ready.
+
+    Attributes:
+        log: The tail of what the process wrote to its standard output and error.
+    """
+
+    def __init__(self, message: str, *, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
+
+
+class KernelLostError(KernelError):
+    """The kernel's process ended while it was needed; its variables are gone.
+
+    Attributes:
+        exit_code: The process's exit code, negative for a signal, None if unknown.
+    """
+
+    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class McpError(FreeactError):
+    """An MCP server could not be reached, or a tool call on it failed.
+
+    Attributes:
+        server: The server's name in `mcp.json`.
+    """
+
+    def __init__(self, message: str, *, server: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+
+class ApprovalDeniedError(FreeactError):
+    """A call was denied.
+
+    Attributes:
+        reason: Why, in the words of the person or rule that decided.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"denied: {reason}" if reason else "denied")
+        self.reason = reason
+
+
+class LimitReachedError(FreeactError):
+    """A budget is used up.
+
+    Attributes:
+        limit: Name of the budget's field, for example `turns`.
+        amount: What was spent.
+        bound: What was allowed.
+    """
+
+    def __init__(self, limit: str, *, amount: float, bound: float) -> None:
+        super().__init__(f"the limit of {limit} is reached: {amount:g} of {bound:g}")
+        self.limit = limit
+        self.amount = amount
+        self.bound = bound
