@@ -13,9 +13,9 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from freeact_sub.errors import ConfigError
 
@@ -46,6 +46,8 @@ class KernelConfig(_Section):
     """A cell that runs longer is interrupted; waiting for approval does not count. None: no limit."""
     output_chars: int = Field(default=10_000, ge=200)
     """How many characters of a cell's output the model reads: the head and the tail; the file has all of it."""
+    show_images_to_model: bool = True
+    """False for models that cannot read pictures; people see them all the same."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
 
@@ -64,6 +66,8 @@ class SubagentsConfig(_Section):
     """How many children of one root work at the same time; more wait in order."""
     max_turns: int = Field(default=10, ge=1)
     """Turns of a child whose `task` call names none."""
+    salvage: bool = True
+    """At a limit the child gets one last request, without tools, to report what it has."""
     max_depth: int = Field(default=1, ge=0, le=10)
     """How deep agents may nest: 1 means that the root may start children and they may not."""
 
@@ -83,10 +87,11 @@ class McpServerConfig(_Section):
     init_timeout_seconds: float = Field(default=30, gt=0)
     call_timeout_seconds: float = Field(default=300, gt=0)
 
-    def model_post_init(self, context: Any) -> None:
-        """Exactly one of `command` and `url` must be there."""
+    @model_validator(mode="after")
+    def _one_transport(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("needs either `command` or `url`")
+        return self
 
 
 class Config(_Section):
@@ -108,6 +113,8 @@ class Config(_Section):
     """Events that may wait for a slow reader before the agents wait for it."""
     approval: Literal["ask", "allow", "deny"] = "ask"
     """`ask` asks a person; `allow` and `deny` answer every question without asking."""
+    on_denial: Literal["continue", "end"] = "continue"
+    """`continue`: the model reads a denial and goes on; `end`: the run of the agent that was denied ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
@@ -173,7 +180,7 @@ def read_mcp_servers(path: Path, environment: Mapping[str, str] | None = None) -
         raise ConfigError(f"cannot read {path}: {error}") from error
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
-        raise ConfigError(f"{path} has no object `mcpServers`: write {{\"mcpServers\": {{\"name\": {{\"command\": …}}}}}}")
+        raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
     filled: dict[str, Any] = _fill_variables(servers, variables, path)
     for name, server in filled.items():
         _validate(McpServerConfig, server, where=f"{path}, server {name!r}: ")

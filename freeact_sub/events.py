@@ -203,6 +203,13 @@ class KernelLost(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Notice(AgentEvent):
+    """Something the user should know that belongs to no call, such as an MCP server that did not start."""
+
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cancelled(AgentEvent):
     """The run was cancelled from outside; its `AgentFinished` follows."""
 
@@ -222,6 +229,7 @@ Event: TypeAlias = (
     | ApprovalAnswered
     | UsageUpdated
     | KernelLost
+    | Notice
     | Cancelled
 )
 """Every kind of event there is."""

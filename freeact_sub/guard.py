@@ -2,21 +2,25 @@
 
     python -I -S guard.py HOST_PID PROGRAM [ARGUMENT ...]
 
-Local kernels and stdio MCP servers are started through it. It passes its standard streams on untouched, ends with the
-program's exit code (or by its signal), and ends the program, and everything that the program has started, when
+Local kernels and stdio MCP servers are started through it. It hands its standard streams to the program, ends with the
+program's exit code (or by its signal), and kills the program, and everything that the program has started, when
 
 - the program ends,
 - it gets SIGTERM itself,
-- the process HOST_PID ends, in whatever way (a pidfd tells; a parent-death signal would follow the parent's *thread*).
+- the process HOST_PID, its parent, ends in whatever way (a pidfd tells; a parent-death signal would follow the parent's
+  *thread*).
 
 Processes that left the program's group or session (`setsid`, daemons) are found all the same: the guard is a child
-subreaper, so every orphan below it becomes its own child. On systems without these calls (macOS) it looks after the
-process group and polls for its parent.
+subreaper, so every orphan below it becomes its own child. Where there is no such thing (macOS) it polls for its parent,
+kills the program, and sends SIGTERM to the rest of its process group.
+
+A program that cannot be started gives exit code 127 (not found) or 126, as in a shell, and a line on standard error.
 """
 
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import sys
@@ -26,6 +30,10 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.5
 KILL_ROUNDS = 200
+WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
+"""Handled from the first moment on: one that comes while we start must not be lost."""
+FATAL_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+"""They cannot be ignored."""
 
 
 def main(host_pid: int, command: list[str]) -> int:
@@ -33,25 +41,30 @@ def main(host_pid: int, command: list[str]) -> int:
     wakeup, wakeup_writer = os.pipe()
     os.set_blocking(wakeup_writer, False)
     signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
-    terminated = []
+    terminated: list[bool] = []
+    # what is sent to the whole group, such as an interrupt, is for the program
+    set_signals(signal.valid_signals() - FATAL_SIGNALS - WATCHED_SIGNALS, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the program
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     host = open_pidfd(host_pid)
     if os.getppid() != host_pid:
         return 1  # the host ended before we could watch it
     child = start(command)
+    release_standard_streams()
     descriptors = [wakeup] if host is None else [wakeup, host]
+    ready: list[int] = []
     while True:
         code = reap(child)
-        if code is not None or terminated or os.getppid() != host_pid:
+        if code is not None or terminated or host in ready or os.getppid() != host_pid:
             break
         ready, _, _ = select.select(descriptors, [], [], POLL_SECONDS if host is None else None)
         if wakeup in ready:
             os.read(wakeup, 4096)
-    end_all(child)
+    if code is None:  # else its number may belong to another process by now
+        kill(child)
+    end_all()
     return -signal.SIGTERM if code is None else code
 
 
@@ -61,16 +74,33 @@ def start(command: list[str]) -> int:
     child = os.fork()
     if child:
         return child
+    code = 126
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
+        set_signals(signal.valid_signals() - FATAL_SIGNALS, signal.SIG_DFL)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == me:
-            os.execvp(command[0], command)
-    except OSError as error:
-        os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
-    os._exit(127)
+            os.execvp(command[0], command)  # noqa: S606  # no shell is wanted
+    except (OSError, ValueError) as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        os.write(2, f"cannot start {command[0]}: {getattr(error, 'strerror', None) or error}\n".encode())
+    finally:
+        os._exit(code)  # never back into the code of the parent
+
+
+def set_signals(numbers: set[signal.Signals], action: signal.Handlers) -> None:
+    """Ignore these signals, or give them back their default."""
+    for number in numbers:
+        with contextlib.suppress(OSError, ValueError):  # two of them belong to the C library
+            signal.signal(number, action)
+
+
+def release_standard_streams() -> None:
+    """Let go of the program's streams: the host must see when the program closes them."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
+    os.close(null)
 
 
 def reap(child: int) -> int | None:
@@ -86,14 +116,13 @@ def reap(child: int) -> int | None:
     return code
 
 
-def end_all(child: int) -> None:
+def end_all() -> None:
     """Kill everything below us, until nothing is left."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(child, signal.SIGKILL)
+    if not sys.platform.startswith("linux") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGTERM)  # we take note of it and stay
     for attempt in range(KILL_ROUNDS):
         for pid in children():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -102,16 +131,23 @@ def end_all(child: int) -> None:
         time.sleep(0.001 if attempt < 20 else 0.02)
 
 
+def kill(pid: int) -> None:
+    """Kill a process that may have ended or changed its user."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def children() -> list[int]:
     """The processes whose parent we are, orphans that we took in included."""
     me, found = os.getpid(), []
     try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        with os.scandir("/proc") as entries:
+            pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     except OSError:
         return []
     for pid in pids:
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
+            with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib would double the start-up time
                 # the name, in parentheses, may hold anything; the parent is the second field after it
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
@@ -135,9 +171,15 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
+def end_like(code: int) -> None:
+    """End this process as the program has ended: with its exit code, or by its signal."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has written its core file
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
 if __name__ == "__main__":
-    result = main(int(sys.argv[1]), sys.argv[2:])
-    if result < 0:
-        signal.signal(-result, signal.SIG_DFL) if result != -signal.SIGKILL else None
-        os.kill(os.getpid(), -result)
-    os._exit(result & 0xFF)
+    end_like(main(int(sys.argv[1]), sys.argv[2:]))

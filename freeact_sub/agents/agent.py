@@ -1,0 +1,142 @@
+"""`Agent`: what a user of the SDK holds: the root of a tree of agents, with a kernel and a history that last."""
+
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.toolsets import AbstractToolset
+
+from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.run import Run
+from freeact_sub.agents.tree import AgentInfo, AgentNode, AgentTree
+from freeact_sub.approvals import Gate, Rules
+from freeact_sub.budget import Usage
+from freeact_sub.channel import EventChannel, Tap
+from freeact_sub.closing import carry_out
+from freeact_sub.config import Config
+from freeact_sub.errors import AgentBusyError, FreeactError
+from freeact_sub.kernels import KernelProvider, LocalKernelProvider
+from freeact_sub.mcp import McpCatalogue
+from freeact_sub.model import build_model
+
+
+class Agent:
+    """An agent that acts by running code in a kernel of its own, and may start children.
+
+    Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
+
+        async with Agent(config) as agent:
+            async for event in agent.stream("How many rows has data.csv?"):
+                ...
+    """
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        *,
+        model: Model | str | None = None,
+        toolsets: Sequence[AbstractToolset[Any]] = (),
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+        output_type: Any = str,
+        model_settings: dict[str, Any] | None = None,
+        kernel_provider: KernelProvider | None = None,
+        taps: Sequence[Tap] = (),
+    ) -> None:
+        """Make an agent; nothing is started yet.
+
+        Args:
+            config: All settings. Default: `Config()`, which reads no file and no environment (see `load_config`).
+            model: A pydantic-ai model or model name. Default: the one that `config.model` names.
+            toolsets: pydantic-ai toolsets for this agent and its children. Their tools ask for approval like ours.
+            capabilities: pydantic-ai capabilities for this agent and its children.
+            output_type: What the root's answer must be, as pydantic-ai's `output_type`. Children answer with text.
+            model_settings: Win over `config.model_settings`.
+            kernel_provider: Where kernels come from. Default: what `config.kernel.provider` names.
+            taps: Called with every event before the reader gets it.
+
+        Raises:
+            ConfigError: There is no model, or it cannot be built.
+        """
+        self.config = config or Config()
+        self._taps = tuple(taps)
+        self._output_type = output_type
+        self._tree = AgentTree(
+            config=self.config,
+            model=build_model(self.config) if model is None else infer_model(model),
+            provider=kernel_provider or LocalKernelProvider(),
+            catalogue=McpCatalogue(),
+            gate=Gate(Rules(default=self.config.approval)),
+            toolsets=tuple(toolsets),
+            capabilities=tuple(capabilities),
+            model_settings={**self.config.model_settings, **(model_settings or {})},
+        )
+        self._root: AgentNode = self._tree.add(max_turns=self.config.max_turns)
+        self._loop: AgentLoop | None = None
+        self._run: Run | None = None
+
+    @property
+    def agent_id(self) -> str:
+        """The root agent's id, such as `agent-1f09a2c4`."""
+        return self._root.agent_id
+
+    @property
+    def history(self) -> list[ModelMessage]:
+        """The conversation so far, as the model sees it; each run continues it."""
+        return self._root.history
+
+    @property
+    def usage(self) -> Usage:
+        """What the agent and its descendants have spent in all runs."""
+        return sum((node.total for node in self._tree.nodes.values()), Usage())
+
+    def agents(self) -> tuple[AgentInfo, ...]:
+        """The root and every child there was, in order of start."""
+        return tuple(node.info for node in self._tree.nodes.values())
+
+    def run(self, prompt: str) -> Run:
+        """Begin a run; see `Run`.
+
+        Raises:
+            AgentBusyError: The agent's present run has not ended.
+            FreeactError: The agent is not open: use `async with`.
+        """
+        if self._loop is None:
+            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
+        if self._run is not None:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it")
+        self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
+        self._run = Run(self._loop, prompt, on_end=self._forget_run)
+        return self._run
+
+    async def stream(self, prompt: str) -> AsyncIterator[Any]:
+        """The events of a run. Leaving the loop early cancels the run; the agent's exit waits for that."""
+        async with self.run(prompt) as run:
+            async for event in run:
+                yield event
+
+    async def aclose(self) -> None:
+        """End all that is open. Can be called again."""
+        await carry_out(self._close(), timeout_seconds=60)
+
+    async def __aenter__(self) -> Self:
+        self._loop = AgentLoop(self._root, output_type=self._output_type)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _close(self) -> None:
+        loop, self._loop = self._loop, None
+        if self._run is not None:
+            await self._run.aclose()
+        if loop is not None:
+            await loop.resources.aclose()
+        await self._tree.provider.aclose()
+
+    def _forget_run(self) -> None:
+        self._run = None

@@ -1,0 +1,175 @@
+"""`Host`: our one pydantic-ai capability. Turns, limits, salvage, approvals and the events of tool calls are here.
+
+It is placed last in the list, so that a user's own capabilities come first and what they change is what is counted. A run's
+ending is noted here (`ended`) when it is decided, because a user's capability may turn our refusal into a normal result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, ToolDefinition, ToolDenied, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, UnexpectedModelBehavior
+from pydantic_ai.messages import BinaryContent, InstructionPart, ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.budget import Usage
+from freeact_sub.calls import Call, ToolCall
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
+from freeact_sub.events import ToolCallStarted, ToolOutput, UsageUpdated
+from freeact_sub.tools import AgentToolset, McpToolset, Outcome, ToolResult, model_content
+
+SALVAGE = "Your turns are used up and no tools are left. Report now what you have found and done, and what is missing."
+
+FATAL = (LimitReachedError, KernelLostError, ApprovalDeniedError)
+"""What ends a run when a tool raises it; all else a tool raises is an answer that the model reads."""
+
+
+@dataclass(kw_only=True)
+class Host(AbstractCapability[Any]):
+    """Counts, asks, and tells; one per run."""
+
+    node: AgentNode
+    ours: AgentToolset
+    mcp: McpToolset
+    salvage: bool
+    ended: Exception | None = None
+    """Why the run must end, once that is decided."""
+    salvaged: bool = False
+    turns: int = 0
+    messages: Sequence[ModelMessage] = field(default_factory=list)
+    """The run's history, live: also after an error and a cancel."""
+    context: RunContext[Any] | None = None
+    """Of the latest step; steering goes through it."""
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """See pydantic-ai. At a limit no tools are offered."""
+        self.context, self.messages = ctx, ctx.messages
+        limit = self.node.max_turns
+        if limit is not None and self.turns >= limit and self.ended is None:
+            self.ended = LimitReachedError("turns", amount=self.turns, bound=limit)
+        return [] if self.ended else tool_defs
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai. Counts the turn, or makes it the salvage, or ends the run."""
+        self.context, self.messages = ctx, ctx.messages
+        if self.ended is None:
+            self.turns += 1
+            return request_context
+        if self.salvaged or not self.salvage or not isinstance(self.ended, LimitReachedError):
+            raise self.ended
+        self.salvaged = True
+        parameters = request_context.model_request_parameters
+        instructions = [*(parameters.instruction_parts or []), InstructionPart(content=SALVAGE)]
+        return replace(
+            request_context,
+            model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions),
+        )
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """See pydantic-ai. Counts what the response cost; a salvage that calls tools all the same has them taken away."""
+        del ctx
+        self.node.spend(_usage_of(response))
+        await self.node.emitter.emit(UsageUpdated(usage=self.node.usage, tree_usage=self.node.tree_usage))
+        if self.salvaged:
+            offered = {tool.name for tool in request_context.model_request_parameters.output_tools}
+            kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in offered]
+            response = replace(response, parts=kept)
+        return response
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
+    ) -> Any:
+        """See pydantic-ai. Every tool of the agent, a user's own included, is told of, asked for, run, and told of."""
+        del ctx, tool_def
+        name, call_id, emitter = call.tool_name, call.tool_call_id, self.node.emitter
+        self.node.spend(Usage(tool_calls=1))
+        shown = args if isinstance(args, dict) else call.args_as_dict()
+        await emitter.emit(ToolCallStarted(tool_name=name, args=shown), tool_call_id=call_id)
+        try:
+            await self._check(self._call_of(name, args), call_id)
+        except ApprovalDeniedError as error:
+            output = ToolOutput(tool_name=name, content=str(error), outcome="denied")
+            await emitter.emit(output, tool_call_id=call_id)
+            if self.node.tree.config.on_denial == "end":
+                self.ended = error
+                raise
+            return ToolDenied(str(error))
+        try:
+            result = await handler(args)
+        except (ModelRetry, ToolFailed) as error:
+            retried = isinstance(error, ModelRetry)
+            output = ToolOutput(tool_name=name, content=str(error), outcome="retried" if retried else "failed")
+            await emitter.emit(output, tool_call_id=call_id)
+            raise
+        output = ToolOutput(tool_name=name, content=_text_of(result), outcome=_outcome_of(result))
+        await emitter.emit(output, tool_call_id=call_id)
+        return result
+
+    async def on_tool_execute_error(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
+    ) -> Any:
+        """See pydantic-ai. A tool that raises gives an answer; its siblings go on."""
+        del ctx, call, tool_def, args
+        if isinstance(error, FATAL):
+            self.ended = error
+            raise error
+        if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
+            raise error  # its retries are used up: an answer here would loop for ever
+        what = str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"
+        return model_content(ToolResult(text=f"[ERROR] {what}", outcome="failed"))
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """See pydantic-ai. A user's tool that requires approval has had it already, from our gate."""
+        del ctx
+        approved = {call.tool_call_id: True for call in requests.approvals}
+        return DeferredToolResults(approvals=dict(approved)) if approved else None
+
+    def _call_of(self, name: str, args: Any) -> Call:
+        call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
+        return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
+
+    async def _check(self, call: Call, tool_call_id: str) -> None:
+        await self.node.tree.gate.check(call, self.node.emitter, path=self.node.path, tool_call_id=tool_call_id)
+
+
+def _usage_of(response: ModelResponse) -> Usage:
+    cost: Decimal | None
+    try:
+        cost = response.cost().total_price
+    except LookupError:
+        cost = None
+    measured = bool(response.usage.input_tokens or response.usage.output_tokens)
+    return Usage(
+        turns=1,
+        input_tokens=response.usage.input_tokens,
+        output_tokens=response.usage.output_tokens,
+        cost_usd=cost,
+        unpriced_turns=0 if cost is not None and measured else 1,
+    )
+
+
+def _outcome_of(result: Any) -> Outcome:
+    """Of our own tools, from what they returned; a user's tool that returns has succeeded."""
+    metadata = result.metadata if isinstance(result, ToolReturn) else None
+    return "failed" if isinstance(metadata, dict) and metadata.get("outcome") == "failed" else "success"
+
+
+def _text_of(result: Any) -> str:
+    """A tool's result as people read it."""
+    if isinstance(result, ToolReturn):
+        result = result.return_value
+    if isinstance(result, list | tuple):
+        return "\n".join(_text_of(item) for item in result)
+    if isinstance(result, BinaryContent):
+        return f"[{result.media_type}, {len(result.data):,} bytes]"
+    return str(result)

@@ -1,0 +1,282 @@
+"""`AgentLoop`: one prompt to one answer by one agent. The turns are pydantic-ai's; the ending is ours.
+
+`run` is the whole life of a run: start, slot, model and tools, ending, closing, and last of all `AgentFinished`, exactly
+once, whatever happens in between. The status comes from what the host saw happen, never from how a text reads.
+"""
+
+import asyncio
+import importlib.resources
+import json
+import logging
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+from string import Template
+from typing import Any, Final
+
+import anyio
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelAPIError, UserError
+from pydantic_ai.messages import ModelResponse, repair_messages
+from pydantic_ai.usage import UsageLimits
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.agents.host import Host
+from freeact_sub.agents.relay import relay_events
+from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.tree import AgentNode, RunResult
+from freeact_sub.closing import carry_out
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
+from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice, RunStatus
+from freeact_sub.tools import (
+    AgentToolset,
+    ExecuteIPythonCell,
+    McpToolset,
+    ResetKernel,
+    SpawnRequest,
+    Task,
+    Tool,
+    ToolContext,
+    ToolResult,
+)
+
+ABANDON_SECONDS: Final = 1.0
+"""How long a cancelled run is waited for before it is abandoned, per level of agents below it."""
+CLOSE_SECONDS: Final = 15.0
+RETRIES: Final = 5
+"""Invalid outputs in a row that a model may send; turns bound it as well."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    status: RunStatus
+    output: Any = ""
+    error: str = ""
+
+
+class AgentLoop:
+    """Drives the runs of one agent."""
+
+    def __init__(self, node: AgentNode, *, output_type: Any = str) -> None:
+        self.node = node
+        self.resources = AgentResources(node)
+        self._output_type = output_type
+        self._ours = AgentToolset(self._tools(), self._context)
+        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
+        self._host: Host | None = None
+
+    async def run(self, prompt: str) -> RunResult:
+        """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
+        node = self.node
+        node.begin()
+        queued = node.parent is not None and node.tree.slots.full
+        node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued))
+        ending = _Ending(status="cancelled", error="the run was cancelled")
+        try:
+            with node.scope or anyio.CancelScope():
+                ending = await self._work(prompt)
+        finally:
+            if ending.status == "cancelled":
+                ending = _Ending(status="cancelled", output=self._last_text(), error=ending.error)
+                node.emitter.put(Cancelled())
+            if self._host is not None:
+                node.history = repair_messages(list(self._host.messages))
+            try:
+                if node.parent is not None:
+                    await carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS)
+            finally:
+                node.end(ending.status)
+                result = self._result(ending)
+                node.emitter.put(_finished(result))
+        return result
+
+    def send(self, text: str) -> bool:
+        """Steer: the model reads the text before its next request. False if no request has been made yet."""
+        if self._host is None or self._host.context is None:
+            return False
+        self._host.context.enqueue(text)
+        return True
+
+    async def _work(self, prompt: str) -> _Ending:
+        node = self.node
+        self._host = host = Host(
+            node=node, ours=self._ours, mcp=self._mcp, salvage=node.tree.config.subagents.salvage, messages=node.history
+        )
+        self.resources.kernel.deaths = 0
+        try:
+            async with node.slot():
+                node.status = "running"
+                self.resources.kernel.start_soon()
+                output = await self._bounded(self._run_model(prompt, host))
+        except Exception as error:  # border: a run that fails, for whatever reason, is a result
+            logger.info("run of %s failed", node.agent_id, exc_info=True)
+            # what the host decided counts, also where something on the way up made another error of it
+            cause = host.ended or error
+            return _Ending(status=_status_of(cause), output=self._last_text(), error=_sentence(cause))
+        if host.ended is not None:
+            return _Ending(status=_status_of(host.ended), output=output, error=_sentence(host.ended))
+        if isinstance(output, str) and not output.strip():
+            return _Ending(status="failed", error="the model gave no answer")
+        return _Ending(status="completed", output=output)
+
+    async def _run_model(self, prompt: str, host: Host) -> Any:
+        tree = self.node.tree
+        agent: PydanticAgent[Any, Any] = PydanticAgent(
+            tree.model,
+            name=self.node.agent_id,
+            output_type=self._output_type,
+            instructions=self._instructions(),
+            toolsets=[self._ours, self._mcp, *tree.toolsets],
+            capabilities=[*tree.capabilities, host],
+            model_settings=tree.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
+            retries=RETRIES,
+        )
+
+        async def relay(ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
+            del ctx
+            await relay_events(events, self.node.emitter)
+
+        limit = self.node.max_turns
+        result = await agent.run(
+            prompt,
+            message_history=self.node.history or None,
+            event_stream_handler=relay,
+            infer_name=False,
+            # a backstop for steps that a user's capability takes past our hooks; ours comes first
+            usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
+        )
+        host.messages = result.all_messages()
+        return result.output
+
+    async def _bounded(self, work: Any) -> Any:
+        """Await the work; when cancelled, wait for it within a bound and then abandon it."""
+        task = asyncio.create_task(work, name=f"run of {self.node.agent_id}")
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            levels = 1 + self.node.tree.config.subagents.max_depth - self.node.depth
+            with anyio.CancelScope(shield=True):
+                task.cancel()
+                await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
+            if not task.done():
+                logger.error(  # noqa: TRY400  # the cancellation is no news; the tool is
+                    "a tool of %s does not end when it is cancelled: it is abandoned", self.node.agent_id
+                )
+            elif not task.cancelled():
+                task.exception()  # retrieved: the cancellation is what counts
+            raise
+        return task.result()
+
+    def _tools(self) -> list[Tool]:
+        tools: list[Tool] = [ExecuteIPythonCell(), ResetKernel()]
+        return [*tools, Task()] if self.node.may_spawn else tools
+
+    def _context(self, tool_call_id: str) -> ToolContext:
+        emitter = self.node.emitter
+        return ToolContext(
+            config=self.node.tree.config,
+            tool_call_id=tool_call_id,
+            kernel=self.resources.kernel,
+            output_folder=self.resources.output_folder,
+            emit=lambda event: emitter.emit(event, tool_call_id=tool_call_id),
+            spawn=self._spawn,
+        )
+
+    async def _spawn(self, request: SpawnRequest) -> ToolResult:
+        settings = self.node.tree.config.subagents
+        child = self.node.tree.add(
+            self.node, description=request.description, max_turns=request.max_turns or settings.max_turns
+        )
+        async with self.node.waiting_for_child():
+            result = await AgentLoop(child).run(request.prompt)
+        return ToolResult(text=report(child, result), outcome="success" if result.status == "completed" else "failed")
+
+    def _instructions(self) -> str:
+        tree, node = self.node.tree, self.node
+        servers = self.resources.mcp.names
+        text = _prompt("system.md").substitute(
+            workspace=tree.config.workspace,
+            mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {', '.join(servers)}." if servers else "",
+            spawning=(
+                f"\n- You can start child agents with task; {tree.config.subagents.max_concurrent} work at the same time."
+                if node.may_spawn
+                else ""
+            ),
+        )
+        if node.parent is not None:
+            text += _prompt("child.md").substitute(depth=node.depth, max_turns=node.max_turns)
+        return f"{text}\n{tree.config.instructions}".strip()
+
+    def _last_text(self) -> str:
+        """The newest text of the model in this run: what a run that did not complete has to show."""
+        known = len(self.node.history)
+        for message in reversed(self._host.messages[known:] if self._host else []):
+            if isinstance(message, ModelResponse) and message.text:
+                return message.text
+        return ""
+
+    def _result(self, ending: _Ending) -> RunResult:
+        node = self.node
+        return RunResult(
+            output=ending.output,
+            status=ending.status,
+            error=ending.error,
+            usage=node.usage,
+            tree_usage=node.tree_usage,
+            seconds=node.seconds,
+        )
+
+
+def report(child: AgentNode, result: RunResult) -> str:
+    """What the parent's model reads of a child: status line and answer, the reason in front of a failure."""
+    usage = result.tree_usage
+    status = f"[{child.agent_id}: {result.status}; {usage}; {result.seconds:.1f} s]"
+    answer = text_of(result.output)
+    if result.status == "completed":
+        return f"{status}\n{answer}"
+    partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
+    return f"[ERROR] The child did not complete: {result.error}\n{status}{partial}"
+
+
+def text_of(output: Any) -> str:
+    """An answer as text: JSON for what is not text."""
+    if isinstance(output, str):
+        return output
+    return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
+
+
+def _finished(result: RunResult) -> AgentFinished:
+    return AgentFinished(
+        status=result.status,
+        output=text_of(result.output),
+        error=result.error,
+        usage=result.usage,
+        tree_usage=result.tree_usage,
+        seconds=result.seconds,
+    )
+
+
+def _status_of(error: Exception) -> RunStatus:
+    match error:
+        case LimitReachedError():
+            return "limit"
+        case KernelLostError():
+            return "kernel_lost"
+        case ApprovalDeniedError():
+            return "rejected"
+    return "failed"
+
+
+def _sentence(error: Exception) -> str:
+    """One sentence for people; the log has the traceback."""
+    if isinstance(error, FreeactError | UserError):
+        return str(error)
+    if isinstance(error, ModelAPIError):
+        return f"the model request failed: {error}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _prompt(name: str) -> Template:
+    return Template(importlib.resources.files("freeact_sub.agents.prompts").joinpath(name).read_text(encoding="utf-8"))

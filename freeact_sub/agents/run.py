@@ -1,0 +1,127 @@
+"""`Run`: one prompt to the root agent, as its reader sees it: events in order, then a result."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.tree import AgentNode, AgentStatus, AgentTree, RunResult
+from freeact_sub.approvals.gate import NOBODY
+from freeact_sub.budget import Usage
+from freeact_sub.closing import carry_out
+from freeact_sub.events import ApprovalRequest, Event
+
+
+class Run:
+    """A run of the root agent and all its descendants.
+
+    Iterate over it for the events, or await `result()`, or both in turn. As a context manager it cancels what still runs
+    when it is left. It starts when it is first used in one of these ways.
+    """
+
+    def __init__(self, loop: AgentLoop, prompt: str, *, on_end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._prompt = prompt
+        self._on_end = on_end
+        self._tree: AgentTree = loop.node.tree
+        self._channel = self._tree.channel
+        self._task: asyncio.Task[RunResult] | None = None
+        self._unsent: list[str] = []
+        self._closed = False
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the root agent does, or how it ended."""
+        return self._node.status
+
+    @property
+    def usage(self) -> Usage:
+        """What the root and all its descendants have spent so far."""
+        return self._node.tree_usage
+
+    def cancel(self, agent_id: str | None = None) -> bool:
+        """Cancel the run, or one child with its descendants. Returns at once; the endings come as events.
+
+        Returns:
+            False if there is no such agent at work.
+        """
+        node = self._node if agent_id is None else self._tree.nodes.get(agent_id)
+        if node is None or node.scope is None:
+            if node is self._node and self._task is None:
+                self._closed = True
+            return False
+        node.scope.cancel()
+        return True
+
+    def send(self, text: str) -> None:
+        """Steer the root agent: its model reads the text before its next request."""
+        self._unsent.append(text)
+        self._flush()
+
+    async def result(self) -> RunResult:
+        """Read to the end and return how it ended. What is asked meanwhile is denied: nobody else is there to answer."""
+        async for event in self:
+            if isinstance(event, ApprovalRequest):
+                event.deny(NOBODY)
+        return await self._outcome()
+
+    async def aclose(self) -> None:
+        """Cancel what still runs and wait until all of it has ended. Can be called again."""
+        self._closed = True
+        if self._task is None:
+            self._on_end()
+            return
+        self._tree.gate.abandon()
+        self._channel.abandon()
+        self.cancel()
+        await carry_out(_ended(self._task), timeout_seconds=30)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        self._start()
+        event = await self._channel.receive()
+        self._flush()
+        if event is None:
+            await self._outcome()
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def _node(self) -> AgentNode:
+        return self._loop.node
+
+    def _start(self) -> None:
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
+
+    async def _drive(self) -> RunResult:
+        try:
+            return await self._loop.run(self._prompt)
+        finally:
+            self._on_end()
+            self._channel.finish()
+
+    async def _outcome(self) -> RunResult:
+        if self._task is None:
+            return RunResult(output="", status="cancelled", error="the run was closed before it began")
+        return await asyncio.shield(self._task)
+
+    def _flush(self) -> None:
+        while self._unsent and self._loop.send(self._unsent[0]):
+            self._unsent.pop(0)
+
+
+async def _ended(task: Awaitable[RunResult]) -> None:
+    await asyncio.wait({asyncio.ensure_future(task)})

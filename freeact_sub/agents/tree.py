@@ -1,0 +1,235 @@
+"""`AgentTree`: what all agents of one root share; `AgentNode`: one agent in it.
+
+Ids, depth, parenthood, usage and slots are kept here, by the host. Nothing of it is ever read from a kernel.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import anyio
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
+
+from freeact_sub.approvals import Gate
+from freeact_sub.budget import Usage
+from freeact_sub.channel import Emitter, EventChannel
+from freeact_sub.config import Config
+from freeact_sub.events import RunStatus
+from freeact_sub.kernels import KernelProvider
+from freeact_sub.mcp import McpCatalogue
+
+AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
+"""Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """How a run ended, and with what."""
+
+    output: Any
+    """The answer (of the agent's output type if `status` is `completed`); else the last text there was."""
+    status: RunStatus
+    error: str = ""
+    """One sentence on why the status is not `completed`."""
+    usage: Usage = Usage()
+    """What the agent itself has spent in the run."""
+    tree_usage: Usage = Usage()
+    """What the agent and its descendants have spent in the run."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentInfo:
+    """One agent of a tree, as a front end lists it."""
+
+    agent_id: str
+    parent_id: str | None
+    depth: int
+    description: str
+    status: AgentStatus
+    usage: Usage
+    """What the agent itself has spent in its present or last run."""
+    seconds: float
+    """How long its present or last run has lasted."""
+
+
+class Slots:
+    """A bound on how many children work at once; more wait in order."""
+
+    def __init__(self, size: int) -> None:
+        self._semaphore = asyncio.Semaphore(size)
+
+    @property
+    def full(self) -> bool:
+        """True where the next child has to wait."""
+        return self._semaphore.locked()
+
+    async def acquire(self) -> None:
+        """Wait for a slot and take it."""
+        await self._semaphore.acquire()
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._semaphore.release()
+
+
+@dataclass(kw_only=True)
+class AgentTree:
+    """What all agents of one root share."""
+
+    config: Config
+    model: Model
+    provider: KernelProvider
+    catalogue: McpCatalogue
+    gate: Gate
+    toolsets: Sequence[AbstractToolset[Any]] = ()
+    capabilities: Sequence[AbstractCapability[Any]] = ()
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    channel: EventChannel = field(default_factory=EventChannel)
+    """Of the present run of the root."""
+    slots: Slots = field(init=False)
+    nodes: dict[str, "AgentNode"] = field(default_factory=dict)
+    """All agents there were, in order of start."""
+
+    def __post_init__(self) -> None:
+        self.slots = Slots(self.config.subagents.max_concurrent)
+
+    def add(self, parent: "AgentNode | None" = None, *, description: str = "", max_turns: int | None = None) -> "AgentNode":
+        """Make an agent, with an id that no other of the tree has."""
+        agent_id = next(
+            agent_id for agent_id in iter(lambda: f"agent-{secrets.token_hex(4)}", "") if agent_id not in self.nodes
+        )
+        node = AgentNode(tree=self, agent_id=agent_id, parent=parent, description=description, max_turns=max_turns)
+        self.nodes[agent_id] = node
+        return node
+
+
+@dataclass(kw_only=True, eq=False)
+class AgentNode:
+    """One agent: its place in the tree, and what its present run has done so far."""
+
+    tree: AgentTree
+    agent_id: str
+    parent: "AgentNode | None"
+    description: str = ""
+    max_turns: int | None = None
+    status: AgentStatus = "idle"
+    usage: Usage = Usage()
+    tree_usage: Usage = Usage()
+    total: Usage = Usage()
+    """What the agent itself has spent in all its runs."""
+    scope: anyio.CancelScope | None = None
+    """Covers the present run; cancelling it reaches all descendants."""
+    history: list[ModelMessage] = field(default_factory=list)
+    _started: float = 0.0
+    _ended: float | None = None
+    _holds_slot: bool = False
+    _calls_waiting: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Distance from the root."""
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @property
+    def may_spawn(self) -> bool:
+        """Whether this agent is offered the spawning tools."""
+        settings = self.tree.config.subagents
+        return settings.enabled and self.depth < settings.max_depth
+
+    @property
+    def seconds(self) -> float:
+        """How long the present or last run has lasted."""
+        if not self._started:
+            return 0.0
+        return (self._ended or time.monotonic()) - self._started
+
+    @property
+    def emitter(self) -> Emitter:
+        """The agent's pen for the present run's stream."""
+        parent_id = self.parent.agent_id if self.parent else None
+        return Emitter(channel=self.tree.channel, agent_id=self.agent_id, parent_id=parent_id, depth=self.depth)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The agents from the root to this one, as people see them."""
+        above = self.parent.path if self.parent else ()
+        return (*above, f"{self.agent_id} ({self.description})" if self.description else self.agent_id)
+
+    @property
+    def info(self) -> AgentInfo:
+        """What a front end lists."""
+        return AgentInfo(
+            agent_id=self.agent_id,
+            parent_id=self.parent.agent_id if self.parent else None,
+            depth=self.depth,
+            description=self.description,
+            status=self.status,
+            usage=self.usage,
+            seconds=self.seconds,
+        )
+
+    def ancestors(self) -> Iterator["AgentNode"]:
+        """The agent itself, its parent, and so on up to the root."""
+        node: AgentNode | None = self
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def begin(self) -> None:
+        """A run begins."""
+        self.usage = self.tree_usage = Usage()
+        self._started, self._ended = time.monotonic(), None
+        self.scope = anyio.CancelScope()
+        self.status = "queued" if self.parent else "starting"
+
+    def end(self, status: RunStatus) -> None:
+        """The run has ended."""
+        self._ended, self.scope, self.status = time.monotonic(), None, status
+
+    def spend(self, usage: Usage) -> None:
+        """Count for this agent and for every ancestor."""
+        self.usage += usage
+        self.total += usage
+        for node in self.ancestors():
+            node.tree_usage += usage
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Hold one of the tree's slots; the root needs none."""
+        if self.parent is None:
+            yield
+            return
+        await self.tree.slots.acquire()
+        self._holds_slot = True
+        try:
+            yield
+        finally:
+            if self._holds_slot:
+                self._holds_slot = False
+                self.tree.slots.release()
+
+    @asynccontextmanager
+    async def waiting_for_child(self) -> AsyncIterator[None]:
+        """Give the slot back while waiting: agents that wait for each other's slots would wait for ever."""
+        self._calls_waiting += 1
+        self.status = "waiting"
+        if self._holds_slot:
+            self._holds_slot = False
+            self.tree.slots.release()
+        try:
+            yield
+        finally:
+            self._calls_waiting -= 1
+        if self._calls_waiting == 0:
+            self.status = "running"
+            if self.parent is not None:
+                await self.tree.slots.acquire()
+                self._holds_slot = True

@@ -1,0 +1,105 @@
+"""`Gate`: every call of every agent of a tree goes through it; policy first, then a person.
+
+A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes on the event
+(`event.approve()`), by whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long
+as the root lives; what a person allowed "always" is remembered here and nowhere else.
+"""
+
+import asyncio
+import secrets
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from freeact_sub.approvals.policy import Rules, decide, pattern_of
+from freeact_sub.calls import Call
+from freeact_sub.channel import Emitter
+from freeact_sub.errors import ApprovalDeniedError
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
+
+NOBODY = "nobody is there to answer"
+
+
+@dataclass(eq=False)
+class _Question:
+    call: Call
+    answer: asyncio.Future[Decision]
+
+    def decide(self, decision: Decision) -> bool:
+        if self.answer.done():
+            return False
+        self.answer.set_result(decision)
+        return True
+
+
+class Gate:
+    """Lets calls through, refuses them, or asks."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._open: dict[str, _Question] = {}
+
+    async def check(
+        self,
+        call: Call,
+        emitter: Emitter,
+        *,
+        path: tuple[str, ...],
+        tool_call_id: str | None = None,
+        pause: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """Return if the call may run.
+
+        Args:
+            call: What is about to happen, with its real values.
+            emitter: The pen of the agent that asks.
+            path: The agents from the root to the one that asks, as people should see them.
+            tool_call_id: The model's tool call that this belongs to.
+            pause: Entered while a person is asked; stops the clock of a running cell.
+
+        Raises:
+            ApprovalDeniedError: The call must not run; carries the reason.
+        """
+        verdict = decide(call, self.rules)
+        if verdict == "allow":
+            return
+        if verdict == "deny":
+            raise ApprovalDeniedError("the configuration denies what would be asked (approval = deny)")
+        with pause or nullcontext():
+            decision = await self._ask(call, emitter, path, tool_call_id)
+        if not decision.allowed:
+            raise ApprovalDeniedError(decision.reason)
+
+    async def _ask(self, call: Call, emitter: Emitter, path: tuple[str, ...], tool_call_id: str | None) -> Decision:
+        if emitter.channel.closed:
+            return Decision(allowed=False, reason=NOBODY)
+        question = _Question(call, asyncio.get_running_loop().create_future())
+        request_id = f"approval-{secrets.token_hex(4)}"
+        decision = Decision(allowed=False, reason="withdrawn")
+        self._open[request_id] = question
+        try:
+            request = ApprovalRequest(request_id=request_id, call=call, path=path, _answer=question.decide)
+            await emitter.emit(request, tool_call_id=tool_call_id)
+            if emitter.channel.closed:
+                question.decide(Decision(allowed=False, reason=NOBODY))
+            decision = await question.answer
+            if decision.allowed and decision.remember:
+                self._remember(call)
+        finally:
+            del self._open[request_id]
+            question.answer.cancel()  # an answer that comes after this is told that it is too late
+            answered = ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason)
+            emitter.put(answered, tool_call_id=tool_call_id)
+        return decision
+
+    def abandon(self) -> None:
+        """The reader is gone: all open questions are answered with no."""
+        for question in self._open.values():
+            question.decide(Decision(allowed=False, reason=NOBODY))
+
+    def _remember(self, call: Call) -> None:
+        """Allow this kind of call from now on, those that wait included."""
+        self.rules = replace(self.rules, allowed=self.rules.allowed | {pattern_of(call)})
+        for question in self._open.values():
+            if decide(question.call, self.rules) == "allow":
+                question.decide(Decision(allowed=True))

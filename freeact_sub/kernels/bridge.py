@@ -1,0 +1,81 @@
+"""`Bridge`: answers what code in a kernel asks of its host (an MCP call, and later a child or an approval).
+
+Each request is answered in a task of its own, so that ten calls of `asyncio.gather` in a cell run side by side. A request
+carries data only; what it may do is decided by the handler, on the host's side, with nothing taken on trust from the kernel.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from freeact_sub.errors import ApprovalDeniedError, FreeactError
+from freeact_sub.kernels.kernel import HostRequestHandler
+from freeact_sub.kernels.output import CellClock
+
+logger = logging.getLogger(__name__)
+
+MAX_OPEN_REQUESTS = 1000
+"""A loop in a cell that asks without waiting is refused past this."""
+
+
+CANCEL_SECONDS = 0.2
+"""How long cancelled requests are waited for; the cell that made them is interrupted after it."""
+
+
+class Bridge:
+    """The host's end of one kernel's requests."""
+
+    def __init__(self, handler: HostRequestHandler, reply: Callable[[dict[str, Any]], None]) -> None:
+        """Args: handler: gives the answers. reply: sends one to the kernel."""
+        self._handler = handler
+        self._reply = reply
+        self._open: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def receive(self, content: dict[str, Any], clock: CellClock | None) -> None:
+        """Begin to answer a request."""
+        if self._closed:
+            return
+        if len(self._open) >= MAX_OPEN_REQUESTS:
+            self._reply(_failure(content.get("id"), "RuntimeError", f"more than {MAX_OPEN_REQUESTS} open requests"))
+            return
+        task = asyncio.create_task(self._answer(content, clock), name=f"host request {content.get('method')}")
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def cancel(self) -> None:
+        """Cancel all open requests; the code that waits for them is told."""
+        tasks = tuple(self._open)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    async def aclose(self) -> None:
+        """Cancel all open requests and take no more."""
+        self._closed = True
+        await self.cancel()
+
+    async def _answer(self, content: dict[str, Any], clock: CellClock | None) -> None:
+        request_id = content.get("id")
+        try:
+            value = await self._handler(str(content.get("method")), dict(content.get("params") or {}), clock)
+            json.dumps(value)  # the answer must survive the wire
+            answer = {"id": request_id, "ok": True, "value": value}
+        except asyncio.CancelledError:
+            self._reply(_failure(request_id, "CancelledError", "the request was cancelled"))
+            raise
+        except ApprovalDeniedError as error:
+            answer = _failure(request_id, "PermissionError", str(error))
+        except FreeactError as error:
+            answer = _failure(request_id, "RuntimeError", str(error))
+        except Exception as error:  # border: whatever fails here must reach the code that waits for it
+            logger.warning("host request %s failed", content.get("method"), exc_info=True)
+            answer = _failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}")
+        self._reply(answer)
+
+
+def _failure(request_id: Any, kind: str, message: str) -> dict[str, Any]:
+    return {"id": request_id, "ok": False, "error": kind, "message": message}

@@ -1,0 +1,252 @@
+"""What code in a kernel sees as `agent`. Sent into every kernel as source when it starts.
+
+Standard library and IPython only, and nothing from this package: the kernel may run in another Python, on another machine.
+
+A request goes out as a message on iopub and its answer comes in on the control channel, which ipykernel serves in a thread
+of its own; so answers arrive while the main thread waits, in `await` or in plain code.
+"""
+
+import asyncio
+import inspect
+import keyword
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+ERRORS = {"PermissionError": PermissionError, "CancelledError": KeyboardInterrupt}
+TYPES: dict[str, Any] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": None,
+}
+COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
+
+
+class Requests:
+    """Open requests of this kernel to its host."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.waiting: dict[str, Callable[[dict[str, Any]], None]] = {}
+        kernel.control_handlers["freeact_reply"] = self.on_reply
+
+    def on_reply(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
+        """Called in the control thread."""
+        done = self.waiting.pop(message["content"].get("id"), None)
+        if done is not None:
+            done(message["content"])
+
+    def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> str:
+        """Send a request; `done` gets the answer, in another thread. Returns the request's id."""
+        request_id = uuid.uuid4().hex
+        self.waiting[request_id] = done
+        kernel = self.kernel
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # what was printed before the request is seen before it
+        content = {"id": request_id, "method": method, "params": params}
+        kernel.session.send(kernel.iopub_socket, "freeact_request", content, parent=kernel.get_parent("shell"))
+        return request_id
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Ask the host and block until it has answered."""
+        answers: list[dict[str, Any]] = []
+        arrived = threading.Event()
+
+        def done(answer: dict[str, Any]) -> None:
+            answers.append(answer)
+            arrived.set()
+
+        request_id = self.send(method, params, done)
+        try:
+            arrived.wait()
+        finally:
+            self.waiting.pop(request_id, None)
+        return value_of(answers[0])
+
+    async def ask_async(self, method: str, **params: Any) -> Any:
+        """Ask the host; other coroutines go on meanwhile."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def resolve(answer: dict[str, Any]) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        def done(answer: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(resolve, answer)
+
+        request_id = self.send(method, params, done)
+        try:
+            return value_of(await future)
+        finally:
+            self.waiting.pop(request_id, None)
+
+    def call(self, method: str, **params: Any) -> Any:
+        """A coroutine where the calling code can await it, else the value itself.
+
+        The caller can await if it is an `async def`, or a cell that uses `await`; inside a comprehension or lambda the
+        code around it counts.
+        """
+        frame = sys._getframe(2)  # noqa: SLF001  # documented, and inspect.currentframe() is the same call
+        while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
+            frame = frame.f_back
+        if frame is not None and frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            return self.ask_async(method, **params)
+        return self.ask(method, **params)
+
+
+def value_of(answer: dict[str, Any]) -> Any:
+    """The value of an answer, or the exception that it stands for."""
+    if answer["ok"]:
+        return answer["value"]
+    raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
+
+
+class Namespace:
+    """Attributes that are looked up at the host when they are first used."""
+
+    def __init__(self, path: str, names: Callable[[], list[str]], make: Callable[[str], Any], doc: str) -> None:
+        self.__dict__.update(_path=path, _names=names, _make=make, __doc__=doc)
+
+    def __getattr__(self, name: str) -> Any:
+        # IPython's display and completion machinery probes for private names on every object
+        if name.startswith("_"):
+            raise AttributeError(name)
+        names = self._names()
+        if name not in names:
+            raise AttributeError(f"{self._path} has no {name!r}; it has: {', '.join(names) or 'nothing'}")
+        value = self.__dict__[name] = self._make(name)
+        return value
+
+    __getitem__ = __getattr__
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{self._path} cannot be changed")
+
+    def __dir__(self) -> list[str]:
+        names: list[str] = self._names()
+        return names
+
+    def __repr__(self) -> str:
+        return f"<{self._path}: {', '.join(self._names()) or 'nothing'}>"
+
+
+def identifier(name: str) -> str:
+    """The Python name for a server or tool."""
+    python_name = "".join(char if char.isalnum() or char == "_" else "_" for char in name)
+    if python_name[:1].isdigit() or keyword.iskeyword(python_name) or python_name.startswith("_"):
+        python_name = f"tool_{python_name}"
+    return python_name
+
+
+def server_namespace(requests: Requests, server: str) -> Namespace:
+    """The tools of a server; the host is asked for them when they are first used."""
+    tools: dict[str, dict[str, Any]] = {}
+
+    def names() -> list[str]:
+        if not tools:
+            tools.update({identifier(tool["name"]): tool for tool in requests.ask("mcp_tools", server=server)})
+        return list(tools)
+
+    return Namespace(
+        f"agent.mcp.{identifier(server)}",
+        names,
+        lambda name: tool_function(requests, server, tools[name]),
+        f"Tools of the MCP server {server}.",
+    )
+
+
+def tool_function(requests: Requests, server: str, tool: dict[str, Any]) -> Callable[..., Any]:
+    """A function for an MCP tool, with signature and docstring made from the tool's JSON schema."""
+    schema = tool.get("parameters_json_schema") or {}
+    signature, real_names = signature_of(schema)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs).arguments
+        extra = bound.pop("extra_arguments", {})
+        arguments = {real_names[name]: value for name, value in bound.items()} | extra
+        return requests.call("mcp_call", server=server, tool=tool["name"], args=arguments)
+
+    function.__name__ = function.__qualname__ = identifier(tool["name"])
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__doc__ = docstring_of(tool, schema)
+    return function
+
+
+def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, str]]:
+    """Signature for a JSON schema, and the schema's own names by the Python names."""
+    required, real_names = set(schema.get("required", ())), {}
+    parameters = []
+    for name, item in (schema.get("properties") or {}).items():
+        python_name = identifier(name)
+        real_names[python_name] = name
+        default = inspect.Parameter.empty if name in required else item.get("default") if isinstance(item, dict) else None
+        kind = TYPES.get(str(item.get("type")), Any) if isinstance(item, dict) else Any
+        parameters.append(
+            inspect.Parameter(python_name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+        )
+    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+    if schema.get("additionalProperties"):
+        parameters.append(inspect.Parameter("extra_arguments", inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters), real_names
+
+
+def docstring_of(tool: dict[str, Any], schema: dict[str, Any]) -> str:
+    """What `help()` shows of a tool."""
+    lines = [tool.get("description") or tool["name"]]
+    properties = schema.get("properties") or {}
+    if properties:
+        lines += ["", "Args:"]
+        for name, item in properties.items():
+            about = item.get("description", "") if isinstance(item, dict) else ""
+            lines.append(f"    {identifier(name)}: {about}".rstrip().rstrip(":"))
+    return "\n".join(lines)
+
+
+class Agent:
+    """What code in this kernel can ask of its agent."""
+
+    def __init__(self, requests: Requests, servers: list[str]) -> None:
+        by_name = {identifier(server): server for server in servers}
+        self.mcp = Namespace(
+            "agent.mcp",
+            lambda: list(by_name),
+            lambda name: server_namespace(requests, by_name[name]),
+            "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
+        )
+
+    def __repr__(self) -> str:
+        return f"<agent, with {self.mcp!r}>"
+
+
+def prepare_iopub(kernel: Any) -> None:
+    """Let iopub keep what a busy reader has not read yet, and greet every subscriber."""
+    import zmq  # noqa: PLC0415  # in a remote kernel its absence must not keep the rest from working
+
+    thread = getattr(kernel, "iopub_thread", None)
+    socket = getattr(thread, "socket", None)
+    if thread is None or socket is None:
+        return
+
+    def set_options() -> None:
+        socket.setsockopt(zmq.SNDHWM, 0)
+        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+
+    thread.schedule(set_options)  # a socket is used in its own thread only
+
+
+def install(shell: Any, servers: list[str]) -> None:
+    """Called once, in the first, silent cell."""
+    prepare_iopub(shell.kernel)
+    shell.user_ns["agent"] = Agent(Requests(shell.kernel), servers)
+    shell.user_ns_hidden["agent"] = None
+    # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
+    # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: None)

@@ -1,0 +1,78 @@
+"""The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from freeact_sub.cells import CellOutput, ExecuteReply
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+
+HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
+"""Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
+cell runs) to a value that JSON can carry. What it raises is raised in the kernel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSpec:
+    """What a kernel is started with."""
+
+    owner_id: str
+    """Id of the agent that the kernel is for; names it in logs."""
+    python: str
+    """The Python that runs the kernel."""
+    workspace: Path
+    """Working directory of the kernel."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment of the kernel's process."""
+    start_timeout_seconds: float = 60
+    mcp_servers: tuple[str, ...] = ()
+    """Names of the servers that code in the kernel finds under `agent.mcp`."""
+
+
+class Kernel(Protocol):
+    """One IPython kernel. An agent runs its cells in it, one at a time."""
+
+    @property
+    def lost_reason(self) -> str | None:
+        """One sentence on how the kernel ended, None while it lives."""
+        ...
+
+    def execute(
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock
+    ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
+        """Run a cell. Yields its output as it comes and at last one `ExecuteReply`.
+
+        When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within two
+        seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Closing the
+        iterator early interrupts the cell. Never raises for what the code does.
+        """
+        ...
+
+    async def interrupt(self) -> None:
+        """Interrupt the running cell, if any, and what it waits for at the host."""
+        ...
+
+    async def wait_lost(self) -> str:
+        """Wait until the kernel's process has ended, and say how."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the kernel and all processes its cells started, and remove its files. Can be called again."""
+        ...
+
+
+class KernelProvider(Protocol):
+    """Starts kernels. One per root agent; closed after the last kernel."""
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
+        """Start a kernel and wait until it is ready; cancelling leaves nothing behind.
+
+        Raises:
+            KernelStartError: The kernel did not become ready within the spec's time.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the provider holds besides its kernels. Can be called again."""
+        ...

@@ -1,0 +1,218 @@
+"""`LocalKernelProvider`: one subprocess per kernel, under an `AsyncKernelManager`, over ipc sockets in a private folder.
+
+Each kernel has a folder of its own (mode 0700) with its connection file, its sockets and its log: another kernel's key can
+not be read from it. No TCP port serves a kernel.
+"""
+
+import asyncio
+import importlib.resources
+import json
+import logging
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+import zmq.asyncio
+from jupyter_client.kernelspec import KernelSpec as JupyterKernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.session import Session
+
+from freeact_sub.cells import CellOutput, ExecuteReply
+from freeact_sub.closing import carry_out
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.bridge import Bridge
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.provision import GuardedProvisioner
+
+KERNEL_ARGUMENTS: Final = (
+    "--IPKernelApp.parent_handle=0",  # its parent is the guard, which looks after it better than polling does
+    "--HistoryManager.enabled=False",  # the agent keeps its own history; IPython's costs a database and a thread
+)
+RECONNECT_MILLISECONDS: Final = 10
+"""The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
+LOG_TAIL_CHARS: Final = 2000
+
+logger = logging.getLogger(__name__)
+
+
+class LocalKernelProvider:
+    """Starts each kernel as a subprocess."""
+
+    def __init__(self) -> None:
+        self._context = zmq.asyncio.Context()
+        self._context.reconnect_ivl = RECONNECT_MILLISECONDS
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> "LocalKernel":
+        """See `KernelProvider.start`."""
+        kernel = LocalKernel(spec, self._context, handler)
+        try:
+            async with asyncio.timeout(spec.start_timeout_seconds):
+                await kernel.open()
+        except BaseException as error:
+            log = kernel.log_tail()
+            await kernel.aclose()
+            if isinstance(error, TimeoutError):
+                raise KernelStartError(
+                    f"the kernel was not ready after {spec.start_timeout_seconds:g} s: "
+                    "raise kernel.start_timeout_seconds, or look at its log",
+                    log=log,
+                ) from error
+            if isinstance(error, KernelStartError) and log:
+                raise KernelStartError(f"{error}: {log.strip().splitlines()[-1]}", log=log) from error
+            raise
+        return kernel
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""
+        self._context.destroy(linger=0)
+
+
+class LocalKernel:
+    """A kernel in a subprocess of this machine."""
+
+    def __init__(self, spec: KernelSpec, context: zmq.asyncio.Context, handler: HostRequestHandler) -> None:
+        self._spec = spec
+        self._folder = Path(tempfile.mkdtemp(prefix="fa-"))
+        self._manager = AsyncKernelManager(
+            context=context,
+            transport="ipc",
+            ip=str(self._folder / "k"),
+            session=Session(key=secrets.token_hex(32).encode()),
+        )
+        self._manager.connection_file = str(self._folder / "kernel.json")
+        jupyter_spec = JupyterKernelSpec(
+            argv=[spec.python, "-m", "ipykernel_launcher", *KERNEL_ARGUMENTS, "-f", "{connection_file}"],
+            language="python",
+            display_name="freeact-sub",
+        )
+        self._provisioner = GuardedProvisioner(kernel_id=spec.owner_id, kernel_spec=jupyter_spec, parent=self._manager)
+        self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
+        self._manager.provisioner = self._provisioner
+        self.session = self._manager.session
+        self._client = KernelClient(self, on_request=self._on_request)
+        self._bridge = Bridge(handler, self._client.reply)
+        self._closing: asyncio.Task[None] | None = None
+        self._lost: str | None = None
+
+    @property
+    def lost_reason(self) -> str | None:
+        """See `Kernel`."""
+        return self._client.lost_reason
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the kernel's guard, the leader of its process group."""
+        return self._provisioner.pid
+
+    @property
+    def connection_file(self) -> Path:
+        """For other Jupyter clients: `jupyter console --existing FILE`."""
+        return Path(self._manager.connection_file)
+
+    async def open(self) -> None:
+        """Start the process, connect, and install what code finds as `agent`."""
+        log_file = self._folder / "kernel.log"
+        with log_file.open("ab") as log:
+            await self._manager.start_kernel(
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=str(self._spec.workspace),
+                env=dict(self._spec.environment),
+            )
+        self._provisioner.watch_exit().add_done_callback(self._on_exit)
+        await self._client.open()
+        buffer, clock = CellOutputBuffer(), CellClock(None)
+        async for output in self._client.execute(_bootstrap(self._spec.mcp_servers), buffer, clock, silent=True):
+            if isinstance(output, ExecuteReply) and output.status != "ok":
+                raise KernelStartError(
+                    f"the kernel could not be prepared ({output.status}): {buffer.text[-LOG_TAIL_CHARS:]}"
+                )
+
+    async def execute(
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock
+    ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
+        """See `Kernel.execute`."""
+        outputs = self._client.execute(code, buffer, clock)
+        try:
+            async for output in outputs:
+                yield output
+        finally:
+            await outputs.aclose()
+
+    async def interrupt(self) -> None:
+        """See `Kernel.interrupt`."""
+        self._client.interrupt()
+
+    async def wait_lost(self) -> str:
+        """See `Kernel.wait_lost`."""
+        return await self._client.wait_lost()
+
+    async def send_interrupt(self) -> None:
+        """See `KernelConnection`. What the cell waits for at the host ends first, or it would be waited for."""
+        await self._bridge.cancel()
+        await self._provisioner.send_signal(signal.SIGINT)
+
+    async def kill(self, reason: str) -> None:
+        """End the process at once."""
+        self._lost = reason
+        await self._provisioner.kill()
+
+    def connect(self, channel: str) -> Any:
+        """See `KernelConnection`."""
+        return getattr(self._manager, f"connect_{channel}")()
+
+    async def aclose(self) -> None:
+        """See `Kernel.aclose`."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self._spec.owner_id}")
+        await carry_out(_joined(self._closing))
+
+    def log_tail(self) -> str:
+        """The end of what the process wrote to its standard streams."""
+        try:
+            return (self._folder / "kernel.log").read_text(errors="replace")[-LOG_TAIL_CHARS:]
+        except OSError:
+            return ""
+
+    def _on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
+        self._bridge.receive(content, clock)
+
+    def _on_exit(self, exited: asyncio.Future[int]) -> None:
+        if not exited.cancelled():
+            code = exited.result()
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            self._client.lose(self._lost or f"its process {how}")
+
+    async def _close(self) -> None:
+        await self._bridge.aclose()
+        await self._provisioner.kill()
+        await self._client.aclose()
+        await self._manager.shutdown_kernel(now=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+async def _joined(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+    task.result()
+
+
+def _bootstrap(servers: tuple[str, ...]) -> str:
+    """The first, silent cell: makes the guest a module and installs it, leaving no names behind."""
+    source = importlib.resources.files("freeact_sub.kernels.guest").joinpath("agent.py").read_text(encoding="utf-8")
+    return (
+        "def _freeact_install():\n"
+        "    import sys, types\n"
+        "    guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
+        f"    exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
+        f"    guest.install(get_ipython(), {json.dumps(list(servers))})\n"
+        "_freeact_install()\n"
+        "del _freeact_install\n"
+    )

@@ -1,0 +1,238 @@
+"""Between a kernel and a slow reader: `CellOutputBuffer`, and the clock of a cell.
+
+The task that drains a kernel's iopub must never wait: Jupyter's iopub loses messages when it is not read. So output goes
+into this buffer, which is bounded: what does not fit is counted and left out of the stream of chunks. Nothing is lost for
+good: the text as the model reads it (head and tail) is kept apart, and all of it goes to the cell's file.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from freeact_sub.cells import (
+    CellError,
+    CellOutput,
+    ClearOutput,
+    DisplayData,
+    ExecuteReply,
+    ExecuteResult,
+    MimeBundle,
+    StreamText,
+)
+
+BUFFER_CHARS: Final = 1_000_000
+"""Characters of output that may wait for the reader."""
+DISPLAYS_CHARS: Final = 20_000_000
+"""Characters of rich output (pictures are base64) that one cell may show."""
+MERGED_CHARS: Final = 16_384
+"""Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class CellOutputBuffer:
+    """Takes a cell's output from the kernel's reader, hands it to the agent, keeps what the model reads."""
+
+    def __init__(self, *, model_chars: int = 10_000, file: Path | None = None) -> None:
+        """Args: model_chars: bound of `text`. file: gets all of the text once it is longer; None: no file."""
+        self._head_chars = model_chars * 2 // 3
+        self._tail_chars = model_chars - self._head_chars
+        self._head: list[str] = []
+        self._tail: deque[str] = deque()
+        self._tail_size = 0
+        self._file_path = file
+        self._file: IO[str] | None = None
+        self._waiting: deque[CellOutput] = deque()
+        self._waiting_chars = 0
+        self._changed = asyncio.Event()
+        self._reply: ExecuteReply | None = None
+        self._displays: dict[str, MimeBundle] = {}
+        self._displays_chars = 0
+        self.total_chars = 0
+        """Length of the cell's text so far."""
+        self.left_out_chars = 0
+        """Characters that were not handed on because the reader was behind."""
+
+    def add(self, output: CellOutput) -> None:
+        """Take output in; never waits."""
+        if self._reply is not None:
+            return
+        if isinstance(output, ClearOutput):
+            self._waiting.append(output)
+            self._changed.set()
+            return
+        text = _text_of(output)
+        self._keep_text(_ANSI.sub("", text) if "\x1b" in text else text)
+        size = len(text)
+        if isinstance(output, DisplayData | ExecuteResult):
+            size += self._keep_display(output)
+        self._hand_on(output, size)
+
+    def end(self, reply: ExecuteReply) -> None:
+        """The cell is over; the first end counts."""
+        if self._reply is None:
+            self._reply = reply
+            self._changed.set()
+            if self._file is not None:
+                self._file.close()
+
+    async def get(self) -> CellOutput | ExecuteReply:
+        """The next output in order, and at the end the reply, again and again."""
+        while not self._waiting:
+            if self._reply is not None:
+                return self._reply
+            self._changed.clear()
+            await self._changed.wait()
+        output = self._waiting.popleft()
+        self._waiting_chars -= _size_of(output)
+        return output
+
+    @property
+    def text(self) -> str:
+        """What the model reads: all of a short output, head and tail of a long one."""
+        head, tail = "".join(self._head), "".join(self._tail)[-self._tail_chars :]
+        left_out = self.total_chars - len(head) - len(tail)
+        if left_out <= 0:
+            return head + tail
+        where = f"; all of it is in {self._file_path}" if self._file_path else ""
+        return f"{head}\n[… {left_out:,} of {self.total_chars:,} characters left out{where} …]\n{tail}"
+
+    @property
+    def displays(self) -> tuple[MimeBundle, ...]:
+        """Rich output in order, updates applied."""
+        return tuple(self._displays.values())
+
+    @property
+    def file(self) -> Path | None:
+        """The file with all of the text, if it was too long for `text`."""
+        return self._file_path if self._file is not None else None
+
+    def _keep_text(self, text: str) -> None:
+        room = self._head_chars - self.total_chars
+        self.total_chars += len(text)
+        if self._file is not None:
+            self._file.write(text)
+        elif self._file_path is not None and self.total_chars > self._head_chars + self._tail_chars:
+            self._file = self._open_file(self._file_path, text)
+        if room > 0:
+            self._head.append(text[:room])
+            text = text[room:]
+        if text:
+            self._tail.append(text[-self._tail_chars :])
+            self._tail_size += len(self._tail[-1])
+            while self._tail_size - len(self._tail[0]) >= self._tail_chars:
+                self._tail_size -= len(self._tail.popleft())
+
+    def _open_file(self, path: Path, text: str) -> IO[str]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w", encoding="utf-8", errors="replace")
+        file.write("".join(self._head) + "".join(self._tail) + text)
+        return file
+
+    def _keep_display(self, output: DisplayData | ExecuteResult) -> int:
+        """Remember rich output; returns its size in characters."""
+        rich = {kind: data for kind, data in output.data.items() if kind != "text/plain"}
+        if not rich:
+            return 0
+        size = sum(len(str(data)) for data in rich.values())
+        display_id = output.display_id if isinstance(output, DisplayData) else None
+        if self._displays_chars + size <= DISPLAYS_CHARS:
+            self._displays_chars += size
+            self._displays[display_id or f"#{len(self._displays)}"] = output.data
+        return size
+
+    def _hand_on(self, output: CellOutput, size: int) -> None:
+        if self._waiting_chars + size > BUFFER_CHARS and self._waiting:
+            self.left_out_chars += size
+            return
+        last = self._waiting[-1] if self._waiting else None
+        if (
+            isinstance(output, StreamText)
+            and isinstance(last, StreamText)
+            and last.name == output.name
+            and len(last.text) + size <= MERGED_CHARS
+        ):
+            self._waiting[-1] = StreamText(name=last.name, text=last.text + output.text)
+        else:
+            self._waiting.append(output)
+        self._waiting_chars += size
+        self._changed.set()
+
+
+def _text_of(output: CellOutput) -> str:
+    match output:
+        case StreamText():
+            return output.text
+        case CellError():
+            return "\n".join(output.traceback) + "\n" if output.traceback else f"{output.ename}: {output.evalue}\n"
+        case DisplayData() | ExecuteResult():
+            return f"{output.data['text/plain']}\n" if "text/plain" in output.data else ""
+        case ClearOutput():
+            return ""
+
+
+def _size_of(output: CellOutput) -> int:
+    size = len(_text_of(output))
+    if isinstance(output, DisplayData | ExecuteResult):
+        size += sum(len(str(data)) for kind, data in output.data.items() if kind != "text/plain")
+    return size
+
+
+class CellClock:
+    """Measures how long a cell has worked; it stands still while a person is asked."""
+
+    def __init__(self, limit_seconds: float | None, *, tool_call_id: str | None = None) -> None:
+        """Args: limit_seconds: when the clock runs out; None: never. tool_call_id: the call that the cell belongs to."""
+        self.tool_call_id = tool_call_id
+        self._limit = limit_seconds
+        self._loop = asyncio.get_running_loop()
+        self._worked = 0.0
+        self._since = self._loop.time()
+        self._pauses = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._callback: asyncio.Event | None = None
+        self.expired = False
+
+    def start(self, expired: asyncio.Event) -> None:
+        """Begin to count; the event is set when the limit is reached."""
+        self._callback = expired
+        self._since = self._loop.time()
+        self._arm()
+
+    def stop(self) -> None:
+        """Count no more."""
+        self._disarm()
+        self._callback = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time inside does not count; pauses may overlap."""
+        if self._pauses == 0:
+            self._worked += self._loop.time() - self._since
+            self._disarm()
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._since = self._loop.time()
+                self._arm()
+
+    def _arm(self) -> None:
+        if self._limit is not None and self._callback is not None and self._pauses == 0 and not self.expired:
+            self._timer = self._loop.call_later(max(0.0, self._limit - self._worked), self._run_out)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run_out(self) -> None:
+        self.expired = True
+        if self._callback is not None:
+            self._callback.set()

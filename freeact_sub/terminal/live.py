@@ -1,0 +1,77 @@
+"""What stands above the input line for as long as it changes: the open question, and the ends of texts being written."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from freeact_sub.events import ApprovalRequest
+from freeact_sub.terminal.approvals import HINT, Questions
+from freeact_sub.terminal.sanitize import clean, one_line
+from freeact_sub.terminal.texts import question
+from freeact_sub.terminal.transcript import Barred, Transcript, colour, draw_call
+from freeact_sub.terminal.views import AgentView, Views
+
+TAIL_ROWS = 8
+"""Of one agent's unfinished text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Draws at most so many rows: the first ones and how many are left out, or the last ones."""
+
+    body: RenderableType
+    rows: int
+    tail: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self.body, options.update(height=None), pad=False)
+        left = len(lines) - self.rows
+        if left > 0:
+            lines = lines[left:] if self.tail else lines[: self.rows - 1]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+        if left > 0 and not self.tail:
+            yield Text(f"… {left + 1} more lines: all of it stands above", "yellow")
+
+
+def live_area(views: Views, questions: Questions, transcript: Transcript, rows: int) -> RenderableType | None:
+    """All that changes, in at most so many rows; None if there is nothing."""
+    parts: list[RenderableType] = []
+    tails = [(view, text) for view in views.by_id.values() if (text := _unfinished(view)) is not None]
+    request = questions.current
+    if request is not None:
+        rows = rows * 2 // 3 if tails else rows
+        parts.append(_question(views, questions, request, None if transcript.is_last(request) else max(rows - 4, 2)))
+        rows //= 2
+    each = min(TAIL_ROWS, rows // len(tails) - 1) if tails else 0
+    if each > 0:
+        parts[:0] = [_tail(view, text, each) for view, text in tails]
+    return Group(*parts) if parts else None
+
+
+def _question(views: Views, questions: Questions, request: ApprovalRequest, rows: int | None) -> RenderableType:
+    """A question; `rows` bounds its call, None leaves the call out because it stands right above."""
+    view = views.of(request)
+    number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
+    path = " → ".join(one_line(name, 60) for name in request.path) or view.name
+    call = [] if rows is None else [Cut(body=draw_call(request.call), rows=rows)]
+    asks = Text.assemble((path, f"bold {colour(view)}"), " ", (question(request.call), "bold yellow"))
+    return Barred(body=Group(number, asks, *call, Text(HINT, "yellow")), view=view)
+
+
+def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
+    return Barred(body=Group(Text(f"{view.name} …", colour(view)), Cut(body=text, rows=rows, tail=True)), view=view)
+
+
+def _unfinished(view: AgentView) -> Text | None:
+    """The end of what an agent writes, thinks (the root only) or prints right now."""
+    thoughts = view.thinking if view.parent_id is None else ""
+    choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output.rest(), "dim"))
+    for text, style in choices:
+        if shown := clean(text).strip("\n"):
+            return Text(shown, style, overflow="fold")
+    return None

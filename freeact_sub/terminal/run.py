@@ -1,0 +1,153 @@
+"""One prompt to one answer without an input line: for pipes, logs and programs.
+
+Reading goes on while a person is asked: questions are queued by the `Asker`. Writing happens in a thread, so a reader of
+the pipe that is slow slows the agents, but never the event loop; one that has gone away ends the run quietly.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rich.console import Console
+
+from freeact_sub.events import AgentFinished, AgentStarted, Event, RunStatus
+from freeact_sub.terminal.asking import Asker
+from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
+from freeact_sub.terminal.plain import PlainLines
+from freeact_sub.terminal.sanitize import clean, one_line
+from freeact_sub.terminal.transcript import Transcript
+from freeact_sub.terminal.views import Views
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent, Run
+
+OpenAgent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Agent]]"
+"""Makes the agent. Called in a thread, since what it imports takes a second or two."""
+
+Output: TypeAlias = Literal["rich", "plain", "json", "text"]
+"""Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
+
+
+async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, asker: Asker) -> int:
+    """Run a prompt, write its events to standard output; returns the program's exit status.
+
+    Args:
+        open_agent: Makes the agent.
+        prompt: The prompt.
+        output: What is written.
+        asker: Answers the approval requests.
+    """
+    return await _OneRun(output, asker).follow(open_agent, prompt)
+
+
+def exit_status(status: RunStatus) -> int:
+    """0: completed. 130: interrupted. 1: any other ending."""
+    return {"completed": 0, "cancelled": INTERRUPTED}.get(status, 1)
+
+
+class _OneRun:
+    def __init__(self, output: Output, asker: Asker) -> None:
+        self._views = Views()
+        self._text_of = _writer(output, self._views)
+        self._pipe = Pipe(encoding="utf-8" if output == "json" else sys.stdout.encoding)
+        self._asker = asker
+        self._run: Run | None = None
+        self._interrupted = False
+
+    async def follow(self, open_agent: OpenAgent, prompt: str) -> int:
+        main = asyncio.current_task()
+        try:
+            with Interrupts(self._interrupt), self._asker:
+                agent = await asyncio.to_thread(open_agent)
+                async with agent, agent.run(prompt) as self._run:
+                    async for event in self._run:
+                        await self._show(event)
+                    result = await self._run.result()
+        except asyncio.CancelledError:
+            if not self._interrupted or main is None:
+                raise
+            main.uncancel()
+            return INTERRUPTED
+        return 1 if self._pipe.closed else exit_status(result.status)
+
+    async def _show(self, event: Event) -> None:
+        if self._run is not None and isinstance(event, AgentStarted) and (self._interrupted or self._pipe.closed):
+            self._run.cancel()  # it was asked for before there was a run to cancel
+        self._views.observe(event)
+        await self._pipe.write(self._text_of(event))
+        if self._pipe.closed and self._run is not None:
+            self._run.cancel()
+        self._asker.observe(event)
+
+    def _interrupt(self, must_end: bool) -> None:
+        del must_end  # every interrupt ends a program that runs one prompt
+        self._interrupted = True
+        if sys.stderr.isatty():
+            print("\nfreeact-sub: ending; Ctrl-C again leaves at once", file=sys.stderr, flush=True)  # noqa: T201  (it is the user interface)
+        if self._run is not None:
+            self._run.cancel()
+        elif (main := self._main) is not None:
+            main.cancel()
+
+
+class Pipe:
+    """Standard output, written to in a thread."""
+
+    def __init__(self, *, encoding: str) -> None:
+        """Args: encoding: of the text; what it cannot express is written as an escape."""
+        self._encoding = encoding
+        self.closed = False
+        """True once nobody reads what is written."""
+
+    async def write(self, text: str) -> None:
+        """Write all of the text; drop it if nobody reads any more.
+
+        Raises:
+            OSError: It cannot be written for another reason, such as a full disk.
+        """
+        if text and not self.closed:
+            try:
+                await asyncio.to_thread(self._write, text.encode(self._encoding, errors="backslashreplace"))
+            except BrokenPipeError:
+                self.closed = True
+
+    def _write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:  # not through Python's buffer, which would try again, and complain, when the program ends
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+
+def _writer(output: Output, views: Views) -> Callable[[Event], str]:
+    match output:
+        case "plain":
+            return PlainLines(views).write
+        case "json":
+            return lambda event: event.to_json() + "\n"
+        case "text":
+            return _answer
+        case "rich":
+            return _drawing(Transcript(views), Console(markup=False, highlight=False, emoji=False))
+
+
+def _drawing(transcript: Transcript, console: Console) -> Callable[[Event], str]:
+    def draw(event: Event) -> str:
+        drawn = transcript.draw(event)
+        if drawn is None:
+            return ""
+        with console.capture() as capture:
+            console.print(drawn)
+        return capture.get()
+
+    return draw
+
+
+def _answer(event: Event) -> str:
+    """The root's answer; why there is none goes to standard error."""
+    if not isinstance(event, AgentFinished) or event.parent_id is not None:
+        return ""
+    if event.status != "completed":
+        print(f"freeact-sub: {event.status}: {one_line(event.error, 500)}", file=sys.stderr)  # noqa: T201  (as above)
+    return clean(event.output).rstrip("\n") + "\n" if event.output else ""

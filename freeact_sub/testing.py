@@ -1,0 +1,229 @@
+"""Fakes for tests, ours and yours: a scripted model, a kernel without a process, an approver that answers by rule.
+
+They are public and keep to the same protocols as the real things. Offline demos use the scripted model as well::
+
+    model = ScriptedModel([[ToolCallPart("execute_ipython_cell", {"code": "print(6 * 7)"})], "It is 42."])
+    async with Agent(config, model=model) as agent:
+        result = await ScriptedApprover().drive(agent.run("What is 6 times 7?"))
+"""
+
+import asyncio
+import contextlib
+import io
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
+
+from freeact_sub.cells import CellError, CellOutput, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
+from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, KernelSpec
+
+Item: TypeAlias = ModelResponsePart | str | asyncio.Event | Exception
+"""Part of a response: text, thinking, a tool call; an event is waited for (a silent model); an error is raised."""
+
+Turn: TypeAlias = Item | Sequence[Item]
+"""One model response."""
+
+Script: TypeAlias = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[list[ModelMessage], AgentInfo], Turn]
+"""Turns of a conversation; or by a text that the conversation's first prompt contains; or a function of the messages."""
+
+
+class ScriptedModel(FunctionModel):
+    """A model that says what its script says.
+
+    It keeps no cursor: which turn it is follows from the conversation, so one model serves any number of agents at once. A
+    script that has run out ends the conversation with the text `(end of script)`.
+    """
+
+    def __init__(self, script: Script, *, chunk_chars: int = 12, name: str = "scripted") -> None:
+        """Args: chunk_chars: size of the pieces that text and arguments are streamed in. name: the model's name."""
+        self._script = script
+        self._chunk_chars = chunk_chars
+        self.requests = 0
+        """Model requests served."""
+        super().__init__(self._respond, stream_function=self._stream, model_name=name)
+
+    async def _respond(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[part async for part in self._parts(messages, info)])
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        index = -1
+        async for part in self._parts(messages, info):
+            index += 1
+            match part:
+                case ToolCallPart():
+                    yield {index: DeltaToolCall(name=part.tool_name, tool_call_id=part.tool_call_id)}
+                    for piece in self._pieces(part.args_as_json_str()):
+                        yield {index: DeltaToolCall(json_args=piece)}
+                case ThinkingPart():
+                    for piece in self._pieces(part.content):
+                        yield {index: DeltaThinkingPart(content=piece)}
+                case TextPart():
+                    for piece in self._pieces(part.content):
+                        yield piece
+        if index < 0:
+            yield ""
+
+    async def _parts(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[ModelResponsePart]:
+        self.requests += 1
+        turn = self._turn(messages, info)
+        for item in [turn] if isinstance(turn, str) or not isinstance(turn, Sequence) else turn:
+            if isinstance(item, asyncio.Event):
+                await item.wait()
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield TextPart(item) if isinstance(item, str) else item
+
+    def _turn(self, messages: list[ModelMessage], info: AgentInfo) -> Turn:
+        script = self._script
+        if callable(script):
+            return script(messages, info)
+        if isinstance(script, Mapping):
+            prompt = first_prompt(messages)
+            script = next((turns for key, turns in script.items() if key in prompt), ())
+        index = sum(isinstance(message, ModelResponse) for message in messages)
+        return script[index] if index < len(script) else "(end of script)"
+
+    def _pieces(self, text: str) -> list[str]:
+        return [text[start : start + self._chunk_chars] for start in range(0, len(text), self._chunk_chars)]
+
+
+def first_prompt(messages: Sequence[ModelMessage]) -> str:
+    """The prompt that began a conversation."""
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            for part in message.parts:
+                if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+                    return part.content
+    return ""
+
+
+class ScriptedApprover:
+    """Answers approval requests by a rule, and keeps all events.
+
+    The rule is a function of the request; the default approves everything. Answers are given while the events are read, in
+    the order in which they come.
+    """
+
+    def __init__(self, rule: Callable[[ApprovalRequest], Decision | None] | None = None) -> None:
+        """Args: rule: the decision for a request; None leaves it open, to be answered later by the test."""
+        self._rule = rule or (lambda _: Decision(allowed=True))
+        self.events: list[Event] = []
+
+    async def drive(self, run: Any) -> Any:
+        """Read a run to its end; its result."""
+        async for event in run:
+            self.events.append(event)
+            if isinstance(event, ApprovalRequest) and (decision := self._rule(event)) is not None:
+                event.decide(decision)
+        return await run.result()
+
+
+class FakeKernel:
+    """A kernel without a process: runs cells with `exec`, in one namespace. For tests that are about something else."""
+
+    def __init__(self, spec: KernelSpec, handler: HostRequestHandler) -> None:
+        self.spec = spec
+        self._handler = handler
+        self._namespace: dict[str, Any] = {}
+        self._count = 0
+        self._lost = asyncio.Event()
+        self._interrupted = asyncio.Event()
+        self.lost_reason: str | None = None
+
+    async def execute(
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock
+    ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
+        """See `Kernel.execute`. Cells are synchronous; `!wait` waits until it is interrupted or lost, or its time is up."""
+        self._count += 1
+        self._interrupted.clear()
+        status: ReplyStatus
+        if self.lost_reason is not None:
+            status = "kernel_lost"
+        elif code.strip() == "!wait":
+            status = await self._wait(clock)
+        else:
+            status = self._run(code, buffer)
+        buffer.end(ExecuteReply(status=status, execution_count=self._count, left_out_chars=buffer.left_out_chars))
+        while not isinstance(output := await buffer.get(), ExecuteReply):
+            yield output
+        yield output
+
+    async def interrupt(self) -> None:
+        """See `Kernel.interrupt`."""
+        self._interrupted.set()
+
+    async def wait_lost(self) -> str:
+        """See `Kernel.wait_lost`."""
+        await self._lost.wait()
+        return self.lost_reason or ""
+
+    def die(self, reason: str = "it was killed by the test") -> None:
+        """End as a killed process would."""
+        self.lost_reason = reason
+        self._lost.set()
+        self._interrupted.set()
+
+    async def aclose(self) -> None:
+        """See `Kernel.aclose`."""
+        if self.lost_reason is None:
+            self.die("it was closed")
+
+    async def _wait(self, clock: CellClock) -> ReplyStatus:
+        clock.start(self._interrupted)
+        try:
+            await self._interrupted.wait()
+        finally:
+            clock.stop()
+        if self.lost_reason is not None:
+            return "kernel_lost"
+        return "timeout" if clock.expired else "interrupted"
+
+    def _run(self, code: str, buffer: CellOutputBuffer) -> ReplyStatus:
+        output = io.StringIO()
+        value = None
+        try:
+            with contextlib.redirect_stdout(output):
+                try:
+                    value = eval(compile(code, "<cell>", "eval"), self._namespace)  # noqa: S307  # a test's own code
+                except SyntaxError:
+                    exec(compile(code, "<cell>", "exec"), self._namespace)  # noqa: S102  # a test's own code
+        except Exception as error:  # noqa: BLE001  # border: whatever the cell raises is its output
+            buffer.add(StreamText(name="stdout", text=output.getvalue()))
+            lines = tuple(traceback.format_exception_only(error))
+            buffer.add(CellError(ename=type(error).__name__, evalue=str(error), traceback=lines))
+            return "error"
+        if output.getvalue():
+            buffer.add(StreamText(name="stdout", text=output.getvalue()))
+        if value is not None:
+            buffer.add(ExecuteResult(data={"text/plain": repr(value)}, execution_count=self._count))
+        return "ok"
+
+
+class FakeKernelProvider:
+    """Starts `FakeKernel`s."""
+
+    def __init__(self) -> None:
+        self.kernels: list[FakeKernel] = []
+        """All that were started."""
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> FakeKernel:
+        """See `KernelProvider.start`."""
+        self.kernels.append(FakeKernel(spec, handler))
+        return self.kernels[-1]
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""

@@ -1,0 +1,85 @@
+"""`McpToolset`: the tools of all MCP servers of an agent, as direct calls named `SERVER_TOOL`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from freeact_sub.calls import McpCall
+from freeact_sub.errors import McpError
+from freeact_sub.mcp import McpResult, McpServers, McpTool
+from freeact_sub.tools.tool import ToolResult
+from freeact_sub.tools.toolset import MAX_RETRIES, model_content
+
+ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
+"""The server validates its arguments itself, and says what is wrong with them."""
+
+
+class McpToolset(AbstractToolset[Any]):
+    """Offers what the servers offer. A server that does not start is reported once, and the others work."""
+
+    def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None]) -> None:
+        """Args: on_error: told once of each server whose tools cannot be listed."""
+        self._servers = servers
+        self._on_error = on_error
+        self._failed: set[str] = set()
+        self._tools: dict[str, tuple[str, McpTool]] = {}
+
+    @property
+    def id(self) -> str:
+        """See pydantic-ai."""
+        return "freeact-sub-mcp"
+
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """See pydantic-ai."""
+        del ctx
+        await asyncio.gather(*(self._list(server) for server in self._servers.names if server not in self._failed))
+        return {
+            name: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=name,
+                    description=tool.description,
+                    parameters_json_schema=tool.parameters_json_schema,
+                ),
+                max_retries=MAX_RETRIES,
+                args_validator=ANY_ARGUMENTS,
+            )
+            for name, (_, tool) in self._tools.items()
+        }
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+        """Call the server; a failure is an answer that the model reads."""
+        del ctx, tool
+        server, mcp_tool = self._tools[name]
+        try:
+            result = await self._servers.call(server, mcp_tool.name, tool_args)
+        except McpError as error:
+            return model_content(ToolResult(text=f"[ERROR] {error}", outcome="failed"))
+        return model_content(tool_result(result))
+
+    def call_of(self, name: str, tool_args: dict[str, Any]) -> McpCall | None:
+        """The value to be judged before the tool runs; None where the tool is not a server's."""
+        if name not in self._tools:
+            return None
+        server, tool = self._tools[name]
+        return McpCall(server=server, tool=tool.name, args=dict(tool_args))
+
+    async def _list(self, server: str) -> None:
+        try:
+            tools = await self._servers.tools(server)
+        except McpError as error:
+            if server not in self._failed:
+                self._failed.add(server)
+                self._on_error(error)
+            return
+        self._tools |= {f"{server}_{tool.name}": (server, tool) for tool in tools}
+
+
+def tool_result(result: McpResult) -> ToolResult:
+    """A server's answer as what the model reads."""
+    text = f"[ERROR] {result.text}" if result.is_error else result.text
+    return ToolResult(text=text, images=result.images, outcome="failed" if result.is_error else "success")

@@ -1,0 +1,30 @@
+"""`reset_kernel`: restart the agent's kernel."""
+
+from pydantic import BaseModel
+
+from freeact_sub.calls import ToolCall
+from freeact_sub.tools.tool import ToolContext, ToolResult
+
+
+class ResetArguments(BaseModel):
+    """See `tools/reset_kernel.json`."""
+
+    model_config = {"extra": "forbid"}
+
+
+class ResetKernel:
+    """Throws the kernel away and starts a new one."""
+
+    name = "reset_kernel"
+    arguments = ResetArguments
+
+    def call(self, arguments: ResetArguments) -> ToolCall:
+        """See `Tool`."""
+        del arguments
+        return ToolCall(tool_name=self.name)
+
+    async def run(self, arguments: ResetArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        del arguments
+        await context.kernel.reset()
+        return ToolResult(text="The kernel was restarted: all variables and imports are gone.")

@@ -1,0 +1,234 @@
+"""A pytest plugin: a test that leaves something behind fails, and the failure names what is left.
+
+Looked at are processes (all descendants; pytest makes itself a child subreaper, so daemons are found too), asyncio
+tasks, file descriptors (sockets and pipes are some), threads that would keep the interpreter alive, and the temporary
+folder, which is private to the test session so that nobody else writes to it.
+
+What is there before the test is the baseline, so fixtures of a wider scope are no leak. It is taken in a fixture,
+because fixtures of a wider scope are set up before those of a test; it is compared in a hook after the last teardown,
+when the event loop is closed. Since endings take time (a thread that runs out, a process that is being reaped), the
+comparison waits for a condition and fails only at a generous limit. What leaked is then ended, so that one test is
+blamed once.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Generator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+PR_SET_CHILD_SUBREAPER = 36
+POLL_SECONDS = 0.01
+STANDARD_STREAMS = (0, 1, 2)
+"""Not looked at: pytest turns them to its capture and back while a test runs."""
+ZOMBIE = psutil.STATUS_ZOMBIE
+
+_start = pytest.StashKey["Snapshot"]()
+_baseline = pytest.StashKey["Snapshot"]()
+_folder = pytest.StashKey[Path]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What is there at one moment, each thing with the words that name it."""
+
+    processes: dict[tuple[int, float], str] = field(default_factory=dict)
+    descriptors: dict[tuple[int, str], str] = field(default_factory=dict)
+    threads: dict[threading.Thread, str] = field(default_factory=dict)
+    files: dict[Path, str] = field(default_factory=dict)
+
+    @classmethod
+    def take(cls, folder: Path) -> "Snapshot":
+        """Look at this process, everything below it and its temporary folder."""
+        return cls(processes=_processes(), descriptors=_descriptors(), threads=_threads(), files=_files(folder))
+
+    def left_since(self, before: "Snapshot") -> list[str]:
+        """Name what is here and was not there before."""
+        left = []
+        for kind in ("processes", "descriptors", "threads", "files"):
+            new, old = getattr(self, kind), getattr(before, kind)
+            left += [f"- {words}" for key, words in new.items() if key not in old]
+        return left
+
+
+def _processes() -> dict[tuple[int, float], str]:
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != ZOMBIE:
+                command = " ".join(process.cmdline()) or process.name()
+                found[process.pid, process.create_time()] = f"process {process.pid}: {command[:300]}"
+    return found
+
+
+def _descriptors() -> dict[tuple[int, str], str]:
+    folder = Path("/proc/self/fd")
+    if not folder.is_dir():
+        return {}
+    found = {}
+    for path in folder.iterdir():
+        number = int(path.name)
+        # the descriptor that lists the folder is closed again by now
+        with contextlib.suppress(OSError):
+            target = str(path.readlink())
+            if number not in STANDARD_STREAMS:
+                found[number, target] = f"file descriptor {number}: {target}{_addresses(number, target)}"
+    return found
+
+
+def _addresses(descriptor: int, target: str) -> str:
+    if not target.startswith("socket:"):
+        return ""
+    with contextlib.suppress(OSError):
+        copy = socket.socket(fileno=os.dup(descriptor))
+        with copy:
+            peer = ""
+            with contextlib.suppress(OSError):
+                peer = f" to {copy.getpeername()}"
+            return f" ({copy.family.name} at {copy.getsockname()}{peer})"
+    return ""
+
+
+def _threads() -> dict[threading.Thread, str]:
+    return {
+        thread: f"thread {thread.name}"
+        for thread in threading.enumerate()
+        if not thread.daemon and thread is not threading.main_thread()
+    }
+
+
+def _files(folder: Path) -> dict[Path, str]:
+    return {path: f"temporary {'folder' if path.is_dir() else 'file'} {path}" for path in folder.iterdir()}
+
+
+@dataclass
+class Zombies:
+    """Ended orphans: only this process can reap them, but its own children it must leave to whoever waits for them."""
+
+    seen: set[int] = field(default_factory=set)
+
+    def reap(self) -> None:
+        """Reap those that were there at the last call already; whoever waits for a child has done so since then."""
+        now = {process.pid for process in psutil.Process().children() if _is_zombie(process)}
+        for pid in now & self.seen:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self.seen = now - self.seen
+
+
+def _is_zombie(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+_zombies = Zombies()
+
+
+def wait_until_nothing_is_left(before: Snapshot, folder: Path, limit_seconds: float) -> list[str]:
+    """Name what was not there before and does not go away within the limit."""
+    deadline = time.monotonic() + limit_seconds
+    while left := Snapshot.take(folder).left_since(before):
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(POLL_SECONDS)
+    return []
+
+
+def end_what_is_left(before: Snapshot, folder: Path) -> None:
+    """Kill leaked processes and remove leaked folders, so that later tests start clean."""
+    for pid, created in Snapshot.take(folder).processes.keys() - before.processes.keys():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            if process.create_time() == created:
+                process.kill()
+    for path in Snapshot.take(folder).files.keys() - before.files.keys():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("leak_seconds", "how long a test's leavings may take to go away", default="5")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # pytest keeps its own folders where it always did; everything else made by tests and what they start goes here
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = Path(tempfile.mkdtemp(prefix="fa-tests-"))
+    os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = tempfile.tempdir = str(folder)
+    config.stash[_folder] = folder
+    config.stash[_start] = Snapshot.take(folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> None:
+    """Take the baseline; for an async test, also watch its tasks while its loop is open."""
+    if request.node.get_closest_marker("kernel"):
+        _open_shared_zmq_contexts()
+    request.node.stash[_baseline] = Snapshot.take(request.config.stash[_folder])
+    if request.node.get_closest_marker("asyncio"):
+        request.getfixturevalue("no_task_is_left")
+
+
+def _open_shared_zmq_contexts() -> None:
+    """Make what zmq creates once in a process and keeps: it belongs in the baseline."""
+    import zmq.asyncio
+
+    for context in (zmq.Context.instance(), zmq.asyncio.Context.instance()):
+        context.socket(zmq.PAIR).close()
+
+
+@pytest.fixture
+async def no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail if a task that the test, or a fixture of it, started is still there when all fixtures but this are gone."""
+    before = asyncio.all_tasks()
+    yield
+    deadline = time.monotonic() + float(request.config.getini("leak_seconds"))
+    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
+        if time.monotonic() > deadline:
+            pytest.fail("the test left behind:\n" + "\n".join(f"- {task!r}" for task in left), pytrace=False)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    yield
+    before = item.stash.get(_baseline, None)
+    if before is None:  # the test was skipped before its fixtures were set up
+        return
+    folder = item.config.stash[_folder]
+    left = wait_until_nothing_is_left(before, folder, float(item.config.getini("leak_seconds")))
+    end_what_is_left(before, folder)
+    _zombies.reap()
+    if left:
+        pytest.fail("the test left behind:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Fixtures of a wider scope must not leave processes and files either; caches of libraries are no leak by then."""
+    yield
+    config = session.config
+    now = Snapshot.take(config.stash[_folder])
+    start = replace(config.stash[_start], descriptors=now.descriptors, threads=now.threads)
+    if left := wait_until_nothing_is_left(start, config.stash[_folder], float(config.getini("leak_seconds"))):
+        end_what_is_left(start, config.stash[_folder])
+        print("\nthe test session left behind:", *left, sep="\n", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
