@@ -70,7 +70,8 @@ class AgentLoop:
     async def run(self, prompt: str) -> RunResult:
         """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
         node = self.node
-        node.begin()
+        if node.scope is None:
+            node.begin()
         queued = node.parent is not None and node.tree.slots.full
         node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued))
         ending = _Ending(status="cancelled", error="the run was cancelled")

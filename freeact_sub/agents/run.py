@@ -47,9 +47,10 @@ class Run:
             False if there is no such agent at work.
         """
         node = self._node if agent_id is None else self._tree.nodes.get(agent_id)
+        if node is self._node and self._task is None and not self._closed:
+            self._never_begin()
+            return True
         if node is None or node.scope is None:
-            if node is self._node and self._task is None:
-                self._closed = True
             return False
         node.scope.cancel()
         return True
@@ -68,10 +69,10 @@ class Run:
 
     async def aclose(self) -> None:
         """Cancel what still runs and wait until all of it has ended. Can be called again."""
-        self._closed = True
         if self._task is None:
-            self._on_end()
+            self._never_begin()
             return
+        self._closed = True
         self._tree.gate.abandon()
         self._channel.abandon()
         self.cancel()
@@ -102,8 +103,14 @@ class Run:
     def _node(self) -> AgentNode:
         return self._loop.node
 
+    def _never_begin(self) -> None:
+        self._closed = True
+        self._channel.finish()
+        self._on_end()
+
     def _start(self) -> None:
         if self._task is None and not self._closed:
+            self._node.begin()  # now, so that a cancel finds its scope though the task has not had its first turn
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
 
     async def _drive(self) -> RunResult:

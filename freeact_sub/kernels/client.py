@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-import zmq
+import zmq.error
 from jupyter_client.session import Session
 
 from freeact_sub.cells import (
@@ -86,7 +86,7 @@ class KernelClient:
     ) -> None:
         """Args: on_request: called with the content of each `freeact_request` and the clock of the cell it comes from."""
         self._connection = connection
-        self._session = connection.session
+        self._session: Any = connection.session  # jupyter_client is typed in part only
         self._on_request = on_request
         self._sockets: dict[str, Any] = {}
         self._readers: list[asyncio.Task[None]] = []
@@ -246,7 +246,11 @@ class KernelClient:
         socket = self._sockets.get(channel)
         if socket is None:
             raise KernelLostError("the kernel is closed")
-        message = self._session.send(socket, message_type, content)
+        message = self._session.msg(message_type, content)
+        # Not `session.send`: it writes past the asyncio socket, which may swallow the one wake-up that tells of a message
+        # to be read (zmq's descriptor is edge-triggered), and the reader then sleeps for ever.
+        sent = socket.send_multipart(self._session.serialize(message))
+        sent.add_done_callback(_retrieved)
         request_id: str = message["header"]["msg_id"]
         return request_id
 
@@ -258,8 +262,8 @@ class KernelClient:
             frames = await socket.recv_multipart(copy=False)
             try:
                 _, parts = self._session.feed_identities(frames, copy=False)
-                message = self._session.deserialize(parts, copy=False)
-            except (ValueError, TypeError, zmq.ZMQError) as error:
+                message: dict[str, Any] = self._session.deserialize(parts, copy=False)
+            except (ValueError, TypeError, zmq.error.ZMQError) as error:
                 logger.warning("unreadable message on a kernel's %s channel: %s", channel, error)
                 continue
             handle(message)
@@ -289,6 +293,11 @@ class KernelClient:
                 cell.changed.set()
         elif (output := _output(kind, content)) is not None:
             cell.buffer.add(output)
+
+
+def _retrieved(sent: asyncio.Future[Any]) -> None:
+    if not sent.cancelled() and sent.exception() is not None:
+        logger.warning("a message to a kernel could not be sent: %s", sent.exception())
 
 
 def _output(kind: str, content: dict[str, Any]) -> CellOutput | None:

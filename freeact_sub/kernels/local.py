@@ -109,7 +109,8 @@ class LocalKernel:
     @property
     def pid(self) -> int | None:
         """Process id of the kernel's guard, the leader of its process group."""
-        return self._provisioner.pid
+        pid: int | None = self._provisioner.pid
+        return pid
 
     @property
     def connection_file(self) -> Path:

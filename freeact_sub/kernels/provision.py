@@ -23,6 +23,9 @@ KILL_TIMEOUT_SECONDS: Final = 3.0
 class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
     """Starts the kernel through the guard, and ends it through the guard."""
 
+    _exit: "asyncio.Future[int] | None" = None
+    _pidfd: int | None = None
+
     def watch_exit(self) -> asyncio.Future[int]:
         """A future with the exit code of the kernel's process; negative for a signal. Asked for again, it is the same."""
         if self._exit is None:
@@ -38,8 +41,7 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
         """Put the guard in front of the kernel's command."""
         kwargs = await super().pre_launch(**kwargs)
         kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), *kwargs["cmd"]]
-        self._exit: asyncio.Future[int] | None = None
-        self._pidfd: int | None = None
+        self._exit = self._pidfd = None
         return kwargs
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's

@@ -1,106 +1,312 @@
-"""`McpConnection`: one open connection to one MCP server, owned by a task of its own.
+"""`McpConnection`: one connection to one MCP server, owned by a task of its own.
 
-It uses `mcp.Client` of the MCP SDK and not pydantic-ai's `MCPToolset`: the SDK imports in a third of the time, has one layer
-less between us and the server's process (`MCPToolset` keeps the process alive by default, behind two classes), and its
-shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered it.
-Hence the owner task: it enters, hands the client out, waits, and leaves. Calls come from any task.
+It uses `mcp.Client` of the MCP SDK and not pydantic-ai's `MCPToolset`: the SDK imports in a third of the time, has one
+layer less between us and the server's process (`MCPToolset` keeps the process alive by default, behind two classes), and
+its shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered
+it. Hence the owner task: it enters, hands the client out, waits, and leaves. Requests come from any task.
 
 A stdio server is started through the process guard, so that it and all that it has started end with us, even after a
-`kill -9`. A connection is used once: when it is lost, another is made.
+`kill -9`. A connection is used once: when it fails or is lost, the next use makes another.
+
+This module alone imports the SDK (0.8 s), so it is imported when the first connection is made.
 """
 
 import asyncio
-import contextlib
 import logging
 import math
+import os
+import shutil
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
 import anyio
+import httpx2
+import mcp
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 import freeact_sub.guard
 from freeact_sub.config import McpServerConfig
 from freeact_sub.errors import McpError
-
-if TYPE_CHECKING:
-    import mcp
+from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result, read_tool
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
 CLOSE_SECONDS: Final = 5.0
 """Within this time a connection is closed: the server is asked to end, told to, and killed."""
-HTTP_CONNECT_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 30.0
+"""For a TCP connection; how long an answer may take is for the settings of the server to say."""
 LOG_TAIL_BYTES: Final = 4096
-MAX_REASON_CHARS: Final = 300
+REASON_CHARS: Final = 300
 
 
 class McpConnection:
-    """Opens when made, in the background; `client` waits for it."""
+    """Connects when made, in the background; the first request waits for it."""
 
     def __init__(self, server: str, config: McpServerConfig, *, log_file: Path) -> None:
         """Args: log_file: what a stdio server writes to standard error is added to it."""
-        self.server = server
+        self._server = server
         self._config = config
         self._log_file = log_file
-        self._refusal = ""
+        self._log_start = 0
+        self._http_status = ""
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._requests: set[asyncio.Future[Any]] = set()
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
         self._ready: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # it may have no reader
-        self._failure: BaseException | None = None
         self._owner = asyncio.create_task(self._own(), name=f"MCP server {server}")
 
     @property
-    def ended(self) -> bool:
-        """It failed, was lost or was closed: of no use any more."""
-        return self._owner.done() or self._stop.is_set()
+    def usable(self) -> bool:
+        """It is open, or will be unless the server fails."""
+        return not (self._stop.is_set() or self._owner.done())
 
-    async def client(self) -> "mcp.Client":
-        """The open client.
+    @property
+    def done(self) -> bool:
+        """Nothing of it is left."""
+        return self._owner.done()
+
+    async def list_tools(self) -> tuple[McpTool, ...]:
+        """Ask the server for its tools.
 
         Raises:
-            McpError: The server does not start or cannot be reached.
+            McpError: The server cannot be reached, does not answer in time, or answers with an error.
         """
-        return await asyncio.shield(self._ready)
+        what, seconds = f"MCP server {self._server!r}, asked for its tools,", self._config.init_timeout_seconds
+        try:
+            return await self._request(_list_tools, what=what, setting="init_timeout_seconds", seconds=seconds)
+        except McpError:
+            raise
+        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
+            raise McpError(f"{what} answered with an error: {error}", server=self._server) from error
 
-    async def lost(self) -> McpError:
-        """Why the connection was lost, for the call that noticed it."""
-        self._stop.set()
-        await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
-        return McpError(f"{self._described(self._failure, 'was lost')}; the next call connects anew", server=self.server)
+    async def call(self, tool: str, args: dict[str, Any]) -> McpResult:
+        """Call a tool; one that fails, or that the server refuses to call, is a result.
+
+        Raises:
+            McpError: The server cannot be reached, or does not answer in time.
+        """
+        what, seconds = f"MCP tool {self._server}.{tool}", self._config.call_timeout_seconds
+        try:
+            result = await self._request(
+                lambda client: client.call_tool(tool, args), what=what, setting="call_timeout_seconds", seconds=seconds
+            )
+        except mcp.MCPError as error:
+            return failure(error.message)  # for example for its arguments
+        except McpError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the border to the SDK, as above
+            # the answer does not keep to the protocol, or to the tool's own output schema
+            return failure(f"the answer of {what} cannot be used: {error}")
+        return read_result(result)
 
     async def aclose(self) -> None:
         """Close it, whatever state it is in, within `CLOSE_SECONDS`."""
+        self._closing = True
         self._stop.set()
         if not self._ready.done():
             self._scope.cancel()
-        await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
+        await asyncio.wait({self._owner, *self._requests}, timeout=CLOSE_SECONDS)
         if not self._owner.done():
-            logger.error("MCP server %s did not end within %g s: abandoned", self.server, CLOSE_SECONDS)
+            logger.error("MCP server %s did not end within %g s: abandoned", self._server, CLOSE_SECONDS)
             self._owner.cancel()
             await asyncio.wait({self._owner}, timeout=1)
+
+    async def _request(self, send: Callable[[mcp.Client], Awaitable[T]], *, what: str, setting: str, seconds: float) -> T:
+        client = await asyncio.shield(self._ready)
+        # A task of its own, since the SDK may take seconds to give a request up: it tells the server, and waits until
+        # the server reads. Nor does the SDK's own timeout run while the server reads nothing.
+        request = asyncio.ensure_future(send(client))
+        self._requests.add(request)
+        request.add_done_callback(self._forget)
+        try:
+            await asyncio.wait({request}, timeout=seconds)
+        finally:
+            request.cancel()
+        if not request.done():
+            hint = f"if it needs longer, raise its `{setting}`"
+            raise McpError(f"{what} did not answer within {seconds:g} s; {hint}", server=self._server)
+        try:
+            return request.result()
+        except Exception as error:
+            if self._http_status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+                self._stop.set()  # the server has forgotten the session
+            if self.usable:
+                raise
+            raise await self._loss(error) from error
+
+    def _forget(self, request: asyncio.Future[Any]) -> None:
+        self._requests.discard(request)
+        if not request.cancelled():
+            request.exception()  # one that was given up has no reader
 
     async def _own(self) -> None:
         self._scope.deadline = anyio.current_time() + self._config.init_timeout_seconds
         try:
             with self._scope:
-                if not self._stop.is_set():
-                    await self._serve()
-        except Exception as error:  # the border to the MCP library: whatever ends a connection becomes an `McpError`
-            self._failure = _first_leaf(error)
+                await self._serve()
+        except Exception as error:  # noqa: BLE001  # the border to the SDK: whatever ends it becomes an `McpError`
+            self._failure = _leaf(error)
         finally:
             if not self._ready.done():
                 self._ready.set_exception(self._start_error())
 
     async def _serve(self) -> None:
-        import mcp
-
-        async with contextlib.AsyncExitStack() as stack:
-            transport = self._stdio() if self._config.command is not None else self._http()
-            client = await stack.enter_async_context(mcp.Client(await stack.enter_async_context(transport)))
+        transport = self._stdio() if self._config.url is None else self._http(self._config.url)
+        async with mcp.Client(transport) as client:
             self._scope.deadline = math.inf
             self._ready.set_result(client)
-            await self._stop.wait()
+            try:
+                await self._stop.wait()
+            finally:  # a transport that fails cancels us, before the requests that are under way hear of it
+                self._stop.set()
             self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
+
+    @asynccontextmanager
+    async def _stdio(self) -> AsyncIterator[Any]:
+        config = self._config
+        environment = get_default_environment() | config.env
+        self._check_command(environment)
+        parameters = mcp.StdioServerParameters(
+            command=GUARD_COMMAND[0],
+            args=[*GUARD_COMMAND[1:], str(os.getpid()), str(config.command), *config.args],
+            env=environment,
+            cwd=config.cwd,
+        )
+        self._log_file.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_file.open("a", encoding="utf-8") as log:
+            self._log_start = log.tell()
+            async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
+                yield _WatchedStream(incoming, on_end=self._stop.set), outgoing
+
+    @asynccontextmanager
+    async def _http(self, url: str) -> AsyncIterator[Any]:
+        client = httpx2.AsyncClient(
+            headers=self._config.headers,
+            # an answer that is late would end the whole transport: each request has a bound of its own
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
+            event_hooks={"response": [self._note_status]},
+        )
+        async with client, streamable_http_client(url, http_client=client) as streams:
+            yield streams
+
+    async def _note_status(self, response: httpx2.Response) -> None:
+        """The SDK does not pass on with which status a server refuses, and that is what tells of a wrong key."""
+        self._http_status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
+
+    def _check_command(self, environment: dict[str, str]) -> None:
+        """A missing program is best named before there is a process."""
+        command, folder = str(self._config.command), Path(self._config.cwd or ".")
+        if not folder.is_dir():
+            raise self._error(f"cannot be started: its folder {folder} is not there; correct `cwd`")
+        path = str(folder / command) if "/" in command else command
+        if shutil.which(path, path=environment.get("PATH")) is None:
+            raise self._error(f"cannot be started: there is no program {command!r}; install it, or correct `command`")
+
+    def _start_error(self) -> McpError:
+        if isinstance(self._failure, McpError):
+            return self._failure
+        if self._closing:
+            return self._error("was closed before it was ready")
+        late = self._scope.cancel_called
+        seconds = f"{self._config.init_timeout_seconds:g} s"
+        if self._config.url is not None:
+            reason = f"no answer within {seconds}" if late else self._http_status or _reason(self._failure)
+            return self._error(f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`")
+        what = f"was not ready within {seconds}" if late else "ended before it was ready"
+        return self._error(f"{what}{self._last_words()}; its log is {self._log_file}")
+
+    async def _loss(self, error: Exception) -> McpError:
+        await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
+        if self._closing:
+            return self._error("was closed during the request")
+        if self._config.url is None:
+            return self._error(f"has ended{self._last_words()}; the next call starts it anew; its log is {self._log_file}")
+        reason = _reason(self._failure or error)
+        return self._error(f"at {self._url} was lost during the request ({reason}); the next call connects anew")
+
+    def _error(self, text: str) -> McpError:
+        return McpError(f"MCP server {self._server!r} {text}", server=self._server)
+
+    @property
+    def _url(self) -> str:
+        """Without what may be secret in it."""
+        url = urlsplit(self._config.url or "")
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+
+    def _last_words(self) -> str:
+        """The last line that the server has written to its log since it was started."""
+        try:
+            with self._log_file.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({last[:REASON_CHARS]})" if last else ""
+
+
+class _WatchedStream:
+    """What a server sends, as the SDK reads it; tells when the server has ended, before the SDK tells the requests."""
+
+    def __init__(self, stream: Any, *, on_end: Callable[[], None]) -> None:
+        self._stream = stream
+        self._on_end = on_end
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stream.aclose()
+
+
+async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
+    if client.server_capabilities.tools is None:
+        return ()
+    tools: list[McpTool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        tools += map(read_tool, page.tools)
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(tools)
+
+
+def _reason(error: BaseException | None) -> str:
+    return (str(error) or type(error).__name__)[:REASON_CHARS]
+
+
+def _leaf(error: BaseException) -> BaseException:
+    """What really happened: task groups wrap it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

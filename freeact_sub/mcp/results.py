@@ -97,7 +97,7 @@ def _read_blocks(blocks: "Sequence[ContentBlock]") -> "tuple[str, tuple[BinaryCo
 
 def _read_binary(block: Any, texts: list[str], images: "list[BinaryContent]") -> None:
     """A picture is shown to the model; of other binary data it is told."""
-    from pydantic_ai import BinaryContent
+    from pydantic_ai import BinaryContent  # noqa: PLC0415  # costs 0.6 s, and pictures are rare
 
     resource = getattr(block, "resource", None)
     encoded, mime_type = (block.data, block.mime_type) if resource is None else (resource.blob, resource.mime_type)

@@ -114,29 +114,29 @@ def escaped(text: str) -> str:
 
 def text_html(text: str, kind: str = "text") -> str:
     """Text that a cell wrote, as a block of class `kind`."""
-    return f'<pre class="fa-{kind}">{escaped(bounded(clean(text)))}</pre>'
+    return f'<pre class="fsub-{kind}">{escaped(bounded(clean(text)))}</pre>'
 
 
 def code_html(code: str) -> str:
     """Python code, in colours; every character of it can be seen."""
     shown = visible(code)
     if len(shown) > CODE_CHARS:
-        return f'<pre class="fa-code">{escaped(shown)}</pre>'
+        return f'<pre class="fsub-code">{escaped(shown)}</pre>'
     tokens = _PYTHON.get_tokens(shown)
-    return f'<pre class="fa-code">{"".join(_coloured(token, text) for token, text in tokens)}</pre>'
+    return f'<pre class="fsub-code">{"".join(_coloured(token, text) for token, text in tokens)}</pre>'
 
 
 def markdown_html(text: str) -> str:
     """Markdown without raw HTML, without pictures, and without links other than those that are safe to click."""
-    return f'<div class="fa-markdown">{_MARKDOWN.render(_CONTROL.sub("", text))}</div>'
+    return f'<div class="fsub-markdown">{_MARKDOWN.render(_CONTROL.sub("", text))}</div>'
 
 
 def table_html(source: str) -> str:
     """A kernel's HTML, rebuilt from tags that show text and tables; empty where nothing is left to see."""
     rebuilt = _Rebuilder(source[:HTML_CHARS])
     left_out = len(source) - HTML_CHARS
-    note = f'<div class="fa-note">… {left_out:,} characters left out</div>' if left_out > 0 else ""
-    return f'<div class="fa-table">{rebuilt.html}</div>{note}' if rebuilt.has_text else note
+    note = f'<div class="fsub-note">… {left_out:,} characters left out</div>' if left_out > 0 else ""
+    return f'<div class="fsub-table">{rebuilt.html}</div>{note}' if rebuilt.has_text else note
 
 
 def is_picture(bundle: MimeBundle) -> bool:
@@ -150,7 +150,7 @@ def bundle_html(bundle: MimeBundle) -> str:
         shown = show(mime, bundle[mime]) if bundle.get(mime) not in (None, "") else ""
         if shown:
             return shown
-    return f'<div class="fa-note">nothing to show for {escaped(one_line(", ".join(bundle)))}</div>' if bundle else ""
+    return f'<div class="fsub-note">nothing to show for {escaped(one_line(", ".join(bundle)))}</div>' if bundle else ""
 
 
 def bundle_text(bundle: MimeBundle) -> str:
@@ -173,12 +173,12 @@ def _text(data: Any) -> str:
 def _picture(mime: str, data: Any) -> str:
     content = "".join(_text(data).split())
     if len(content) > PICTURE_BYTES:
-        return f'<div class="fa-note">a picture of {len(content) // 1000:,} kB is too large to show here</div>'
+        return f'<div class="fsub-note">a picture of {len(content) // 1000:,} kB is too large to show here</div>'
     try:
         base64.b64decode(content, validate=True)
     except binascii.Error:
         return ""
-    return f'<img class="fa-picture" alt="picture" src="data:{mime};base64,{content}">'
+    return f'<img class="fsub-picture" alt="picture" src="data:{mime};base64,{content}">'
 
 
 def _svg(mime: str, data: Any) -> str:
@@ -192,7 +192,7 @@ def _json(_mime: str, data: Any) -> str:
         return ""
 
 
-_PICTURES = {"image/png": _picture, "image/jpeg": _picture, "image/gif": _picture, "image/svg+xml": _svg}
+_PICTURES = {f"image/{kind}": _picture for kind in ("png", "jpeg", "gif", "webp")} | {"image/svg+xml": _svg}
 _FORMS: dict[str, Callable[[str, Any], str]] = {
     **_PICTURES,
     "text/html": lambda _, data: table_html(_text(data)),
@@ -232,7 +232,7 @@ class _Rebuilder:
         if match[0] == "<!--":
             return _after("-->", source, match.end())
         if tag in _DROPPED_TAGS and not match["end"]:
-            return _after(f"</{tag}", source, match.end())
+            return _after(">", source, _after(f"</{tag}", source, match.end()))
         if tag in _VOID_TAGS:
             self._parts.append(f"<{tag}>")
         elif tag in _TAGS and not match["end"]:

@@ -6,7 +6,7 @@ question that was on the screen: one that is withdrawn takes the half-typed answ
 
 from dataclasses import dataclass, field
 
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Event
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event
 
 HINT = "y yes · n no · a always in this session · or type why not"
 
@@ -21,6 +21,11 @@ class Questions:
     def current(self) -> ApprovalRequest | None:
         """The question to be answered next, or None."""
         return self.waiting[0] if self.waiting else None
+
+    @property
+    def current_id(self) -> str | None:
+        """The id of the current question, or None."""
+        return self.waiting[0].request_id if self.waiting else None
 
     def observe(self, event: Event) -> None:
         """Take in a question, or take away one that is closed: answered from elsewhere, or withdrawn."""
@@ -46,8 +51,8 @@ class Questions:
                 request.deny(word)
         return True
 
-    def deny_all(self, reason: str) -> None:
-        """Deny what is open, because nobody will answer."""
+    def decide_all(self, decision: Decision) -> None:
+        """Answer all that is open in the same way."""
         waiting, self.waiting = self.waiting, []
         for request in waiting:
-            request.deny(reason)
+            request.decide(decision)

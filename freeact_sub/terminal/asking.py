@@ -1,9 +1,118 @@
-"""Who answers approval requests where there is no input line: everything is approved, denied, or asked line by line."""
+"""Who answers approval requests where there is no input line: one answer for all of them, or a person, line by line."""
 
+import asyncio
 import os
 import sys
 import termios
-from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
+
+from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.terminal.approvals import HINT, Questions
+from freeact_sub.terminal.sanitize import one_line
+from freeact_sub.terminal.texts import call_text, question
+from freeact_sub.terminal.views import Views
+
+NOBODY: Final = Decision(
+    allowed=False, reason="nobody can be asked: standard input is not a terminal (the option --yes approves everything)"
+)
+GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed")
+
+
+class Asker(Protocol):
+    """Sees every event of a run and answers the approval requests among them, now or later."""
+
+    def observe(self, event: Event) -> None:
+        """Take in an event; must not wait."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class OneAnswer:
+    """Answers every question in the same way."""
+
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+
+    def observe(self, event: Event) -> None:
+        """See `Asker`."""
+        if isinstance(event, ApprovalRequest):
+            event.decide(self._decision)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+
+class LineAsker:
+    """Asks on a terminal that is left as it is: a question is printed, a line is read."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        """Args: terminal: where questions are printed; answers are read from standard input."""
+        self._terminal = terminal
+        self._input = sys.stdin.fileno()
+        self._views = Views()
+        self._questions = Questions()
+        self._asked: str | None = None
+        self._gone = False
+
+    def observe(self, event: Event) -> None:
+        """See `Asker`."""
+        self._views.observe(event)
+        self._questions.observe(event)
+        self._ask()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.get_running_loop().remove_reader(self._input)
+
+    def _ask(self) -> None:
+        """Print the current question, once."""
+        if self._gone:
+            self._questions.decide_all(GONE)
+        request = self._questions.current
+        if self._asked == self._questions.current_id:
+            return
+        if self._asked is not None:
+            self._print("(this question is closed)")
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._input)
+        self._asked = self._questions.current_id
+        if request is not None:
+            with suppress(termios.error):
+                termios.tcflush(self._input, termios.TCIFLUSH)  # typed before it was asked: no answer to it
+            self._print_question(request)
+            loop.add_reader(self._input, self._read)
+
+    def _print_question(self, request: ApprovalRequest) -> None:
+        path = " -> ".join(one_line(name, 60) for name in request.path) or self._views.of(request).name
+        number = f"Approval 1 of {len(self._questions.waiting)}"
+        self._print(f"{number}: {path} {question(request.call)}\n{call_text(request.call)}\n({HINT})")
+
+    def _read(self) -> None:
+        text = os.read(self._input, 8192).decode(errors="replace")
+        if not text:
+            self._gone = True
+        elif self._questions.answer(text):
+            self._asked = None  # closed by its answer: nothing to say about it
+        else:
+            self._print(f"({HINT})")
+        self._ask()
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone: the end of its input tells as well
+            print(text, file=self._terminal, flush=True)

@@ -1,41 +1,20 @@
 """What stands above the input line for as long as it changes: the open question, and the ends of texts being written."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.terminal.approvals import HINT, Questions
+from freeact_sub.terminal.drawing import Barred, Cut, colour
 from freeact_sub.terminal.sanitize import clean, one_line
 from freeact_sub.terminal.texts import question
-from freeact_sub.terminal.transcript import Barred, Transcript, colour, draw_call
+from freeact_sub.terminal.transcript import Transcript, draw_call
 from freeact_sub.terminal.views import AgentView, Views
 
 TAIL_ROWS = 8
 """Of one agent's unfinished text."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """Draws at most so many rows: the first ones and how many are left out, or the last ones."""
-
-    body: RenderableType
-    rows: int
-    tail: bool = False
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(self.body, options.update(height=None), pad=False)
-        left = len(lines) - self.rows
-        if left > 0:
-            lines = lines[left:] if self.tail else lines[: self.rows - 1]
-        for line in lines:
-            yield from line
-            yield Segment.line()
-        if left > 0 and not self.tail:
-            yield Text(f"… {left + 1} more lines: all of it stands above", "yellow")
 
 
 def live_area(views: Views, questions: Questions, transcript: Transcript, rows: int) -> RenderableType | None:

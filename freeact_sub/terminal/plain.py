@@ -80,7 +80,7 @@ def _finished(_views: Views, view: AgentView, event: AgentFinished) -> Texts:
     if event.error:
         yield "error", clean(event.error)
     total = f" (with its children: {event.tree_usage})" if event.tree_usage != event.usage else ""
-    yield event.status.replace("_", " "), f"{event.usage}, {event.seconds:.1f} s{total}"
+    yield f"ended ({event.status.replace('_', ' ')})", f"{event.usage}, {event.seconds:.1f} s{total}"
 
 
 def _thoughts(_views: Views, view: AgentView, event: Thoughts) -> Texts:
@@ -97,11 +97,11 @@ def _tool_call(_views: Views, _view: AgentView, event: ToolCallStarted) -> Texts
     yield f"calls {one_line(event.tool_name)}", arguments_text(event.args)
 
 
-def _tool_output(_views: Views, view: AgentView, event: ToolOutput) -> Texts:
+def _tool_output(views: Views, view: AgentView, event: ToolOutput) -> Texts:
     if view.has_shown_result(event):
         return
     outcome = "" if event.outcome == "success" else f" ({event.outcome})"
-    yield f"result of {one_line(event.tool_name)}{outcome}", first_lines(event.content)
+    yield f"result of {one_line(event.tool_name)}{outcome}", first_lines(views.without_answer(event))
 
 
 def _output(_views: Views, view: AgentView, event: CodeExecutionOutputChunk) -> Texts:

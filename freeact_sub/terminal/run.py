@@ -8,13 +8,14 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.console import Console
 
 from freeact_sub.events import AgentFinished, AgentStarted, Event, RunStatus
 from freeact_sub.terminal.asking import Asker
+from freeact_sub.terminal.drawing import make_console
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain import PlainLines
 from freeact_sub.terminal.sanitize import clean, one_line
@@ -24,7 +25,7 @@ from freeact_sub.terminal.views import Views
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, Run
 
-OpenAgent: TypeAlias = "Callable[[], AbstractAsyncContextManager[Agent]]"
+OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, since what it imports takes a second or two."""
 
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]
@@ -56,9 +57,9 @@ class _OneRun:
         self._asker = asker
         self._run: Run | None = None
         self._interrupted = False
+        self._main = asyncio.current_task()
 
     async def follow(self, open_agent: OpenAgent, prompt: str) -> int:
-        main = asyncio.current_task()
         try:
             with Interrupts(self._interrupt), self._asker:
                 agent = await asyncio.to_thread(open_agent)
@@ -67,9 +68,9 @@ class _OneRun:
                         await self._show(event)
                     result = await self._run.result()
         except asyncio.CancelledError:
-            if not self._interrupted or main is None:
+            if not self._interrupted or self._main is None:
                 raise
-            main.uncancel()
+            self._main.uncancel()
             return INTERRUPTED
         return 1 if self._pipe.closed else exit_status(result.status)
 
@@ -86,11 +87,11 @@ class _OneRun:
         del must_end  # every interrupt ends a program that runs one prompt
         self._interrupted = True
         if sys.stderr.isatty():
-            print("\nfreeact-sub: ending; Ctrl-C again leaves at once", file=sys.stderr, flush=True)  # noqa: T201  (it is the user interface)
+            _complain("ending; Ctrl-C again leaves at once")
         if self._run is not None:
             self._run.cancel()
-        elif (main := self._main) is not None:
-            main.cancel()
+        elif self._main is not None:
+            self._main.cancel()
 
 
 class Pipe:
@@ -129,7 +130,7 @@ def _writer(output: Output, views: Views) -> Callable[[Event], str]:
         case "text":
             return _answer
         case "rich":
-            return _drawing(Transcript(views), Console(markup=False, highlight=False, emoji=False))
+            return _drawing(Transcript(views), make_console(sys.stdout))
 
 
 def _drawing(transcript: Transcript, console: Console) -> Callable[[Event], str]:
@@ -149,5 +150,10 @@ def _answer(event: Event) -> str:
     if not isinstance(event, AgentFinished) or event.parent_id is not None:
         return ""
     if event.status != "completed":
-        print(f"freeact-sub: {event.status}: {one_line(event.error, 500)}", file=sys.stderr)  # noqa: T201  (as above)
+        _complain(f"{event.status}: {one_line(event.error, 500)}")
     return clean(event.output).rstrip("\n") + "\n" if event.output else ""
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # nobody reads it
+        print(f"freeact-sub: {text}", file=sys.stderr, flush=True)  # noqa: T201  (the user interface)

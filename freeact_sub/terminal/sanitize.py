@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rich.ansi import AnsiDecoder
+from rich.style import Style
 from rich.text import Text
 
 LINE_CHARS = 8192
@@ -25,6 +26,7 @@ _SEQUENCE = re.compile(
     """,
     re.VERBOSE,
 )
+_SHOWN = Style(conceal=False, blink=False, blink2=False)
 _BIDI = "\u202a-\u202e\u2066-\u2069"  # they change the order in which characters are drawn
 _HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}\u2028\u2029\ud800-\udfff]")
 _INVISIBLE = "\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2065\u3164\ufeff\uffa0\U000e0000-\U000e007f"
@@ -60,7 +62,8 @@ def colours_only(text: str) -> str:
 
 def coloured(text: str) -> Text:
     """The text with the colours that its escape sequences set, and nothing else of them."""
-    return Text("\n").join(AnsiDecoder().decode(colours_only(text)))
+    decoder = AnsiDecoder()
+    return Text("\n").join(_decode(decoder, line) for line in text.split("\n"))
 
 
 class LineBuffer:
@@ -80,7 +83,7 @@ class LineBuffer:
             lines.append(self._rest[:LINE_CHARS])
             self._rest = self._rest[LINE_CHARS:]
         for line in lines:
-            yield self._decoder.decode_line(colours_only(line))
+            yield _decode(self._decoder, line)
 
     def rest(self) -> str:
         """What was taken in after the last whole line, such as a progress bar that still moves."""
@@ -90,8 +93,15 @@ class LineBuffer:
         """Yields the unfinished line, if there is one; what comes next starts without colour."""
         rest, self._rest = self._rest, ""
         if rest:
-            yield self._decoder.decode_line(colours_only(rest))
+            yield _decode(self._decoder, rest)
         self._decoder = AnsiDecoder()
+
+
+def _decode(decoder: AnsiDecoder, line: str) -> Text:
+    text = decoder.decode_line(colours_only(line))
+    if text.spans:
+        text.stylize(_SHOWN)  # a colour may not hide the text
+    return text
 
 
 def _overwrite(text: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TextIO
 
-from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -34,7 +34,9 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from freeact_sub.terminal.drawing import make_console
 
 WAITING_CHARS: Final = 100_000
 """Text that may wait to be printed before `drained` waits."""
@@ -74,7 +76,7 @@ class Screen:
         """Args: driver: see there."""
         self._driver = driver
         self._stdout: TextIO = sys.stdout
-        self.console = Console(file=self._stdout, markup=False, highlight=False, emoji=False)
+        self.console = make_console(self._stdout)
         self._output = Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
         # answers of the terminal to position requests would land in the shell if the program is ended at once
         self._output.enable_cpr = False
@@ -104,10 +106,11 @@ class Screen:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        del kind, error, traceback
         self._closing = True
         self._changed.set()
         try:
-            await self._group.__aexit__(kind, error, traceback)
+            await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
         finally:
             self._patch.__exit__(None, None, None)
             self._write("".join(self._printed))
@@ -172,12 +175,18 @@ class Screen:
             text = "".join(self._printed)
             self._printed.clear()
             if text:
-                async with in_terminal():
-                    self._write(text)
+                self._print_above(text)
             self._waiting_chars -= len(text)
             self._drained.set()
         if self._application.is_running:
             self._application.exit()
+
+    def _print_above(self, text: str) -> None:
+        # not through `in_terminal`: it leaves raw mode for a moment, and a key pressed in that moment is lost or echoed
+        if self._application.is_running:
+            self._application.renderer.erase()
+        self._write(text)
+        self._application.invalidate()
 
     def _write(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone; the run goes on to its end

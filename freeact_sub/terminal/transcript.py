@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.markdown import Markdown
-from rich.segment import Segment
-from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -37,12 +35,11 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
+from freeact_sub.terminal.drawing import Barred, colour
 from freeact_sub.terminal.sanitize import clean, coloured, one_line, visible
 from freeact_sub.terminal.texts import answer, cell_notes, display_text, first_lines, question, written
 from freeact_sub.terminal.views import AgentView, Views
 
-COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
-"""One for each agent, in order of appearance; red is left for what went wrong."""
 CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
 
 
@@ -59,56 +56,41 @@ class Block:
     """True where the first line is left out if the block before it had the same agent and title."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Barred:
-    """Draws a renderable behind an agent's bar."""
-
-    body: RenderableType
-    view: AgentView
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        indent = " " * (2 * min(self.view.depth, 10))
-        width = max(20, options.max_width - len(indent) - 2)
-        bar = Segment(f"{indent}▌ ", Style.parse(colour(self.view)))
-        for line in console.render_lines(self.body, options.update(width=width, height=None), pad=False):
-            yield bar
-            yield from line
-            yield Segment.line()
-
-
 class Transcript:
     """Draws the events of a run, one after the other."""
 
     def __init__(self, views: Views) -> None:
         """Args: views: observes each event before it is drawn here."""
         self._views = views
+        self._begun = False
         self._last_title: tuple[str, str] | None = None
-        self._last_calls: set[tuple[str, str | None]] = set()
+        self._last_call: tuple[str, str | None] | None = None
+        self._last_requests: set[str] = set()
 
     def draw(self, event: Event) -> RenderableType | None:
         """What the event looks like; None for one that is not shown."""
         view = self._views.of(event)
         drawn = [self._render(view, block) for block in ROWS[type(event)](self._views, view, event)]
         if drawn:
-            self._last_calls.clear()
-        if isinstance(event, ToolCallStarted | ApprovalRequest) and (drawn or self._stands_last(view, event)):
-            self._last_calls |= {
-                (view.agent_id, event.tool_call_id),
-                (view.agent_id, getattr(event, "request_id", None)),
-            }
+            self._last_call, self._last_requests = None, set()
+        match event:
+            case AgentStarted(parent_id=None):
+                drawn[:0] = [Text()] if self._begun else []  # one prompt stands apart from the next
+                self._begun = True
+            case ToolCallStarted():
+                self._last_call = (view.agent_id, event.tool_call_id)
+            case ApprovalRequest() if drawn or self._last_call == (view.agent_id, event.tool_call_id):
+                self._last_requests.add(event.request_id)
         return Group(*drawn) if drawn else None
 
     def is_last(self, request: ApprovalRequest) -> bool:
         """Whether the last thing that was drawn is the call that this request asks for."""
-        return (request.agent_id, request.request_id) in self._last_calls
+        return request.request_id in self._last_requests
 
     def forget_last(self) -> None:
         """Something was drawn that is no event."""
-        self._last_title = None
-        self._last_calls.clear()
-
-    def _stands_last(self, view: AgentView, event: ToolCallStarted | ApprovalRequest) -> bool:
-        return (view.agent_id, event.tool_call_id) in self._last_calls
+        self._last_title = self._last_call = None
+        self._last_requests.clear()
 
     def _render(self, view: AgentView, block: Block) -> RenderableType:
         title = (view.agent_id, block.title)
@@ -119,11 +101,6 @@ class Transcript:
             parts.append(block.body)
         self._last_title = title
         return Barred(body=Group(*parts), view=view)
-
-
-def colour(view: AgentView) -> str:
-    """The agent's colour."""
-    return COLOURS[view.number % len(COLOURS)]
 
 
 def draw_call(call: Call) -> RenderableType:
@@ -157,7 +134,7 @@ def _finished(_views: Views, view: AgentView, event: AgentFinished) -> Iterable[
         parts.append(Text(f"with its children: {event.tree_usage}", "dim"))
     style = "bold green" if event.status == "completed" else "bold red"
     yield from _rest_of_output(view)
-    yield Block(title=event.status.replace("_", " "), body=Group(*parts), style=style)
+    yield Block(title=f"ended ({event.status.replace('_', ' ')})", body=Group(*parts), style=style)
 
 
 def _thoughts(_views: Views, view: AgentView, event: Thoughts) -> Iterable[Block]:
@@ -174,13 +151,13 @@ def _tool_call(_views: Views, _view: AgentView, event: ToolCallStarted) -> Itera
     yield Block(title=f"calls {one_line(event.tool_name)}", body=_arguments(event.args) if event.args else None)
 
 
-def _tool_output(_views: Views, view: AgentView, event: ToolOutput) -> Iterable[Block]:
+def _tool_output(views: Views, view: AgentView, event: ToolOutput) -> Iterable[Block]:
     if view.has_shown_result(event):
         return
     outcome = "" if event.outcome == "success" else f" {event.outcome}"
     yield Block(
         title=f"gets the result of {one_line(event.tool_name)}{':' if outcome else ''}{outcome}",
-        body=_text(first_lines(event.content), "dim"),
+        body=_text(first_lines(views.without_answer(event)), "dim"),
         style="red" if outcome else "",
     )
 

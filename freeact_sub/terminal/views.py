@@ -144,6 +144,15 @@ class Views:
             )
         return view
 
+    def without_answer(self, output: ToolOutput) -> str:
+        """What the model reads of a call, without the answer of a child at its end: that was shown when it came."""
+        content = output.content.rstrip()
+        for view in self.by_id.values():
+            answer = view.answer.strip()
+            if answer and view.parent_id == output.agent_id and content.endswith(answer):
+                return content.removesuffix(answer).rstrip()
+        return content
+
     def observe(self, event: AgentEvent) -> AgentView:
         """Take in what the event tells, before it is drawn."""
         view = self.of(event)

@@ -30,6 +30,7 @@ import pytest
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.01
+KINDS = ("processes", "descriptors", "threads", "files")
 STANDARD_STREAMS = (0, 1, 2)
 """Not looked at: pytest turns them to its capture and back while a test runs."""
 ZOMBIE = psutil.STATUS_ZOMBIE
@@ -55,11 +56,15 @@ class Snapshot:
 
     def left_since(self, before: "Snapshot") -> list[str]:
         """Name what is here and was not there before."""
-        left = []
-        for kind in ("processes", "descriptors", "threads", "files"):
-            new, old = getattr(self, kind), getattr(before, kind)
-            left += [f"- {words}" for key, words in new.items() if key not in old]
-        return left
+        return [
+            f"- {words}" for kind in KINDS for key, words in getattr(self, kind).items() if key not in getattr(before, kind)
+        ]
+
+    def add_since(self, before: "Snapshot", after: "Snapshot") -> None:
+        """Count what came between two moments as having been here."""
+        for kind in KINDS:
+            old, new = getattr(before, kind), getattr(after, kind)
+            getattr(self, kind).update({key: words for key, words in new.items() if key not in old})
 
 
 def _processes() -> dict[tuple[int, float], str]:
@@ -182,9 +187,24 @@ def nothing_is_left(request: pytest.FixtureRequest) -> None:
     """Take the baseline; for an async test, also watch its tasks while its loop is open."""
     if request.node.get_closest_marker("kernel"):
         _open_shared_zmq_contexts()
-    request.node.stash[_baseline] = Snapshot.take(request.config.stash[_folder])
+    request.config.stash[_baseline] = Snapshot.take(request.config.stash[_folder])
     if request.node.get_closest_marker("asyncio"):
         request.getfixturevalue("no_task_is_left")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """A fixture of a wider scope that is asked for at run time adds to the baseline of the test that runs."""
+    folder, baseline = request.config.stash[_folder], request.config.stash.get(_baseline, None)
+    if baseline is None or fixturedef.scope == "function":
+        return (yield)
+    before = Snapshot.take(folder)
+    try:
+        return (yield)
+    finally:
+        baseline.add_since(before, Snapshot.take(folder))
 
 
 def _open_shared_zmq_contexts() -> None:
@@ -210,11 +230,12 @@ async def no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     yield
-    before = item.stash.get(_baseline, None)
+    config = item.config
+    before, folder = config.stash.get(_baseline, None), config.stash[_folder]
     if before is None:  # the test was skipped before its fixtures were set up
         return
-    folder = item.config.stash[_folder]
-    left = wait_until_nothing_is_left(before, folder, float(item.config.getini("leak_seconds")))
+    del config.stash[_baseline]
+    left = wait_until_nothing_is_left(before, folder, float(config.getini("leak_seconds")))
     end_what_is_left(before, folder)
     _zombies.reap()
     if left:

@@ -79,6 +79,19 @@ def test_that_shares_it(wide):
     assert wide.poll() is None
 
 @pytest.fixture
+def wide_at_run_time(request):
+    return request.getfixturevalue("another")
+
+@pytest.fixture(scope="module")
+def another():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.stdin.close()
+
+def test_that_asks_for_a_wider_scope_at_run_time(wide_at_run_time):
+    assert wide_at_run_time.poll() is None
+
+@pytest.fixture
 async def server():
     server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
     async with server:
@@ -125,9 +138,7 @@ def test_it(careless):
 """
 
 
-def run_pytest(
-    folder: Path, test_file: str, *, leak_seconds: float
-) -> tuple[dict[str, str], subprocess.CompletedProcess]:
+def run_pytest(folder: Path, test_file: str, *, leak_seconds: float) -> tuple[dict[str, str], subprocess.CompletedProcess]:
     """Run the file with the plugin; returns what was said about each test ("" for one that passed) and the process."""
     (folder / "test_inner.py").write_text(test_file)
     (folder / "pytest.ini").write_text(
@@ -145,9 +156,7 @@ def run_pytest(
         "--junit-xml=report.xml",
     ]
     environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
-    process = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
     cases = ET.parse(folder / "report.xml").iter("testcase")
     said = {
         case.get("name"): "".join((found.text or "") for found in case.iter() if found.tag in ("error", "failure"))
@@ -188,7 +197,7 @@ def test_one_test_is_blamed_once(leaking: dict[str, str]) -> None:
 
 def test_lets_clean_tests_pass(tmp_path: Path) -> None:
     said, process = run_pytest(tmp_path, CLEAN, leak_seconds=5)
-    assert len(said) == 8
+    assert len(said) == 9
     assert set(said.values()) == {""}, process.stdout
     assert process.returncode == 0, process.stderr
 

@@ -7,6 +7,7 @@ of its own; so answers arrive while the main thread waits, in `await` or in plai
 """
 
 import asyncio
+import importlib
 import inspect
 import keyword
 import signal
@@ -94,7 +95,7 @@ class Requests:
         The caller can await if it is an `async def`, or a cell that uses `await`; inside a comprehension or lambda the
         code around it counts.
         """
-        frame = sys._getframe(2)  # noqa: SLF001  # documented, and inspect.currentframe() is the same call
+        frame: Any = sys._getframe(2)  # noqa: SLF001  # documented, and inspect.currentframe() is the same call
         while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
             frame = frame.f_back
         if frame is not None and frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
@@ -228,7 +229,7 @@ class Agent:
 
 def prepare_iopub(kernel: Any) -> None:
     """Let iopub keep what a busy reader has not read yet, and greet every subscriber."""
-    import zmq  # noqa: PLC0415  # in a remote kernel its absence must not keep the rest from working
+    zmq: Any = importlib.import_module("zmq")
 
     thread = getattr(kernel, "iopub_thread", None)
     socket = getattr(thread, "socket", None)
@@ -236,8 +237,8 @@ def prepare_iopub(kernel: Any) -> None:
         return
 
     def set_options() -> None:
-        socket.setsockopt(zmq.SNDHWM, 0)
-        socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        socket.setsockopt(zmq.SocketOption.SNDHWM, 0)
+        socket.setsockopt(zmq.SocketOption.XPUB_VERBOSE, 1)
 
     thread.schedule(set_options)  # a socket is used in its own thread only
 
@@ -245,8 +246,8 @@ def prepare_iopub(kernel: Any) -> None:
 def install(shell: Any, servers: list[str]) -> None:
     """Called once, in the first, silent cell."""
     prepare_iopub(shell.kernel)
-    shell.user_ns["agent"] = Agent(Requests(shell.kernel), servers)
-    shell.user_ns_hidden["agent"] = None
+    agent = Agent(Requests(shell.kernel), servers)
+    shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: None)

@@ -1,0 +1,8 @@
+"""`python -m freeact_sub` is `freeact-sub`."""
+
+import sys
+
+from freeact_sub.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

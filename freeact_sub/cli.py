@@ -1,0 +1,179 @@
+"""The command line: arguments become a `Config`, and a front end of `terminal/` takes over.
+
+Nothing but the standard library is imported here at module level, so that `--help` and a mistyped option are answered at
+once. What is wrong with the settings is one line on standard error and exit status 2; a traceback only with `--debug`.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from freeact_sub.errors import ConfigError, FreeactError
+
+if TYPE_CHECKING:
+    from freeact_sub.config import Config
+    from freeact_sub.terminal.asking import Asker
+    from freeact_sub.terminal.run import Output
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+DUMB_TERMINALS = ("", "dumb", "unknown")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program; returns its exit status.
+
+    Args:
+        arguments: The words of the command line. None: those of this process.
+    """
+    options = _parser().parse_args(arguments)
+    debug = getattr(options, "debug", False)
+    try:
+        return _run(options) if options.command == "run" else _converse(options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ConfigError as error:
+        return _fail(error, str(error), USAGE, debug=debug)
+    except FreeactError as error:
+        return _fail(error, str(error), FAILED, debug=debug)
+    except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback
+        text = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        return _fail(error, text, FAILED, debug=debug)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"freeact-sub: {message} (freeact-sub --help lists what there is)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    common.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
+    common.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
+    common.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
+    common.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
+    common.add_argument("--max-turns", metavar="N", type=int, help="model responses the root agent may use in a run")
+    common.add_argument("--yes", action="store_true", help="approve everything without asking")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = _Parser(
+        prog="freeact-sub",
+        description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
+        "Without a command: a conversation in the terminal.",
+        epilog="Exit status: 0 completed, 1 failed or a limit reached, 2 wrong usage or settings, 130 interrupted. "
+        "Settings: .freeact/config.toml in the workspace, FREEACT_… variables, then these options.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"freeact-sub {version('freeact-sub')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    run = commands.add_parser(
+        "run",
+        help="run one prompt and end",
+        description="Run one prompt and end with the answer.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; - reads it from standard input")
+    run.add_argument("--file", metavar="PATH", type=Path, help="read the prompt from a file")
+    run.add_argument(
+        "--output",
+        choices=("auto", "plain", "json", "text"),
+        default="auto",
+        help="auto: drawn in a terminal, else plain; plain: lines of text; json: one event a line; text: the answer only",
+    )
+    return parser
+
+
+def _converse(options: argparse.Namespace) -> int:
+    if not _is_interactive():
+        raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
+    config = _config(options)
+    import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
+
+    from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+
+    return asyncio.run(converse(lambda: _agent(config), approve_all=hasattr(options, "yes")))
+
+
+def _run(options: argparse.Namespace) -> int:
+    prompt = _prompt(options)
+    config = _config(options)
+    approve_all = hasattr(options, "yes")
+    import asyncio  # noqa: PLC0415
+
+    if options.output == "auto" and _is_interactive():
+        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+
+        return asyncio.run(converse(lambda: _agent(config), prompt=prompt, approve_all=approve_all))
+    from freeact_sub.terminal.run import run_once  # noqa: PLC0415
+
+    output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
+    asker = _asker(approve_all=approve_all)
+    return asyncio.run(run_once(lambda: _agent(config), prompt, output=output, asker=asker))
+
+
+def _asker(*, approve_all: bool) -> "Asker":
+    from freeact_sub.events import Decision  # noqa: PLC0415
+    from freeact_sub.terminal.asking import NOBODY, LineAsker, OneAnswer  # noqa: PLC0415
+
+    if approve_all:
+        return OneAnswer(Decision(allowed=True))
+    terminal = next((stream for stream in (sys.stderr, sys.stdout) if _is_terminal(stream)), None)
+    return LineAsker(terminal) if terminal is not None and _is_terminal(sys.stdin) else OneAnswer(NOBODY)
+
+
+def _config(options: argparse.Namespace) -> "Config":
+    from freeact_sub.config import load_config  # noqa: PLC0415
+
+    settings: dict[str, Any] = {name: getattr(options, name, None) for name in ("model", "base_url", "max_turns")}
+    if hasattr(options, "yes"):
+        settings["approval"] = "ask"  # asked and approved, whatever the file says, so that the events show it
+    workspace = getattr(options, "workspace", None)
+    if workspace is not None and not workspace.is_dir():
+        raise ConfigError(f"--workspace: {workspace} is not a directory")
+    return load_config(workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+
+
+def _agent(config: "Config") -> Any:
+    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # its advertisement would stand between the lines
+    from freeact_sub.agents import Agent  # noqa: PLC0415
+
+    return Agent(config)
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    path: Path | None = getattr(options, "file", None)
+    if (options.prompt is None) == (path is None):
+        raise ConfigError("give the prompt either as an argument, or as - for standard input, or with --file PATH")
+    try:
+        if path is not None:
+            prompt = path.read_text(encoding="utf-8")
+        else:
+            prompt = sys.stdin.read() if options.prompt == "-" else str(options.prompt)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the prompt from {path or 'standard input'}: {error}") from error
+    if not prompt.strip():
+        raise ConfigError("the prompt is empty")
+    return prompt
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def _can_draw(stream: TextIO | None) -> bool:
+    return _is_terminal(stream) and os.environ.get("TERM", "") not in DUMB_TERMINALS
+
+
+def _is_interactive() -> bool:
+    return _is_terminal(sys.stdin) and _can_draw(sys.stdout)
+
+
+def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    print(f"freeact-sub: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201  (the user interface)
+    return status

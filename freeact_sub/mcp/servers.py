@@ -1,0 +1,154 @@
+"""`McpServers`: the MCP connections of one agent; `McpCatalogue`: what the servers offer, known to all agents of a tree.
+
+Each agent has connections of its own, since servers keep state by connection. They are opened on first use: most children
+use none. To be told what tools there are, a child needs no connection: the first agent that asks lists them, for all.
+"""
+
+import asyncio
+import collections
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from freeact_sub.closing import carry_out
+from freeact_sub.config import McpServerConfig
+from freeact_sub.errors import McpError
+from freeact_sub.mcp.results import McpResult, McpTool, failure
+
+if TYPE_CHECKING:
+    from freeact_sub.mcp.connection import McpConnection
+
+CLOSE_SECONDS: Final = 7.0
+"""More than a connection takes that has to kill its server."""
+Listing: TypeAlias = tuple[McpTool, ...] | McpError
+"""The tools of a server, or why it could not be asked for them."""
+
+
+class McpCatalogue:
+    """Shared by all agents of one tree. It holds no connection, and needs no closing."""
+
+    def __init__(self) -> None:
+        self.listings: dict[str, Listing] = {}
+        """By server; one that failed to start is not tried again by every child."""
+        self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
+        """By server: who lists its tools holds the lock."""
+
+
+class McpServers:
+    """One agent's connections. An async context manager: leaving closes them."""
+
+    def __init__(self, servers: Mapping[str, McpServerConfig], *, catalogue: McpCatalogue, log_folder: Path) -> None:
+        """Args: log_folder: gets a file `mcp-SERVER.log` for each stdio server that is started."""
+        self._configs = {name: config for name, config in servers.items() if not config.disabled}
+        self._catalogue = catalogue
+        self._log_folder = log_folder
+        self._current: dict[str, McpConnection] = {}
+        self._connections: list[McpConnection] = []
+        self._closed = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The servers' names; those that are disabled are left out."""
+        return tuple(self._configs)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections within a few seconds, also where the closing task is cancelled meanwhile."""
+        self._closed = True
+        await carry_out(self._close_connections(), timeout_seconds=CLOSE_SECONDS)
+
+    async def tools(self, server: str) -> tuple[McpTool, ...]:
+        """What a server offers: from the catalogue, else from the server.
+
+        Raises:
+            McpError: There is no such server, or it cannot be asked, or it could not when it was asked first.
+        """
+        self._check_server(server)
+        return await self._listed(server, stale=None)
+
+    async def call(self, server: str, tool: str, args: Mapping[str, Any]) -> McpResult:
+        """Call a tool. A tool that fails is a result too.
+
+        A server that could not be started is tried again, and one whose connection was lost is connected to anew.
+
+        Raises:
+            McpError: There is no such server or tool, or the server cannot be reached, or does not answer in time.
+        """
+        self._check_server(server)
+        await self._check_tool(server, tool)
+        try:
+            json.dumps(dict(args))
+        except (TypeError, ValueError) as error:
+            return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
+        return await self._connection(server).call(tool, dict(args))
+
+    def _check_server(self, server: str) -> None:
+        if server not in self._configs:
+            raise McpError(f"there is no MCP server {server!r}{_hint(server, self._configs)}", server=server)
+
+    async def _check_tool(self, server: str, tool: str) -> None:
+        listing = self._catalogue.listings.get(server)
+        if isinstance(listing, tuple) and _has(listing, tool):
+            return
+        # the server may have been out of order, or may offer more than it did
+        tools = await self._listed(server, stale=listing)
+        if not _has(tools, tool):
+            hint = _hint(tool, (known.name for known in tools))
+            raise McpError(f"MCP server {server!r} has no tool {tool!r}{hint}", server=server)
+
+    async def _listed(self, server: str, *, stale: Listing | None) -> tuple[McpTool, ...]:
+        """The tools from the catalogue; if there are none yet, or only this stale listing, from the server."""
+        listings = self._catalogue.listings
+        async with self._catalogue.locks[server]:
+            if listings.get(server) is stale:
+                listings[server] = await self._list(server)
+            listing = listings[server]
+        if isinstance(listing, McpError):
+            raise McpError(str(listing), server=server)
+        return listing
+
+    async def _list(self, server: str) -> Listing:
+        try:
+            return await self._connection(server).list_tools()
+        except McpError as error:
+            if self._closed:  # which says nothing about the server
+                raise
+            return error
+
+    def _connection(self, server: str) -> "McpConnection":
+        from freeact_sub.mcp.connection import McpConnection  # noqa: PLC0415  # costs 0.8 s, and most agents use none
+
+        if self._closed:
+            raise McpError(f"the connection to MCP server {server!r} is closed: its agent has ended", server=server)
+        connection = self._current.get(server)
+        if connection is None or not connection.usable:
+            log_file = self._log_folder / f"mcp-{server}.log"
+            connection = self._current[server] = McpConnection(server, self._configs[server], log_file=log_file)
+            self._connections = [connection, *(other for other in self._connections if not other.done)]
+        return connection
+
+    async def _close_connections(self) -> None:
+        await asyncio.gather(*(connection.aclose() for connection in self._connections))
+
+
+def _has(tools: Iterable[McpTool], name: str) -> bool:
+    return any(tool.name == name for tool in tools)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f": did you mean {near[0]!r}?"
+    return f"; it is one of: {', '.join(names)}" if names else ": there are none"

@@ -1,0 +1,214 @@
+"""`display_run`: the events of a run in the output of a notebook cell, one block per agent, updated in place.
+
+The reading loop only sorts events into blocks and hands questions on (`approval.py`); it waits for nothing else, so the
+agents are never slowed by a drawing or a person. One task draws what has changed, at most ten times a second a part.
+
+Outputs of a cell can only be appended, but a grandchild's block belongs under its parent's. So display ids belong to
+*places*, and `Page` maps agents to places in the order of the tree: one that starts late moves the blocks after it down.
+
+Where there is no Jupyter front end (plain IPython), nothing can be updated in place: each block is printed once, when its
+agent has finished.
+"""
+
+import asyncio
+import contextlib
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from freeact_sub.agents import Agent, Run, RunResult
+from freeact_sub.cells import MimeBundle
+from freeact_sub.closing import carry_out, end_task
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event
+from freeact_sub.notebook.approval import Asking, Questions
+from freeact_sub.notebook.blocks import Block
+from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
+from freeact_sub.notebook.screen import CellOutput, Screen
+from freeact_sub.notebook.shell import running_kernel
+
+INTERVAL_SECONDS = 0.1
+"""A part is drawn at most once in this time."""
+
+CHARS_PER_SECOND = 1_500_000
+"""Parts with large pictures are drawn more seldom, so that a slow connection keeps up."""
+
+CLOCK_SECONDS = 1.0
+"""A status line that only counts seconds is drawn this often."""
+
+CANCEL_SECONDS = 10.0
+"""How long an interrupted cell waits for the endings of its agents."""
+
+
+class RunInterruptedError(asyncio.CancelledError):
+    """The cell was interrupted, and its run was cancelled: all agents have ended.
+
+    It is a `CancelledError`, since a cancellation must not end here. IPython shows one line of it instead of a traceback.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [str(self)]
+
+
+async def display_run(agent: Agent | Run, prompt: str | None = None, *, questions: Questions = "auto") -> RunResult:
+    """Run a prompt and show what happens in the output of this cell.
+
+    Args:
+        agent: The agent that runs the prompt; or a run of it that nobody reads yet.
+        prompt: What the agent is to do. None where `agent` is a run.
+        questions: How approvals are asked; see `approval.py`. `auto`: buttons where there can be some, else `input()`.
+
+    Returns:
+        How the run ended; a failed run does not raise.
+
+    Raises:
+        RunInterruptedError: The cell was interrupted. The run was cancelled, and has ended.
+        AgentBusyError: The agent's present run has not ended.
+        FreeactError: There is no prompt; or the agent is not open.
+    """
+    if isinstance(agent, Agent):
+        if prompt is None:
+            raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
+        agent = agent.run(prompt)
+    async with agent as run, Page() as page, Asking(questions, page.screen) as asking:
+        try:
+            with _interrupts_cancel():
+                await _read(run, page, asking)
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            run.cancel()
+            await carry_out(_read(run, page, asking), timeout_seconds=CANCEL_SECONDS)
+            raise RunInterruptedError("interrupted: the run was cancelled") from None
+    return await run.result()
+
+
+async def _read(run: Run, page: "Page", asking: Asking) -> None:
+    async for event in run:
+        page.take(event)
+        if isinstance(event, ApprovalRequest):
+            asking.ask(event)
+        elif isinstance(event, ApprovalAnswered):
+            asking.withdraw(event.request_id)
+
+
+@contextlib.contextmanager
+def _interrupts_cancel() -> Iterator[None]:
+    """Let Ctrl-C cancel the task that waits, as ipykernel does; plain IPython would leave it behind, half run."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    if running_kernel() is not None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+@dataclass
+class _Part:
+    """A place on the page, and what of which block stands there."""
+
+    display_id: str
+    foot: bool
+    block: Block
+    dirty: bool = True
+    shown: MimeBundle | None = None
+    drawn: float = 0.0
+    """When it was last drawn, on the event loop's clock."""
+    pause: float = 0.0
+    """Seconds after that in which it is not drawn again."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it shows seconds that go by."""
+        return self.foot and self.block.finished is None
+
+    def bundle(self) -> MimeBundle:
+        if self.foot:
+            now = time.time()
+            return {"text/html": foot_html(self.block, now), "text/plain": foot_text(self.block, now)}
+        return {"text/html": body_html(self.block), "text/plain": body_text(self.block)}
+
+
+class Page:
+    """The blocks of a run's agents, and the task that draws them."""
+
+    def __init__(self, screen: Screen | None = None) -> None:
+        """Args: screen: where it is drawn. Default: the output of this cell."""
+        self.screen = screen or CellOutput()
+        self.blocks: dict[str, Block] = {}
+        self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
+        self._parts: list[_Part] = []
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def take(self, event: Event) -> None:
+        """Take in an event; it is drawn soon."""
+        if isinstance(event, AgentStarted) and event.agent_id not in self.blocks:
+            self._add(Block(event))
+        block = self.blocks[event.agent_id]
+        body_changed = block.apply(event)
+        for part in self._parts:
+            if part.block is block and (part.foot or body_changed):
+                part.dirty = True
+        self._changed.set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._draw_changes(), name="notebook page")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            await end_task(self._task)
+        self._draw(float("inf"))
+
+    def _add(self, block: Block) -> None:
+        self.blocks[block.agent_id] = block
+        for foot in (False, True):
+            display_id = f"{self._prefix}-{len(self._parts)}"
+            self._parts.append(_Part(display_id=display_id, foot=foot, block=block))
+        for place, placed in enumerate(self._in_order(None) if self.screen.live else ()):
+            for part in self._parts[2 * place : 2 * place + 2]:
+                if part.block is not placed:
+                    part.block, part.dirty = placed, True
+
+    def _in_order(self, parent_id: str | None) -> Iterator[Block]:
+        """All blocks, children below their parents. A parent that never started counts as the root's parent."""
+        for block in self.blocks.values():
+            parent = block.parent_id if block.parent_id in self.blocks else None
+            if parent == parent_id:
+                yield block
+                yield from self._in_order(block.agent_id)
+
+    async def _draw_changes(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOCK_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
+            for part in self._parts:
+                part.dirty = part.dirty or (part.counts and clock() >= part.drawn + CLOCK_SECONDS)
+            self._draw(clock())
+            await asyncio.sleep(INTERVAL_SECONDS)  # the pace of drawing; nothing waits for it
+            if any(part.dirty for part in self._parts):
+                self._changed.set()
+
+    def _draw(self, now: float) -> None:
+        """Draw the parts that have changed and are due; at infinity, all that have changed."""
+        for part in self._parts:
+            if not part.dirty or now < part.drawn + part.pause or not (self.screen.live or part.block.finished):
+                continue
+            part.dirty = False
+            bundle = part.bundle()
+            if bundle != part.shown:
+                self.screen.publish(part.display_id, bundle, update=part.shown is not None)
+                part.shown = bundle
+                part.pause = max(INTERVAL_SECONDS, len(bundle["text/html"]) / CHARS_PER_SECOND)
+            part.drawn = now

@@ -1,0 +1,170 @@
+"""`%%agent`: a cell whose body is a prompt; the conversation goes on from cell to cell. `%agent_close` ends it.
+
+IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So both magics are
+coroutine functions, and a transformer puts `await` before the calls that IPython makes of them; a thread with a loop of its
+own would keep them from agents that the user has made.
+
+An agent that a cell has started lives until `%agent_close`, or until the kernel shuts down. One from the user's
+namespace (`--name`) stays the user's.
+"""
+
+import argparse
+import asyncio
+import atexit
+import contextlib
+import re
+import shlex
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+from freeact_sub.agents import Agent
+from freeact_sub.config import load_config
+from freeact_sub.errors import FreeactError
+from freeact_sub.notebook.display import display_run
+
+DEFAULT_NAME = "agent"
+
+EXIT_SECONDS = 3.0
+"""How long closing may take when the kernel shuts down; Jupyter kills a kernel that takes 5 s."""
+
+_CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_close'),)")
+
+
+class AgentMagics:
+    """The magics of one IPython shell, and the agents that its cells have started."""
+
+    def __init__(self, shell: Any) -> None:
+        """Args: shell: the `InteractiveShell` that the magics are for."""
+        self._shell = shell
+        self._agents: dict[str, Agent] = {}
+        self._settings: dict[str, dict[str, str]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def load(self) -> None:
+        """Add the magics to the shell."""
+        self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
+        self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
+        self._shell.input_transformers_post.append(self._await_magics)
+        atexit.register(self._close_at_exit)
+
+    def unload(self) -> None:
+        """Take the magics away. Agents that are open are closed when the kernel shuts down."""
+        self._shell.magics_manager.magics["cell"].pop("agent", None)
+        self._shell.magics_manager.magics["line"].pop("agent_close", None)
+        with contextlib.suppress(ValueError):
+            self._shell.input_transformers_post.remove(self._await_magics)
+
+    async def agent(self, line: str, cell: str) -> None:
+        """Give this cell's text to an agent; `%%agent --help` tells the options."""
+        options = _parse(_agent_options(), line)
+        if options is None:
+            return
+        if not cell.strip():
+            raise UsageError("%%agent: write the prompt below the first line of the cell")
+        try:
+            agent = await self._choose(options)
+            result = await display_run(agent, cell.strip(), questions=options.questions)
+        except FreeactError as error:
+            raise UsageError(str(error)) from error
+        if options.out:
+            self._shell.user_ns[options.out] = result
+
+    async def agent_close(self, line: str) -> None:
+        """`%agent_close [NAME]`: end the conversation of one agent, or of all that cells have started."""
+        options = _parse(_close_options(), line)
+        if options is None:
+            return
+        if options.name is not None and options.name not in self._agents:
+            raise UsageError(f"%agent_close: no cell has started an agent {options.name!r} ({self._names()})")
+        for name in [options.name] if options.name else list(self._agents):
+            self._settings.pop(name)
+            await self._agents.pop(name).aclose()
+
+    async def _choose(self, options: argparse.Namespace) -> Agent:
+        """The agent of that name: one that a cell has started, one of the user's variables, or a new one."""
+        settings = {"model": options.model, "base_url": options.base_url}
+        settings = {name: value for name, value in settings.items() if value is not None}
+        name = options.name or DEFAULT_NAME
+        found = self._agents.get(name)
+        if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
+            if settings:
+                raise UsageError(f"%%agent: {name!r} is an agent of yours: its model is chosen where it is made")
+            return variable
+        if found is None:
+            found = Agent(load_config(arguments=settings))
+            await found.__aenter__()  # until `%agent_close` or the kernel's end, which no `async with` can span
+            self._agents[name], self._settings[name] = found, settings
+            self._loop = asyncio.get_running_loop()
+        elif settings.items() - self._settings[name].items():
+            raise UsageError(f"%%agent: {name!r} has another model: `%agent_close {name}` first, or choose another --name")
+        return found
+
+    def _names(self) -> str:
+        return f"there are: {', '.join(self._agents)}" if self._agents else "there are none"
+
+    def _await_magics(self, lines: list[str]) -> list[str]:
+        return [_CALL.sub("await ", line) for line in lines]
+
+    def _close_at_exit(self) -> None:
+        """Close on the loop that the agents live on: the kernel has stopped it by now, but not closed it."""
+        if self._loop is None or self._loop.is_closed() or self._loop.is_running():
+            return
+        agents = [agent.aclose() for agent in self._agents.values()]
+        self._agents.clear()
+        self._loop.run_until_complete(asyncio.wait_for(asyncio.gather(*agents, return_exceptions=True), EXIT_SECONDS))
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}")
+
+
+def _agent_options() -> _Parser:
+    parser = _Parser(prog="%%agent", description="Give this cell's text to an agent.", add_help=False)
+    parser.add_argument("--name", help="which agent: one of this notebook, or a variable that holds an Agent")
+    parser.add_argument("--model", help="a pydantic-ai model name such as anthropic:NAME or openai-chat:NAME")
+    parser.add_argument("--base-url", help="the URL of an OpenAI-compatible server, for openai-chat: models")
+    parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
+    parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
+    parser.add_argument("--help", action="store_true", help="show this text")
+    return parser
+
+
+def _close_options() -> _Parser:
+    parser = _Parser(prog="%agent_close", description="End conversations.", add_help=False)
+    parser.add_argument("name", nargs="?", help="which agent; all that cells have started where there is no name")
+    parser.add_argument("--help", action="store_true", help="show this text")
+    return parser
+
+
+def _parse(parser: _Parser, line: str) -> argparse.Namespace | None:
+    """The options of a magic's line; None where it asks for help."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"{parser.prog}: {error}") from error
+    options = parser.parse_args(words)
+    if options.help:
+        parser.print_help()
+        return None
+    return options
+
+
+_loaded: dict[Any, AgentMagics] = {}
+"""By shell."""
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext freeact_sub.notebook`: add the magics, and put `display_run` into the user's namespace."""
+    if shell not in _loaded:
+        _loaded[shell] = AgentMagics(shell)
+        _loaded[shell].load()
+        shell.push({"display_run": display_run}, interactive=False)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext freeact_sub.notebook`: take the magics away."""
+    magics = _loaded.pop(shell, None)
+    if magics is not None:
+        magics.unload()

@@ -1,0 +1,287 @@
+"""A `Block` as HTML for notebooks, and as text for consoles.
+
+A block is drawn in two parts. The *body* holds what is settled: steps that have happened, with their pictures. The *foot*
+holds what moves: text that still streams, and the status line. So a cell that prints a line every millisecond redraws a
+few lines and not the pictures above them, and a `<details>` that the user has opened in the body stays open meanwhile.
+
+Classes instead of inline styles keep the parts small; each body brings the style sheet, since exported and reopened
+notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer are not formulas.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult
+from freeact_sub.events import ApprovalRequest
+from freeact_sub.notebook.blocks import FIRST_STEPS, SPAWN_TOOL, WAITING, Block, Call, Note, Step, Text
+from freeact_sub.notebook.markup import (
+    bundle_html,
+    bundle_text,
+    clean,
+    code_html,
+    escaped,
+    is_picture,
+    markdown_html,
+    one_line,
+    text_html,
+    visible,
+)
+
+STREAMING_CHARS = 8_000
+"""Of a text that still streams the last so many characters are drawn."""
+
+INDENT_PX = 24
+MAX_INDENTS = 8
+
+STYLE = """<style>
+.fsub{font-size:13px;line-height:1.5;overflow-wrap:anywhere}
+.fsub{--fsub-line:rgba(128,128,128,.35);--fsub-soft:rgba(128,128,128,.09)}
+.fsub.fsub-line{border-left:3px solid var(--fsub-line);padding-left:12px}
+.fsub.fsub pre{font-size:12px;line-height:1.45;margin:4px 0;padding:6px 10px;border-radius:4px}
+.fsub.fsub pre{white-space:pre-wrap;max-height:26em;overflow:auto}
+.fsub.fsub pre.fsub-code{background:var(--fsub-soft);border-left:3px solid #5b8def}
+.fsub.fsub pre.fsub-text{background:none;padding:2px 10px}
+.fsub.fsub pre.fsub-stderr{background:rgba(220,160,0,.10)}
+.fsub.fsub pre.fsub-error{background:rgba(214,40,40,.10);border-left:3px solid #d62828}
+.fsub.fsub-question.fsub pre{max-height:22em}
+.fsub .fsub-head{font-weight:600;margin:2px 0}
+.fsub .fsub-id{font-family:monospace;font-weight:400;opacity:.65;margin-right:8px}
+.fsub .fsub-note{opacity:.75;margin:3px 0}
+.fsub .fsub-yes{color:#2a8f4a}.fsub .fsub-no,.fsub .fsub-bad{color:#d03434}
+.fsub .fsub-open{color:#b87500;font-weight:600}
+.fsub .fsub-picture{max-width:100%;background:#fff;border-radius:4px;margin:4px 0;display:block}
+.fsub .fsub-table{overflow-x:auto;margin:6px 0}
+.fsub .fsub-markdown{margin:6px 0}.fsub .fsub-markdown p{margin:.4em 0}
+.fsub table{border-collapse:collapse}.fsub th,.fsub td{border:1px solid var(--fsub-line);padding:3px 9px}
+.fsub details,.fsub .fsub-asked{margin:3px 0}.fsub summary{cursor:pointer;opacity:.75}
+.fsub .fsub-status{opacity:.8;font-size:12px;margin:2px 0 8px}
+.fsub .fsub-dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
+</style>"""
+"""Colours are translucent greys, so that light and dark pages both fit."""
+
+_COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "queued": "#9aa0a6"}
+_COLOUR_OF_ENDING = "#d03434"
+
+
+def body_html(block: Block) -> str:
+    """The settled part of a block."""
+    steps = list(block.steps)
+    answer = ""
+    if block.depth and block.finished:  # a child that is done takes little room: its answer, the rest at a click
+        last = next((index for index in reversed(range(len(steps))) if _is_answer(steps[index])), None)
+        answer = _step_html(steps.pop(last)) if last is not None else ""
+    inner = "".join(_steps_html(block, steps))
+    if block.depth and block.finished and inner:
+        notes = "".join(_step_html(step) for step in steps if isinstance(step, Note))
+        inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
+    head = f'<span class="fsub-id">{escaped(block.agent_id)}</span>{escaped(one_line(block.label))}'
+    prompt = _fold("prompt", text_html(block.prompt)) if block.depth else ""
+    return _framed(block, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
+
+
+def foot_html(block: Block, now: float) -> str:
+    """The moving part of a block. `now`: seconds since the epoch."""
+    moving = ""
+    if block.finished is None:
+        for call in block.running_calls:
+            moving += "".join(_output_html(output) for output in call.outputs[call.settled :])
+        if block.streaming is not None:
+            text = str(block.streaming)[-STREAMING_CHARS:]
+            moving += _thinking_html(text) if block.streaming.kind == "thoughts" else markdown_html(text)
+    status = block.shown_status
+    colour = _COLOURS.get(status, _COLOUR_OF_ENDING)
+    dot = f'<span class="fsub-dot" style="background:{colour}"></span>'
+    return _framed(block, f'{moving}<div class="fsub-status">{dot}{escaped(status_line(block, now))}</div>')
+
+
+def body_text(block: Block) -> str:
+    """The settled part of a block where there is no HTML."""
+    lines = [f"{block.agent_id}  {one_line(block.label)}"]
+    for step in block.steps:
+        lines += _step_lines(step)
+    return _indented(block, lines)
+
+
+def foot_text(block: Block, now: float) -> str:
+    """The status line where there is no HTML."""
+    return _indented(block, [status_line(block, now)])
+
+
+def status_line(block: Block, now: float) -> str:
+    """Status, what was spent, and how long it took."""
+    seconds = block.finished.seconds if block.finished else max(0.0, now - block.started_at)
+    parts = [block.shown_status]
+    if block.usage.turns:
+        parts.append(str(block.usage))
+    if block.tree_usage != block.usage:
+        parts.append(f"with all children: {block.tree_usage}")
+    parts.append(f"{seconds:.1f} s" if block.finished else f"{seconds:.0f} s")
+    return " · ".join(parts)
+
+
+def question_html(request: ApprovalRequest) -> str:
+    """What a person is asked, in full."""
+    what, detail = _question(request)
+    is_code = isinstance(request.call, CodeAction)
+    shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(visible(detail))}</pre>' * bool(detail)
+    head = f'<span class="fsub-open">?</span> <span class="fsub-id">{escaped(_who(request))}</span>{escaped(what)}'
+    return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}</div>'
+
+
+def question_text(request: ApprovalRequest) -> str:
+    """What a person is asked, in full, where there is no HTML."""
+    what, detail = _question(request)
+    lines = [f"{_who(request)}: {what}", *(f"    {line}" for line in visible(detail).split("\n") if detail)]
+    return "\n".join(lines)
+
+
+def _who(request: ApprovalRequest) -> str:
+    return one_line(" → ".join(request.path) or request.agent_id, 300)
+
+
+def _question(request: ApprovalRequest) -> tuple[str, str]:
+    """What is to be done, and all that a person must see to judge it."""
+    match request.call:
+        case CodeAction(code=code):
+            return "wants to run code", code
+        case McpCall(server=server, tool=tool, args=args):
+            return visible(f"wants to call the tool {tool} of the MCP server {server}"), _args(args)
+        case SpawnCall(prompt=prompt, description=description):
+            return visible(f"wants to start a child agent {description and f'“{description}”'}"), prompt
+        case ToolCall(tool_name=name, args=args):
+            return visible(f"wants to call the tool {name}"), _args(args)
+
+
+def _args(args: dict[str, Any]) -> str:
+    return json.dumps(args, indent=2, ensure_ascii=False, default=repr) if args else ""
+
+
+def _framed(block: Block, inner: str, *, line: bool = False) -> str:
+    """A child is indented under its parent, and its body has a line at its side."""
+    indent = INDENT_PX * min(block.depth, MAX_INDENTS)
+    line = line and block.depth > 0
+    style = f' style="margin-left:{indent - 15 * line}px"' if indent else ""
+    return f'<div class="fsub tex2jax_ignore mathjax_ignore{" fsub-line" * line}"{style}>{inner}</div>'
+
+
+def _fold(summary: str, inner: str) -> str:
+    return f"<details><summary>{escaped(summary)}</summary>{inner}</details>"
+
+
+def _is_answer(step: Step) -> bool:
+    return isinstance(step, Text) and step.kind == "answer"
+
+
+def _steps_html(block: Block, steps: Sequence[Step]) -> Iterator[str]:
+    for index, step in enumerate(steps):
+        if block.left_out_steps and index == FIRST_STEPS:
+            yield f'<div class="fsub-note">… {block.left_out_steps:,} steps left out …</div>'
+        yield _step_html(step)
+
+
+def _counted(steps: Sequence[Step]) -> str:
+    calls = [step for step in steps if isinstance(step, Call)]
+    pictures = sum(_is_display_of_picture(output) for call in calls for output in call.outputs)
+    parts = [f"{len(calls)} call{'s' * (len(calls) != 1)}"]
+    if pictures:
+        parts.append(f"{pictures} picture{'s' * (pictures != 1)}")
+    return ", ".join(parts)
+
+
+def _is_display_of_picture(output: object) -> bool:
+    return isinstance(output, DisplayData | ExecuteResult) and is_picture(output.data)
+
+
+def _step_html(step: Step) -> str:
+    match step:
+        case Text(kind="thoughts"):
+            return _fold("thoughts", text_html(str(step)))
+        case Text():
+            return markdown_html(str(step))
+        case Note():
+            return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
+        case Call():
+            return _call_html(step)
+
+
+def _call_html(call: Call) -> str:
+    code = call.code
+    parts = [code_html(code)] if code is not None else [f'<div class="fsub-note">{escaped(_title(call))}</div>']
+    parts += [_question_html(asked, answer) for asked, answer in call.questions.values()]
+    if call.left_out:
+        parts.append(f'<div class="fsub-note">… {call.left_out:,} earlier outputs left out …</div>')
+    parts += [_output_html(output) for output in call.outputs[: call.settled]]
+    parts += [f'<div class="fsub-note">{escaped(visible(note))}</div>' for note in call.notes]
+    if call.result:
+        failed = call.outcome in ("failed", "denied")
+        parts.append(
+            f'<div class="fsub-note fsub-bad">{escaped(visible(call.result))}</div>'
+            if failed
+            else _fold("result", text_html(call.result))
+        )
+    return "".join(parts)
+
+
+def _title(call: Call) -> str:
+    if call.name == SPAWN_TOOL:
+        return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
+    args = ", ".join(f"{name}={value!r}" for name, value in call.args.items())
+    return one_line(f"{call.name or 'tool'}({args})", 300)
+
+
+def _question_html(asked: str, answer: str) -> str:
+    kind = "fsub-open" if not answer else "fsub-yes" if answer.startswith("approved") else "fsub-no"
+    what = f" · {escaped(one_line(asked, 300))}" if asked else ""
+    return f'<div class="fsub-asked"><span class="{kind}">{escaped(visible(answer or WAITING))}</span>{what}</div>'
+
+
+def _output_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:
+    match output:
+        case Text():
+            return text_html(str(output), output.kind)
+        case CellError():
+            return text_html(_traceback(output), "error")
+        case _:
+            return bundle_html(output.data)
+
+
+def _traceback(error: CellError) -> str:
+    return "\n".join(error.traceback) or f"{error.ename}: {error.evalue}"
+
+
+def _thinking_html(text: str) -> str:
+    return f'<div class="fsub-note">thinking … {escaped(one_line(text[-300:], 300))}</div>'
+
+
+def _step_lines(step: Step) -> list[str]:
+    match step:
+        case Text(kind="thoughts"):
+            return []
+        case Text():
+            return clean(str(step)).splitlines()
+        case Note():
+            return [visible(step.text)]
+        case Call():
+            return _call_lines(step)
+
+
+def _call_lines(call: Call) -> list[str]:
+    code = call.code
+    lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
+    for asked, answer in call.questions.values():
+        lines.append(" · ".join(filter(None, [visible(answer) or WAITING, one_line(asked)])))
+    for output in call.outputs[: call.settled]:
+        match output:
+            case Text():
+                lines += clean(str(output)).splitlines()
+            case CellError():
+                lines += clean(_traceback(output)).splitlines()
+            case _:
+                lines += bundle_text(output.data).splitlines()
+    return [*lines, *map(visible, call.notes), *clean(call.result).splitlines()]
+
+
+def _indented(block: Block, lines: Sequence[str]) -> str:
+    return "\n".join("    " * block.depth + line for line in lines)

@@ -1,0 +1,108 @@
+"""The shell that a notebook's code runs in: is it a Jupyter kernel, can somebody be asked, and how.
+
+`input()` of ipykernel blocks the event loop, and with it every agent. So `ask_line` sends the same `input_request` message
+itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
+the screen. An answer to one that was withdrawn is dropped where the front end says what it answers (JupyterLab does) or
+where it comes before the next question is asked.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from freeact_sub.errors import FreeactError
+
+
+class NobodyToAskError(FreeactError):
+    """There is no person who could answer a question."""
+
+
+def running_kernel() -> Any | None:
+    """The Jupyter kernel that this process is; None in plain IPython and elsewhere."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython  # noqa: PLC0415  # not imported only to learn that it is not in use
+
+    return getattr(get_ipython(), "kernel", None)
+
+
+def stdin_allowed() -> bool:
+    """Whether whoever runs this cell answers input requests; nbclient and papermill, for example, do not."""
+    kernel = running_kernel()
+    if kernel is None:
+        return sys.stdin is not None and sys.stdin.isatty()
+    return bool(kernel.get_parent("shell").get("content", {}).get("allow_stdin"))
+
+
+def from_notebook() -> bool:
+    """Whether a notebook's front end runs this cell: those tell the cell's id, consoles have none."""
+    kernel = running_kernel()
+    return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
+
+
+async def ask_line(prompt: str) -> str:
+    """Ask for a line without blocking the event loop. Cancelling it takes the question back, as far as that is possible.
+
+    Raises:
+        NobodyToAskError: Input is not allowed here, or has ended.
+    """
+    if not stdin_allowed():
+        raise NobodyToAskError(
+            'nobody can answer: this notebook runs without input (Config(approval="allow") runs without asking)'
+        )
+    kernel = running_kernel()
+    try:
+        return await (_ask_console(prompt) if kernel is None else _ask_front_end(kernel, prompt))
+    except EOFError as error:
+        raise NobodyToAskError("nobody answered: the input has ended") from error
+
+
+async def _ask_console(prompt: str) -> str:
+    from prompt_toolkit import PromptSession  # noqa: PLC0415  # only plain IPython needs it
+    from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415  # as above
+
+    with patch_stdout():
+        session: PromptSession[str] = PromptSession()
+        return await session.prompt_async(prompt)
+
+
+async def _ask_front_end(kernel: Any, prompt: str) -> str:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    session, socket = kernel.session, kernel.stdin_socket
+    _receive_all(session, socket)  # answers to questions that were withdrawn
+    # The address of the asking front end has no public name; ipykernel keeps this one for others that need it.
+    address = kernel._parent_ident["shell"]  # noqa: SLF001  # see above
+    content = {"prompt": prompt, "password": False}
+    request = session.send(socket, "input_request", content, parent=kernel.get_parent("shell"), ident=address)
+    while True:
+        for reply in await _readable(socket, lambda: _receive_all(session, socket)):
+            answered = reply["parent_header"].get("msg_id")
+            if reply["msg_type"] == "input_reply" and answered in (None, request["header"]["msg_id"]):
+                value = str(reply["content"].get("value", ""))
+                if value == "\x04":
+                    raise EOFError
+                return value
+
+
+async def _readable(socket: Any, receive: Callable[[], list[Any]]) -> list[Any]:
+    """Wait until there are messages. A zmq socket's descriptor tells of changes only, so what is there is read first."""
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(socket.FD, changed.set)
+    try:
+        while not (messages := receive()):
+            await changed.wait()
+            changed.clear()
+        return messages
+    finally:
+        loop.remove_reader(socket.FD)
+
+
+def _receive_all(session: Any, socket: Any) -> list[Any]:
+    messages = []
+    while socket.poll(0):
+        with contextlib.suppress(ValueError):  # not signed by our front end, or sent twice
+            messages.append(session.recv(socket)[1])
+    return messages

@@ -1,0 +1,258 @@
+"""`Conversation`: a person and an agent in a terminal, for one prompt or for many.
+
+A run's events are read by one coroutine that never waits for the person; what the person types arrives by callbacks and
+is an answer, a command, a word to the agent at work, or the next prompt, in this order.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from freeact_sub.events import AgentStarted, ApprovalRequest, Event, RunStatus
+from freeact_sub.terminal.approvals import Questions
+from freeact_sub.terminal.drawing import colour
+from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
+from freeact_sub.terminal.live import live_area
+from freeact_sub.terminal.run import OpenAgent, exit_status
+from freeact_sub.terminal.sanitize import one_line, visible
+from freeact_sub.terminal.screen import Screen
+from freeact_sub.terminal.transcript import Transcript
+from freeact_sub.terminal.views import LABEL_CHARS, Views
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent, AgentInfo, Run
+
+HELP: Final = """\
+/help         this list
+/agents       all agents: id, label, status, turns, time, tokens
+/cancel [ID]  cancel the run, or one agent with its children
+/exit         leave (so does Ctrl-D)
+
+Text is the next prompt; while the agent works, it reads the text before its next request.
+Alt-Enter begins a new line. Ctrl-C cancels the run; twice leaves at once.
+To a question answer y (yes), n (no), a (always in this session), or why not."""
+
+COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
+    ("agent", "left"),
+    ("label", "left"),
+    ("status", "left"),
+    ("turns", "right"),
+    ("time", "right"),
+    ("tokens", "right"),
+)
+
+
+async def converse(open_agent: OpenAgent, *, prompt: str | None = None, approve_all: bool = False) -> int:
+    """Talk with an agent in the terminal; returns the program's exit status.
+
+    Args:
+        open_agent: Makes the agent.
+        prompt: The only prompt of the session. None: prompts are typed until the person leaves.
+        approve_all: Approve all that would be asked.
+    """
+    return await Conversation(prompt=prompt, approve_all=approve_all).hold(open_agent)
+
+
+class Conversation:
+    """See `converse`. It drives the screen (`screen.Driver`)."""
+
+    def __init__(self, *, prompt: str | None, approve_all: bool) -> None:
+        self._once = prompt is not None
+        self._approve_all = approve_all
+        self._views = Views()
+        self._questions = Questions()
+        self._transcript = Transcript(self._views)
+        self._screen = Screen(self)
+        self._interrupts = Interrupts(self._interrupted)
+        self._prompts: asyncio.Queue[str] = asyncio.Queue()
+        if prompt is not None:
+            self._prompts.put_nowait(prompt)
+        self._main = asyncio.current_task()
+        self._phase: Literal["starting", "idle", "running", "cancelling", "ending"] = "starting"
+        self._agent: Agent | None = None
+        self._run: Run | None = None
+        self._leaving = False
+        self._was_interrupted = False
+        self._last_status: RunStatus = "cancelled"
+
+    async def hold(self, open_agent: OpenAgent) -> int:
+        """Open the agent and talk until the end; returns the program's exit status."""
+        with self._interrupts:
+            async with self._screen:
+                self._interrupts.restore_terminal = self._screen.restore
+                try:
+                    await self._talk(open_agent)
+                except asyncio.CancelledError:
+                    if not self._leaving or self._main is None:
+                        raise
+                    self._main.uncancel()
+        if self._once:
+            return exit_status(self._last_status)
+        return INTERRUPTED if self._was_interrupted else 0
+
+    async def _talk(self, open_agent: OpenAgent) -> None:
+        agent = await asyncio.to_thread(open_agent)
+        async with agent:
+            self._agent = agent
+            while not self._leaving:
+                self._set_phase("idle")
+                await self._follow(agent, await self._prompts.get())
+                self._leaving |= self._once
+            self._set_phase("ending")
+
+    async def _follow(self, agent: "Agent", prompt: str) -> None:
+        async with agent.run(prompt) as run:
+            self._run = run
+            self._set_phase("running")
+            try:
+                async for event in run:
+                    self._show(event)
+                    await self._screen.drained()
+                self._last_status = (await run.result()).status
+            finally:
+                self._run = None
+                self._questions.waiting.clear()
+                self._interrupts.reset()
+
+    def _show(self, event: Event) -> None:
+        if self._phase == "cancelling" and self._run is not None and isinstance(event, AgentStarted):
+            self._run.cancel()  # it was asked for before there was something to cancel
+        self._views.observe(event)
+        drawn = self._transcript.draw(event)
+        if drawn is not None:
+            self._screen.post(drawn)
+        if self._approve_all and isinstance(event, ApprovalRequest):
+            event.approve()
+        else:
+            self._questions.observe(event)
+        self._refresh()
+
+    # What the screen draws (see `Driver`)
+
+    def live(self, rows: int) -> RenderableType | None:
+        """The open question and the texts that are being written."""
+        return live_area(self._views, self._questions, self._transcript, rows)
+
+    def status(self) -> str:
+        """What goes on, and what can be done."""
+        match self._phase:
+            case "idle":
+                return "type a prompt · /help · Ctrl-D leaves"
+            case "cancelling":
+                return "cancelling … Ctrl-C again leaves at once"
+            case "running" if self._run is not None and (root := self._views.root) is not None:
+                working = sum(view.is_running for view in self._views.by_id.values())
+                agents = "1 agent" if working == 1 else f"{working} agents"
+                return f"{agents} at work · {time.time() - root.started:.0f} s · {self._run.usage} · Ctrl-C cancels"
+            case _:
+                return f"{self._phase} …"
+
+    def _refresh(self) -> None:
+        self._screen.refresh(self._questions.current_id)
+
+    def _set_phase(self, phase: Literal["idle", "running", "cancelling", "ending"]) -> None:
+        self._phase = phase
+        self._refresh()
+
+    # What the person does (see `Driver`)
+
+    def enter(self, text: str) -> None:
+        """A command, an answer, a word to the agent at work, or the next prompt."""
+        text = text.strip()
+        if re.fullmatch(r"/[a-z]*( .*)?", text):
+            self._command(*text.split())
+        elif text and not self._questions.answer(text):
+            self._say(text)
+        self._refresh()
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self._interrupts.interrupt()
+
+    def leave(self) -> None:
+        """Ctrl-D, `/exit`, or the terminal is gone: cancel what runs and end."""
+        self._leaving = True
+        if self._run is not None:
+            self._cancel()
+        elif self._phase != "ending" and self._main is not None:
+            self._main.cancel()
+
+    def _interrupted(self, must_end: bool) -> None:
+        if must_end or self._once:
+            self._was_interrupted = True
+            self.leave()
+        elif self._run is not None:
+            self._cancel()
+        else:
+            self._interrupts.reset()
+            if not self._screen.clear_input():
+                self._note("Ctrl-D or /exit leaves.")
+
+    def _cancel(self) -> None:
+        if self._run is not None:
+            self._run.cancel()
+            self._set_phase("cancelling")
+
+    def _say(self, text: str) -> None:
+        if self._run is not None and self._phase == "running":
+            self._run.send(text)
+            self._note(f"to the agent: {text}")
+        else:
+            self._prompts.put_nowait(text)
+            if self._phase != "idle":
+                self._note(f"next prompt: {text}")
+
+    def _command(self, name: str, *arguments: str) -> None:
+        match name, *arguments:
+            case ["/help"]:
+                self._note(HELP)
+            case ["/agents"] if self._agent is not None:
+                self._print(agents_table(self._agent.agents(), self._views))
+            case ["/cancel"] if self._run is not None:
+                self._cancel()
+            case ["/cancel", agent_id] if self._run is not None:
+                if not self._run.cancel(agent_id):
+                    self._note(f"no agent {agent_id} is at work: /agents lists them")
+            case ["/cancel", *_] | ["/agents"]:
+                self._note("no agent is at work")
+            case ["/exit"]:
+                self.leave()
+            case _:
+                self._note(f"unknown command {' '.join((name, *arguments))}: /help lists them")
+
+    def _note(self, text: str) -> None:
+        self._print(Text(visible(text), "dim", overflow="fold"))
+
+    def _print(self, renderable: RenderableType) -> None:
+        self._transcript.forget_last()
+        self._screen.post(renderable)
+
+
+def agents_table(agents: Sequence["AgentInfo"], views: Views) -> Table:
+    """The tree of agents, children below their parents."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in COLUMNS:
+        table.add_column(heading, justify=justify, overflow="fold")
+
+    def add(parent_id: str | None) -> None:
+        for agent in agents:
+            if agent.parent_id == parent_id:
+                view = views.by_id.get(agent.agent_id)
+                table.add_row(
+                    Text("  " * agent.depth + agent.agent_id, colour(view) if view else ""),
+                    Text(one_line(agent.description, LABEL_CHARS)),
+                    agent.status.replace("_", " "),
+                    str(agent.usage.turns),
+                    f"{agent.seconds:.1f} s",
+                    f"{agent.usage.tokens:,}",
+                )
+                add(agent.agent_id)
+
+    add(None)
+    return table

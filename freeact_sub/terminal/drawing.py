@@ -1,0 +1,78 @@
+"""The parts that drawn blocks are made of: the console's settings, an agent's colour and bar, bounded heights."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from rich.theme import Theme
+
+from freeact_sub.terminal.views import AgentView
+
+COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
+"""One for each agent, in order of appearance; red is left for what went wrong."""
+
+MAX_INDENT: Final = 10
+MIN_WIDTH: Final = 20
+
+# no backgrounds: the terminal may be light or dark
+_THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
+
+
+def make_console(file: TextIO) -> Console:
+    """A console that takes text as it is: no markup, no guessing at what to highlight."""
+    return Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+
+
+def colour(view: AgentView) -> str:
+    """The agent's colour."""
+    return COLOURS[view.number % len(COLOURS)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Barred:
+    """Draws a renderable behind an agent's bar, indented by the agent's depth."""
+
+    body: RenderableType
+    view: AgentView
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        indent = " " * (2 * min(self.view.depth, MAX_INDENT))
+        width = max(MIN_WIDTH, options.max_width - len(indent) - 2)
+        bar = Segment(f"{indent}▌ ", Style.parse(colour(self.view)))
+        for line in console.render_lines(self.body, options.update(width=width, height=None), pad=False):
+            yield bar
+            yield from _without_trailing_space(line)
+            yield Segment.line()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Draws at most so many rows: the first ones and how many are left out, or the last ones."""
+
+    body: RenderableType
+    rows: int
+    tail: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(self.body, options.update(height=None), pad=False)
+        left = len(lines) - self.rows
+        if left > 0:
+            lines = lines[left:] if self.tail else lines[: self.rows - 1]
+        for line in lines:
+            yield from line
+            yield Segment.line()
+        if left > 0 and not self.tail:
+            yield Text(f"… {left + 1} more lines: all of it stands above", "yellow")
+
+
+def _without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
+    """The line without the blanks that only fill it up: who copies text does not want them."""
+    end = len(line)
+    while end and not line[end - 1].text.strip(" "):
+        end -= 1
+    for index, segment in enumerate(line[:end]):
+        yield segment if index < end - 1 else Segment(segment.text.rstrip(" "), segment.style)

@@ -1,0 +1,269 @@
+"""What every kernel does, whatever provider it is from."""
+
+import asyncio
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from support.kernels import open_kernel, run_cell, spec
+from support.waiting import eventually, is_running
+
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider
+from freeact_sub.kernels.client import INTERRUPT_GRACE_SECONDS
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+async def provider():
+    provider = LocalKernelProvider()
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+async def kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        yield kernel
+
+
+async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept(kernel):
+    ran = await run_cell(kernel, "import sys\nx = 41\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
+    assert ran.status == "ok"
+    assert [output.text for output in ran.outputs if isinstance(output, StreamText)] == ["out\n", "err\n"]
+    assert [output.data["text/plain"] for output in ran.outputs if isinstance(output, ExecuteResult)] == ["42"]
+    failed = await run_cell(kernel, "print('before')\nx / 0")
+    assert failed.status == "error"
+    assert [(output.ename, output.evalue) for output in failed.outputs if isinstance(output, CellError)] == [
+        ("ZeroDivisionError", "division by zero")
+    ]
+    assert "before" in failed.text
+    assert "----> 2 x / 0" in failed.text
+    rich = await run_cell(kernel, "from IPython.display import display, HTML, Image\ndisplay(HTML('<b>x</b>'))\nImage(b'\\x89PNG')")
+    assert [set(output.data) - {"text/plain"} for output in rich.outputs] == [{"text/html"}, {"image/png"}]
+    assert isinstance(rich.outputs[0], DisplayData)
+    assert (await run_cell(kernel, "x")).text == "41\n"
+
+
+async def test_shell_commands_await_and_magics_work(kernel, tmp_path):
+    (tmp_path / "a file").write_text("hello")
+    ran = await run_cell(kernel, "!cat 'a file'\nimport asyncio\nawait asyncio.sleep(0)\n%pwd")
+    assert "hello" in ran.text
+    assert str(tmp_path) in ran.text
+    assert "from the shell" in (await run_cell(kernel, "import os; os.system('echo from the shell');")).text
+
+
+async def test_the_kernel_sees_the_environment_it_is_given_and_no_other(provider, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-host")
+    async with open_kernel(provider, tmp_path) as kernel:
+        ran = await run_cell(kernel, "import os\nprint(dict(os.environ))\nos.getcwd()")
+    assert "secret-of-the-host" not in ran.text
+    assert "'PATH'" in ran.text
+    assert str(tmp_path) in ran.text
+
+
+async def test_nothing_is_left_in_the_namespace_but_the_agent(kernel):
+    assert (await run_cell(kernel, "%who")).text.split() == ["Interactive", "namespace", "is", "empty."]
+    assert "agent" in (await run_cell(kernel, "agent")).text
+
+
+async def test_kernels_share_nothing(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
+        await asyncio.gather(run_cell(one, "x = 1"), run_cell(two, "x = 2"))
+        results = await asyncio.gather(run_cell(one, "x"), run_cell(two, "x"))
+    assert [ran.text for ran in results] == ["1\n", "2\n"]
+
+
+async def test_cells_of_one_kernel_run_one_after_the_other(kernel):
+    cells = [f"import time\nx = {number}\ntime.sleep(0.05)\nprint(x)" for number in range(5)]
+    ran = await asyncio.gather(*(run_cell(kernel, code) for code in cells))
+    assert [cell.text for cell in ran] == [f"{number}\n" for number in range(5)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True: pass",
+        "import time; time.sleep(1000)",
+        "import asyncio; await asyncio.sleep(1000)",
+        "import subprocess; subprocess.run(['sleep', '1000'])",
+        "!sleep 1000",
+        "import threading; threading.Event().wait()",
+    ],
+)
+async def test_a_cell_whose_time_is_up_is_interrupted_and_the_kernel_lives(kernel, code):
+    await run_cell(kernel, "x = 1")
+    ran = await run_cell(kernel, code, limit=0.3)
+    assert ran.status == "timeout"
+    assert ran.seconds < 0.3 + INTERRUPT_GRACE_SECONDS
+    assert (await run_cell(kernel, "x")).text == "1\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["sum(range(10**12))", "while True:\n    try:\n        import time; time.sleep(1)\n    except BaseException: pass"],
+)
+async def test_a_cell_that_does_not_heed_the_interrupt_loses_its_kernel(kernel, code):
+    ran = await run_cell(kernel, code, limit=0.3)
+    assert ran.status == "timeout"
+    assert "did not end" in kernel.lost_reason
+    assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+async def test_the_time_that_a_person_is_asked_does_not_count(provider, tmp_path):
+    asked = asyncio.Event()
+
+    async def handler(method, params, clock):
+        with clock.paused():
+            asked.set()
+            await asyncio.sleep(1.5)  # the person thinks, for longer than the cell may run
+        return "yes"
+
+    async with open_kernel(provider, tmp_path, handler, mcp_servers=("a",)) as kernel:
+        ran = await run_cell(kernel, "dir(agent.mcp.a)", limit=1)
+    assert asked.is_set()
+    assert ran.status != "timeout"
+
+
+async def test_a_killed_kernel_is_noticed_at_once(kernel):
+    loop = asyncio.get_running_loop()
+    lost = asyncio.create_task(kernel.wait_lost())
+    started = loop.time()
+    ran = await run_cell(kernel, "import os, signal\nprint('last words', flush=True)\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert loop.time() - started < 1
+    assert ran.status == "kernel_lost"
+    assert await lost == kernel.lost_reason == "its process was killed by signal 9"
+    assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+async def test_a_kernel_that_exits_tells_its_code(kernel):
+    assert (await run_cell(kernel, "import os; os._exit(7)")).status == "kernel_lost"
+    assert "exit code 7" in kernel.lost_reason
+
+
+async def test_closing_ends_what_cells_started_also_daemons(provider, tmp_path):
+    pids = tmp_path / "pids"
+    code = f"""
+import subprocess, os
+for command in ("sleep 1000", "setsid sleep 1000", "setsid sh -c 'sleep 1000 & sleep 1000'"):
+    subprocess.Popen(command + " & echo $! >> {pids}", shell=True).wait()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open({str(pids)!r}, "a").write(f"{{os.getpid()}}\\n")
+        import time; time.sleep(1000)
+    os._exit(0)
+os.wait()
+"""
+    async with open_kernel(provider, tmp_path) as kernel:
+        assert (await run_cell(kernel, code)).status == "ok"
+        await eventually(lambda: len(pids.read_text().split()) == 4)
+        started = [int(pid) for pid in pids.read_text().split()]
+    await eventually(lambda: not any(map(is_running, started)))
+
+
+async def test_a_closed_cell_reader_interrupts_the_cell(kernel):
+    await run_cell(kernel, "x = 1")
+    buffer = CellOutputBuffer()
+    outputs = kernel.execute("print('on', flush=True)\nimport time\ntime.sleep(1000)", buffer, CellClock(None))
+    assert isinstance(await anext(outputs), StreamText)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await outputs.aclose()
+    assert loop.time() - started < 1
+    assert (await run_cell(kernel, "x")).text == "1\n"
+
+
+async def test_no_output_is_lost_with_a_reader_that_pauses(kernel, tmp_path):
+    buffer = CellOutputBuffer(file=tmp_path / "all")
+    outputs = kernel.execute("for i in range(4000): print('x' * 4999, flush=True)", buffer, CellClock(None))
+    got = len((await anext(outputs)).text)
+    await asyncio.sleep(2)  # a slow reader
+    async for output in outputs:
+        got += len(getattr(output, "text", ""))
+    assert got + buffer.left_out_chars == buffer.total_chars == 20_000_000
+    assert (tmp_path / "all").stat().st_size == 20_000_000
+
+
+async def test_starting_can_be_cancelled_at_any_moment_and_leaves_nothing(provider, tmp_path):
+    for delay in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4):
+        task = asyncio.create_task(provider.start(spec(tmp_path), lambda *_: None))
+        await asyncio.wait({task}, timeout=delay)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            await task.result().aclose()
+
+
+async def test_a_python_that_is_not_there_or_has_no_ipykernel_is_a_clear_error(provider, tmp_path):
+    with pytest.raises(KernelStartError, match=r"cannot start /no/python: No such file"):
+        await provider.start(spec(tmp_path, python="/no/python"), lambda *_: None)
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\necho 'No module named ipykernel_launcher' >&2\nexit 1\n")
+    bare.chmod(0o755)
+    with pytest.raises(KernelStartError, match="No module named ipykernel_launcher"):
+        await provider.start(spec(tmp_path, python=str(bare)), lambda *_: None)
+
+
+async def test_a_kernel_that_is_never_ready_is_given_up(provider, tmp_path):
+    silent = tmp_path / "python"
+    silent.write_text("#!/bin/sh\nexec sleep 1000\n")
+    silent.chmod(0o755)
+    with pytest.raises(KernelStartError, match="not ready after 0.5 s"):
+        await provider.start(spec(tmp_path, python=str(silent), start_timeout_seconds=0.5), lambda *_: None)
+
+
+async def test_the_folder_is_private_and_goes_with_the_kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        folder = kernel.connection_file.parent
+        assert stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o700
+        assert folder.stat().st_uid == os.getuid()
+    assert not folder.exists()
+
+
+ATTACH = """
+import sys
+from jupyter_client import BlockingKernelClient
+client = BlockingKernelClient(connection_file=sys.argv[1])
+client.load_connection_file()
+client.start_channels()
+client.wait_for_ready(timeout=30)
+print(client.execute_interactive("y = 5", timeout=30)["content"]["status"])
+client.stop_channels()
+"""
+
+
+async def test_any_jupyter_client_can_attach(kernel):
+    arguments = [sys.executable, "-c", ATTACH, str(kernel.connection_file)]
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert output == b"ok\n"
+    assert (await run_cell(kernel, "y")).text == "5\n"
+
+
+async def test_closing_twice_and_from_two_tasks_is_fine(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        await asyncio.gather(kernel.aclose(), kernel.aclose())
+        assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+def processes_of(kernel) -> list[int]:
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if is_child(path, kernel.pid)]
+
+
+def is_child(path: Path, parent: int) -> bool:
+    try:
+        return int(path.read_text().rpartition(")")[2].split()[1]) == parent
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+async def test_killing_the_guard_takes_the_kernel_with_it(kernel):
+    [pid] = processes_of(kernel)
+    os.kill(kernel.pid, 9)
+    await asyncio.wait_for(kernel.wait_lost(), 5)
+    await eventually(lambda: not is_running(pid), limit_seconds=5)

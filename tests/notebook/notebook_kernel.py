@@ -1,0 +1,171 @@
+"""A front end for tests: a real ipykernel, driven through Jupyter's protocol as a notebook page would do it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jupyter_client import AsyncKernelManager
+
+LIMIT_SECONDS = 60
+
+
+@dataclass
+class Cell:
+    """What the page shows of one cell."""
+
+    outputs: list[dict] = field(default_factory=list)
+    by_display_id: dict[str, dict] = field(default_factory=dict)
+    updates: dict[str, list[float]] = field(default_factory=dict)
+    """Of each display id, when it was drawn."""
+    reply: dict = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def take(self, message: dict) -> None:
+        content = message["content"]
+        display_id = content.get("transient", {}).get("display_id")
+        if display_id:
+            self.updates.setdefault(display_id, []).append(message["header"]["date"].timestamp())
+        if message["msg_type"] == "update_display_data":
+            self.by_display_id[display_id].update(content)
+        elif message["msg_type"] in ("display_data", "stream", "error", "execute_result"):
+            output = {"type": message["msg_type"], **content}
+            self.outputs.append(output)
+            if display_id:
+                self.by_display_id[display_id] = output
+        self.changed.set()
+
+    @property
+    def html(self) -> str:
+        """All HTML there is now, from top to bottom."""
+        return "\n".join(output["data"].get("text/html", "") for output in self.outputs if "data" in output)
+
+    @property
+    def text(self) -> str:
+        """What a console shows."""
+        parts = []
+        for output in self.outputs:
+            parts.append(output.get("text") or output.get("data", {}).get("text/plain", "") or "\n".join(output.get("traceback", [])))
+        return "\n".join(parts)
+
+    async def wait_for(self, condition: Callable[["Cell"], Any]) -> Any:
+        """Wait until the page shows something."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not (value := condition(self)):
+                self.changed.clear()
+                await self.changed.wait()
+        return value
+
+
+class NotebookKernel:
+    """Runs cells, answers what they ask, and clicks their buttons."""
+
+    def __init__(self, manager: AsyncKernelManager, client: Any) -> None:
+        self.manager = manager
+        self.client = client
+        self.comms: dict[str, dict] = {}
+        """State of the widgets that are there, by comm id."""
+        self.comms_changed = asyncio.Event()
+        self.asked: list[str] = []
+        """Prompts of input requests."""
+
+    async def run(self, code: str, *, answer: Callable[[str], str] | None = None, cell_id: str | None = None, cell: Cell | None = None) -> Cell:
+        """Run a cell to its end. answer: None if this front end has no input."""
+        cell = cell or Cell()
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": answer is not None, "stop_on_error": True}
+        request = self.client.session.msg("execute_request", content, metadata={"cellId": cell_id} if cell_id else {})
+        self.client.shell_channel.send(request)
+        async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
+            stdin = group.create_task(self._answer(answer)) if answer else None
+            reply = group.create_task(self._reply(request["header"]["msg_id"]))
+            await self._read(request["header"]["msg_id"], cell)
+            cell.reply = await reply
+            if stdin:
+                stdin.cancel()
+        return cell
+
+    async def click(self, description: str, *, index: int = 0) -> None:
+        """Click the button with that label; of several, by their order."""
+        comm_id = (await self.widgets(description=description, count=index + 1))[index]
+        self._comm(comm_id, {"method": "custom", "content": {"event": "click"}})
+
+    async def type(self, text: str, *, index: int = 0) -> None:
+        """Type into a text field."""
+        comm_id = (await self.widgets(_model_name="TextModel", count=index + 1))[index]
+        self._comm(comm_id, {"method": "update", "state": {"value": text}, "buffer_paths": []})
+
+    async def widgets(self, *, count: int = 1, **state: Any) -> list[str]:
+        """Wait for so many widgets with this state; their comm ids."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while True:
+                found = [comm_id for comm_id, known in self.comms.items() if state.items() <= known.items()]
+                if len(found) >= count:
+                    return found
+                self.comms_changed.clear()
+                await self.comms_changed.wait()
+
+    def refuse_widgets(self) -> None:
+        """Say what a front end says that knows no widgets."""
+        for comm_id in list(self.comms):
+            self.client.shell_channel.send(self.client.session.msg("comm_close", {"comm_id": comm_id, "data": {}}))
+
+    async def interrupt(self) -> None:
+        await self.manager.interrupt_kernel()
+
+    def _comm(self, comm_id: str, data: dict) -> None:
+        self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
+
+    async def _read(self, request_id: str, cell: Cell) -> None:
+        while True:
+            message = await self.client.get_iopub_msg()
+            content = message["content"]
+            if message["msg_type"] == "comm_open":
+                self.comms[content["comm_id"]] = dict(content["data"].get("state", {}))
+            elif message["msg_type"] == "comm_msg":
+                self.comms.get(content["comm_id"], {}).update(content["data"].get("state", {}))
+            elif message["msg_type"] == "comm_close":
+                self.comms.pop(content["comm_id"], None)
+            if message["msg_type"].startswith("comm_"):
+                self.comms_changed.set()
+            if message["parent_header"].get("msg_id") != request_id:
+                continue
+            if message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return
+            cell.take(message)
+
+    async def _reply(self, request_id: str) -> dict:
+        while True:
+            message = await self.client.get_shell_msg()
+            if message["parent_header"].get("msg_id") == request_id:
+                return message["content"]
+
+    async def _answer(self, answer: Callable[[str], str]) -> None:
+        while True:
+            message = await self.client.get_stdin_msg()
+            self.asked.append(message["content"]["prompt"])
+            self.client.input(answer(message["content"]["prompt"]))
+
+
+@asynccontextmanager
+async def notebook_kernel(folder: Path) -> AsyncIterator[NotebookKernel]:
+    """A kernel as a notebook server starts it; its working directory is the folder."""
+    manager = AsyncKernelManager(transport="ipc")
+    sockets = folder / "sockets"
+    sockets.mkdir()
+    manager.connection_file, manager.ip = str(sockets / "k.json"), str(sockets / "k")
+    manager.kernel_spec.argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    with open(folder / "notebook-kernel.log", "ab") as log:
+        await manager.start_kernel(stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, env=dict(os.environ))
+    client = manager.client()
+    client.start_channels()
+    try:
+        await client.wait_for_ready(timeout=LIMIT_SECONDS)
+        yield NotebookKernel(manager, client)
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel()

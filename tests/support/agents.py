@@ -1,0 +1,64 @@
+"""What tests of agents share: short scripts, and readers that check what must hold of every stream."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic_ai.messages import ToolCallPart
+
+from freeact_sub.agents import Run, RunResult
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Decision, Event
+
+
+def cell(code: str) -> ToolCallPart:
+    """The model runs a cell."""
+    return ToolCallPart("execute_ipython_cell", {"code": code})
+
+
+def task(prompt: str, **arguments: Any) -> ToolCallPart:
+    """The model starts a child."""
+    return ToolCallPart("task", {"prompt": prompt, **arguments})
+
+
+def allow(_: ApprovalRequest) -> Decision:
+    """The rule that lets everything through."""
+    return Decision(allowed=True)
+
+
+async def read(
+    run: Run, rule: Callable[[ApprovalRequest], Decision | None] = allow, on_event: Callable[[Event], Any] = lambda _: None
+) -> tuple[list[Event], RunResult]:
+    """Read a run to its end and hold the stream against what must be true of every stream."""
+    events: list[Event] = []
+    async for event in run:
+        events.append(event)
+        if isinstance(event, ApprovalRequest) and (decision := rule(event)) is not None:
+            event.decide(decision)
+        on_event(event)
+    check_stream(events)
+    return events, await run.result()
+
+
+def check_stream(events: Sequence[Event]) -> None:
+    """No gap in `seq`; each agent starts once, ends once, last, and its descendants end before it."""
+    assert [event.seq for event in events] == list(range(len(events)))
+    agents = {event.agent_id for event in events}
+    assert Counter(event.agent_id for event in events if isinstance(event, AgentStarted)) == dict.fromkeys(agents, 1)
+    assert Counter(event.agent_id for event in events if isinstance(event, AgentFinished)) == dict.fromkeys(agents, 1)
+    for agent_id in agents:
+        own = [event for event in events if event.agent_id == agent_id]
+        assert isinstance(own[0], AgentStarted)
+        assert isinstance(own[-1], AgentFinished)
+        below = [event.seq for event in events if event.parent_id == agent_id]
+        assert not below or max(below) < own[-1].seq
+
+
+def finished(events: Sequence[Event]) -> dict[str, AgentFinished]:
+    """The endings of the children, by their descriptions."""
+    names = {event.agent_id: event.description for event in events if isinstance(event, AgentStarted)}
+    return {names[event.agent_id]: event for event in events if isinstance(event, AgentFinished)}
+
+
+def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
+    """The events of one kind."""
+    return [event for event in events if isinstance(event, kind)]

@@ -1,0 +1,88 @@
+"""An MCP server of the older protocol, by hand: it starts in milliseconds and misbehaves as it is told to.
+
+Arguments: `exit` ends at once, `hang` never answers, `stubborn` ignores the end of its input and SIGTERM, `family` has a
+child in a session of its own, `deaf` stops reading after the first call, `late` waits until there is a file `go` beside
+the file named by the variable `PID_FILE`. To that file each start writes its process ids.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+TOOLS = [
+    {"name": "pid", "inputSchema": {"type": "object"}},
+    {"name": "refuse", "inputSchema": {"type": "object"}},
+    {"name": "garbage", "inputSchema": {"type": "object"}},
+    {"name": "never", "inputSchema": {"type": "object"}},
+    {"name": "exit", "inputSchema": {"type": "object"}},
+]
+
+
+def note_pid() -> None:
+    with Path(os.environ["PID_FILE"]).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def answer(request: dict, **content: object) -> None:
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **content}), flush=True)
+
+
+def call(request: dict) -> None:
+    match request["params"]["name"]:
+        case "pid":
+            answer(request, result={"content": [{"type": "text", "text": str(os.getpid())}]})
+        case "refuse":
+            # -32000 is also what the SDK uses for a connection that is closed
+            answer(request, error={"code": -32000, "message": "not today"})
+        case "garbage":
+            answer(request, result={"content": "no list"})
+        case "exit":
+            print("last words", file=sys.stderr, flush=True)
+            sys.exit(3)
+
+
+def serve(behaviour: set[str]) -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        match request["method"]:
+            case "initialize":
+                version = request["params"]["protocolVersion"]
+                info = {"name": "plain", "version": "1"}
+                answer(request, result={"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info})
+            case "tools/list":
+                # two pages
+                first = "cursor" not in request.get("params", {})
+                page = {"tools": TOOLS[:2], "nextCursor": "2"} if first else {"tools": TOOLS[2:]}
+                answer(request, result=page)
+            case "tools/call":
+                call(request)
+                if "deaf" in behaviour:
+                    time.sleep(600)
+            case _:
+                answer(request, error={"code": -32601, "message": "method not found"})
+
+
+if __name__ == "__main__":
+    behaviour = set(sys.argv[1:])
+    note_pid()
+    if "exit" in behaviour:
+        sys.exit("no configuration found")
+    if "family" in behaviour and not os.fork():
+        os.setsid()
+        note_pid()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    while "late" in behaviour and not Path(os.environ["PID_FILE"]).with_name("go").exists():
+        time.sleep(0.01)
+    if "hang" in behaviour:
+        time.sleep(600)
+    if "stubborn" in behaviour:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    serve(behaviour)
+    if "stubborn" in behaviour:
+        time.sleep(600)

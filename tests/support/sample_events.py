@@ -1,0 +1,72 @@
+"""One event of every kind, for tests of what reads events."""
+
+import base64
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from freeact_sub.budget import Usage
+from freeact_sub.calls import Call, CodeAction
+from freeact_sub.cells import CellError, DisplayData, StreamText
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    Cancelled,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Decision,
+    Event,
+    KernelLost,
+    Notice,
+    Response,
+    ResponseChunk,
+    Thoughts,
+    ThoughtsChunk,
+    ToolCallStarted,
+    ToolOutput,
+    UsageUpdated,
+)
+
+ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}
+CHILD: dict[str, Any] = {"agent_id": "agent-bbbb1111", "parent_id": "agent-aaaa0000", "depth": 1}
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (640).to_bytes(4) + (480).to_bytes(4) + bytes(76)
+USAGE = Usage(turns=3, tool_calls=2, input_tokens=1200, output_tokens=34, cost_usd=Decimal("0.0123"))
+
+
+def picture() -> DisplayData:
+    """A PNG of 640 x 480 pixels and 100 bytes."""
+    return DisplayData(data={"image/png": base64.b64encode(PNG).decode(), "text/plain": "<Figure>"})
+
+
+def request(request_id: str, call: Call, answer: Callable[[Decision], bool] | None = None, **header: Any) -> ApprovalRequest:
+    """An approval request of the root, or of whom the header names."""
+    return ApprovalRequest(request_id=request_id, call=call, _answer=answer, **({**ROOT, **header}))
+
+
+def one_of_each(text: str = "something to read") -> list[Event]:
+    """An event of every kind, in an order that can happen, with this text wherever a model, tool or kernel may write."""
+    cell = {"tool_call_id": "call-1"}
+    tool = {"tool_call_id": "call-2"}
+    return [
+        AgentStarted(**CHILD, prompt=text, description=text),
+        ThoughtsChunk(**CHILD, content=text),
+        Thoughts(**CHILD, content=text),
+        ResponseChunk(**CHILD, content=text),
+        Response(**CHILD, content=text),
+        ToolCallStarted(**CHILD, **cell, tool_name="execute_ipython_cell", args={"code": text}),
+        request("request-1", CodeAction(code="other " + text), **CHILD, **cell),
+        ApprovalAnswered(**CHILD, **cell, request_id="request-1", allowed=False, reason=text),
+        CodeExecutionOutputChunk(**CHILD, **cell, output=StreamText(name="stdout", text=text + "\n")),
+        CodeExecutionOutputChunk(**CHILD, **cell, output=DisplayData(data={"text/plain": text})),
+        CodeExecutionOutputChunk(**CHILD, **cell, output=CellError(ename="E", evalue=text, traceback=(text,))),
+        CodeExecutionOutput(**CHILD, **cell, text=text, status="error", left_out_chars=5, output_file=f"/tmp/{text}"),
+        ToolCallStarted(**CHILD, **tool, tool_name=text, args={text: text, "list": [text]}),
+        ToolOutput(**CHILD, **tool, tool_name=text, content=text),
+        UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE),
+        KernelLost(**CHILD, reason=text),
+        Notice(**CHILD, content=text),
+        Cancelled(**CHILD),
+        AgentFinished(**CHILD, status="limit", output="answer " + text, error=text, usage=USAGE, tree_usage=USAGE),
+    ]

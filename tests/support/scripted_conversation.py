@@ -1,0 +1,75 @@
+"""A program for tests: a conversation with a scripted model and kernels without processes.
+
+The model waits, where its script says so, until a file of that name is in the workspace: the test decides when.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ToolCallPart
+
+from freeact_sub.agents import Agent
+from freeact_sub.config import Config
+from freeact_sub.terminal.conversation import converse
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+
+background: set[asyncio.Task[None]] = set()
+
+
+def when(name: str) -> asyncio.Event:
+    """Set when the file is there."""
+    event = asyncio.Event()
+
+    async def poll() -> None:
+        while not Path(name).exists():
+            await asyncio.sleep(0.01)
+        event.set()
+
+    background.add(asyncio.create_task(poll()))
+    return event
+
+
+def cell(code: str) -> ToolCallPart:
+    return ToolCallPart("execute_ipython_cell", {"code": code})
+
+
+def child(name: str) -> ToolCallPart:
+    return ToolCallPart("task", {"prompt": f"be {name}", "description": name})
+
+
+TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
+    "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
+    "children": lambda names: [[child(name) for name in names], "the children are done"],
+    "cell": lambda names: [[when(names[0]), cell("print('the cell ran')")], "after the cell"],
+    "silent": lambda _: [when("a file that never comes")],
+    "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
+}
+"""What the model does, by the first word of the prompt; it gets the others."""
+
+
+def script(messages: list[ModelMessage], info: Any) -> Any:
+    """The turn that follows these messages."""
+    del info
+    prompts = [index for index, message in enumerate(messages) if prompt_of(message)]
+    answers = [index for index, message in enumerate(messages) if message.kind == "response"]
+    prompt = prompt_of(messages[prompts[-1]])
+    first, *names = prompt.split()
+    if first == "count":
+        return f"{len(prompts)} prompts, {len(answers)} answers"
+    if first not in TURNS:
+        return f"echo: {prompt}"
+    return TURNS[first](names)[sum(index > prompts[-1] for index in answers)]
+
+
+def prompt_of(message: ModelMessage) -> str:
+    """What a person, or a parent, asked in this message, if anything."""
+    return "".join(str(part.content) for part in message.parts if part.part_kind == "user-prompt")
+
+
+if __name__ == "__main__":
+    config = Config(workspace=Path.cwd())
+    agent = Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider())
+    sys.exit(asyncio.run(converse(lambda: agent, prompt=sys.argv[1] if len(sys.argv) > 1 else None)))

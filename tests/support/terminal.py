@@ -1,0 +1,117 @@
+"""A program in a pseudo-terminal, as a person sees it: the screen with its scrollback, and keys to press."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import pexpect
+import psutil
+import pyte
+
+LIMIT_SECONDS = 60
+"""A wait that lasts longer has failed."""
+ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
+
+
+class Terminal:
+    """Runs a program in a terminal of its own; leaving it kills what is left of the program."""
+
+    def __init__(
+        self, command: Sequence[str], *, cwd: os.PathLike[str], env: Mapping[str, str] | None = None, rows: int = 40
+    ) -> None:
+        self.screen = pyte.HistoryScreen(100, rows, history=100_000, ratio=0.5)
+        self._stream = pyte.ByteStream(self.screen)
+        self._child = pexpect.spawn(
+            command[0],
+            list(command[1:]),
+            cwd=os.fspath(cwd),
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "", **(env or {})},
+            dimensions=(rows, 100),
+            timeout=LIMIT_SECONDS,
+        )
+        self._child.delaybeforesend = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._child.close(force=True)
+
+    @property
+    def pid(self) -> int:
+        """The program's process."""
+        return self._child.pid
+
+    @property
+    def shown(self) -> str:
+        """All that the terminal shows, from the first line of its scrollback to its last."""
+        rows = [*self.screen.history.top, *(self.screen.buffer[index] for index in range(self.screen.lines))]
+        lines = ("".join(row[column].data for column in range(self.screen.columns)).rstrip() for row in rows)
+        return "\n".join(lines).rstrip()
+
+    @property
+    def bottom(self) -> str:
+        """What stands on the screen without scrolling."""
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+
+    def wait_for(self, *texts: str) -> None:
+        """Wait until all the texts are shown."""
+        self._wait(lambda: all(text in self.shown for text in texts), f"{texts} to be shown")
+
+    def wait_at_bottom(self, *texts: str) -> None:
+        """Wait until all the texts are on the screen."""
+        self._wait(lambda: all(text in self.bottom for text in texts), f"{texts} to be on the screen")
+
+    def wait_gone(self, text: str) -> None:
+        """Wait until the text is no longer on the screen."""
+        self._wait(lambda: text not in self.bottom, f"{text!r} to leave the screen")
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        self._child.send(keys)
+
+    def enter(self, line: str) -> None:
+        """Type a line, and when the terminal shows it, press Enter."""
+        self.press(line)
+        self.wait_at_bottom(line)
+        self.press(ENTER)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program alone."""
+        os.kill(self.pid, number)
+
+    def wait_end(self) -> int:
+        """Wait until the program ends; its exit status, negative for a signal."""
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while self._read():
+            assert time.monotonic() < deadline, f"the program does not end:\n{self.shown}"
+        self._child.wait()
+        if self._child.exitstatus is None:
+            return -int(self._child.signalstatus or 0)
+        return int(self._child.exitstatus)
+
+    def descendants(self) -> list[psutil.Process]:
+        """The processes that the program has started."""
+        return psutil.Process(self.pid).children(recursive=True)
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            is_open = self._read()
+            assert is_open or condition(), f"the program ended; waited for {what}:\n{self.shown}"
+            assert time.monotonic() < deadline, f"waited for {what}:\n{self.shown}"
+
+    def _read(self) -> bool:
+        """Take in what the program writes, or wait a moment; False once it has closed the terminal."""
+        try:
+            self._stream.feed(self._child.read_nonblocking(65536, timeout=0.05))
+        except pexpect.TIMEOUT:
+            pass
+        except pexpect.EOF:
+            return False
+        return True

@@ -1,0 +1,103 @@
+import itertools
+
+import pytest
+from support.sample_events import CHILD, request
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
+from freeact_sub.terminal.approvals import Questions
+
+
+class Asked:
+    """Requests that note how they were answered."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Decision] = {}
+        self.questions = Questions()
+
+    def ask(self, *names: str) -> None:
+        for name in names:
+            self.questions.observe(self.request(name))
+
+    def request(self, name: str) -> ApprovalRequest:
+        def answer(decision: Decision) -> bool:
+            return self.answers.setdefault(name, decision) is decision
+
+        return request(name, CodeAction(code=name), answer, **CHILD)
+
+
+@pytest.mark.parametrize(
+    ("text", "decision"),
+    [
+        ("y", Decision(allowed=True)),
+        (" YES \n", Decision(allowed=True)),
+        ("a", Decision(allowed=True, remember=True)),
+        ("always", Decision(allowed=True, remember=True)),
+        ("n", Decision(allowed=False)),
+        ("No", Decision(allowed=False)),
+        ("not in this folder", Decision(allowed=False, reason="not in this folder")),
+        ("yes but later", Decision(allowed=False, reason="yes but later")),
+    ],
+)
+def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
+    asked = Asked()
+    asked.ask("one")
+    assert asked.questions.answer(text)
+    assert asked.answers == {"one": decision}
+    assert asked.questions.current is None
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_an_empty_line_answers_nothing(text: str) -> None:
+    asked = Asked()
+    asked.ask("one")
+    assert not asked.questions.answer(text)
+    assert asked.questions.current_id == "one"
+    assert not asked.answers
+
+
+def test_without_a_question_nothing_is_answered() -> None:
+    assert not Questions().answer("y")
+
+
+def test_questions_are_answered_in_the_order_in_which_they_came() -> None:
+    asked = Asked()
+    asked.ask("one", "two")
+    asked.questions.answer("n")
+    asked.ask("three")
+    asked.questions.answer("y")
+    asked.questions.answer("because")
+    assert [(name, decision.allowed) for name, decision in asked.answers.items()] == [
+        ("one", False),
+        ("two", True),
+        ("three", False),
+    ]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["one", "two", "three"])))
+def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
+    asked = Asked()
+    asked.ask("one", "two", "three")
+    left = ["one", "two", "three"]
+    for name in order:
+        asked.questions.observe(ApprovalAnswered(**CHILD, request_id=name, allowed=False))
+        left.remove(name)
+        assert [item.request_id for item in asked.questions.waiting] == left
+        assert asked.questions.current_id == (left[0] if left else None)
+    assert not asked.answers
+
+
+def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None:
+    asked = Asked()
+    asked.ask("one", "two")
+    asked.questions.answer("y")
+    asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=True))
+    assert asked.questions.current_id == "two"
+
+
+def test_all_can_be_answered_at_once() -> None:
+    asked = Asked()
+    asked.ask("one", "two")
+    asked.questions.decide_all(Decision(allowed=False, reason="gone"))
+    assert {decision.reason for decision in asked.answers.values()} == {"gone"}
+    assert asked.questions.current is None

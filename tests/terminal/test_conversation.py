@@ -1,0 +1,193 @@
+"""The conversation in a pseudo-terminal, with a scripted model and kernels without processes."""
+
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+
+PROGRAM = Path(__file__).parents[1] / "support" / "scripted_conversation.py"
+READY = "type a prompt"
+
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, rows: int = 40) -> Terminal:
+        env = {"PYDANTIC_AI_NO_BANNER": "1"}
+        opened.append(Terminal([sys.executable, str(PROGRAM), *arguments], cwd=tmp_path, env=env, rows=rows))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.__exit__(None, None, None)
+
+
+@pytest.fixture
+def terminal(start: Start) -> Terminal:
+    terminal = start()
+    terminal.wait_at_bottom(READY)
+    return terminal
+
+
+def test_prompts_are_answered_in_one_history_until_the_person_leaves(terminal: Terminal) -> None:
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers", "ended (completed)")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("count")
+    terminal.wait_for("2 prompts, 1 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/exit")
+    assert terminal.wait_end() == 0
+    assert READY not in terminal.shown
+
+
+def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
+    terminal.enter("/help")
+    terminal.wait_for("/agents", "/cancel", "Alt-Enter")
+    terminal.enter("/nonsense")
+    terminal.wait_for("unknown command /nonsense: /help lists them")
+    terminal.enter("/cancel")
+    terminal.wait_for("no agent is at work")
+    terminal.enter("/etc/hosts is a path")
+    terminal.wait_for("echo: /etc/hosts is a path")
+    terminal.wait_at_bottom(READY)
+    terminal.press("half a li")
+    terminal.wait_at_bottom("> half a li")
+    terminal.press(CTRL_C)
+    terminal.wait_gone("> half a li")
+    terminal.press(CTRL_C)
+    terminal.wait_for("Ctrl-D or /exit leaves")
+    terminal.press(CTRL_D)
+    assert terminal.wait_end() == 0
+
+
+def test_a_prompt_of_several_lines(terminal: Terminal) -> None:
+    terminal.press("one\x1b\rtwo")
+    terminal.wait_at_bottom("> one\n", "two")
+    terminal.press(ENTER)
+    terminal.wait_for("echo: one two")  # Markdown joins the lines
+
+
+def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal) -> None:
+    terminal.enter("children north south")
+    terminal.wait_at_bottom("Approval 1 of 2", "asks to start a child agent (north)")
+    terminal.enter("a")
+    terminal.wait_at_bottom("Approval 1 of 2", "(north) asks to run this cell")
+    assert re.search(r"agent-\w{8} → agent-\w{8} \(north\) asks to run this cell", terminal.bottom)
+    assert "y yes · n no · a always in this session · or type why not" in terminal.bottom
+    terminal.enter("y")
+    terminal.wait_at_bottom("Approval 1 of 1", "(south) asks to run this cell")
+    terminal.wait_for("north was here", "north is done", "(north) ended (completed)")  # while the other question is open
+    terminal.enter("not in the south")
+    terminal.wait_for("denied (not in the south): run code: print('south was here')")
+    terminal.wait_for("south is done", "the children are done")
+    assert "▌ south was here" not in terminal.shown
+    terminal.enter("/agents")
+    terminal.wait_for("time  tokens")
+    table = terminal.shown.split("tokens\n")[-1]
+    assert re.search(r"^agent-\w{8} +completed", table, re.MULTILINE)
+    assert re.search(r"^  agent-\w{8}  north  completed +2 ", table, re.MULTILINE)
+    assert re.search(r"^  agent-\w{8}  south  completed +2 ", table, re.MULTILINE)
+
+
+def test_a_question_that_is_withdrawn_takes_the_half_typed_answer_with_it(terminal: Terminal) -> None:
+    terminal.enter("children north south")
+    terminal.wait_at_bottom("Approval 1 of 2")
+    terminal.enter("a")
+    terminal.wait_at_bottom("(north) asks to run this cell")
+    north = re.search(r"(agent-\w{8}) \(north\) asks to run", terminal.bottom)
+    assert north is not None
+    terminal.enter(f"/cancel {north[1]}")
+    terminal.wait_for("(north) ended (cancelled)")
+    terminal.wait_at_bottom("Approval 1 of 1", "(south) asks to run this cell")
+    terminal.press("y")
+    terminal.wait_at_bottom("? y")
+    terminal.press("es")
+    terminal.wait_at_bottom("? yes")
+    south = re.search(r"(agent-\w{8}) \(south\) asks to run", terminal.bottom)
+    assert south is not None
+    terminal.send_signal(signal.SIGINT)
+    terminal.wait_for("agent-", "ended (cancelled)")
+    terminal.wait_at_bottom(READY)
+    assert "yes" not in terminal.bottom.split("\n")[-2]
+    assert "was here\n" not in terminal.shown.replace("print('north was here')", "").replace("print('south was here')", "")
+
+
+def test_what_was_typed_before_a_question_is_no_answer_and_comes_back(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("cell go")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.press("y and more")
+    terminal.wait_at_bottom("> y and more")
+    (tmp_path / "go").touch()
+    terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
+    terminal.wait_gone("y and more")
+    terminal.press(ENTER)  # an empty line is no answer
+    terminal.enter("n")
+    terminal.wait_for("denied: run code: print('the cell ran')", "after the cell")
+    terminal.wait_at_bottom("> y and more", READY)
+
+
+def test_text_that_is_being_written_is_shown_and_then_printed_once(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("slow go")
+    terminal.wait_at_bottom("the beginning of a text")
+    assert "and its end" not in terminal.shown
+    (tmp_path / "go").touch()
+    terminal.wait_for("and its end")
+    terminal.wait_at_bottom(READY)
+    assert terminal.shown.count("the beginning of a text") == 1
+
+
+def test_ctrl_c_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal) -> None:
+    terminal.enter("silent")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.press(CTRL_C)
+    terminal.wait_for("is cancelled", "ended (cancelled)")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("still there?")
+    terminal.wait_for("echo: ")
+    terminal.press(CTRL_D)
+    assert terminal.wait_end() == 0
+
+
+def test_leaving_while_an_agent_works_cancels_it(terminal: Terminal) -> None:
+    terminal.enter("silent")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.enter("/exit")
+    assert terminal.wait_end() == 0
+    assert "ended (cancelled)" in terminal.shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("working", [True, False])
+def test_other_signals_end_the_conversation(terminal: Terminal, number: signal.Signals, working: bool) -> None:
+    if working:
+        terminal.enter("silent")
+        terminal.wait_at_bottom("1 agent at work")
+    terminal.send_signal(number)
+    assert terminal.wait_end() == 130
+    assert ("ended (cancelled)" in terminal.shown) == working
+
+
+def test_a_single_prompt_ends_by_itself_with_the_status_of_its_run(start: Start) -> None:
+    terminal = start("hello")
+    assert terminal.wait_end() == 0
+    assert "echo: hello" in terminal.shown
+    assert "ended (completed)" in terminal.shown
+    cancelled = start("silent")
+    cancelled.wait_at_bottom("1 agent at work")
+    cancelled.press(CTRL_C)
+    assert cancelled.wait_end() == 130
+    assert "ended (cancelled)" in cancelled.shown
+
+
+def test_a_call_that_is_longer_than_the_screen_leaves_room_for_the_question(start: Start) -> None:
+    terminal = start("children north south " + " ".join(f"x{index}" for index in range(30)), rows=20)
+    terminal.wait_at_bottom("Approval 1 of 32", "asks to start a child agent (north)", "y yes")
+    assert len(terminal.bottom.split("\n")) <= 20

@@ -1,0 +1,57 @@
+import re
+
+from support.sample_events import CHILD, ROOT, one_of_each, request
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.cells import StreamText
+from freeact_sub.events import AgentStarted, CodeExecutionOutput, CodeExecutionOutputChunk, Event, Response, ToolCallStarted
+from freeact_sub.terminal.plain import PlainLines
+from freeact_sub.terminal.views import Views
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.views = Views()
+        self.plain = PlainLines(self.views)
+
+    def write(self, *events: Event) -> str:
+        text = ""
+        for event in events:
+            self.views.observe(event)
+            text += self.plain.write(event)
+        return text
+
+
+def test_every_line_begins_with_its_agent_and_holds_no_escape() -> None:
+    text = Lines().write(*one_of_each("a\x1b[31m\x1b]0;t\x07b\nc\x9b2Jd\re"))
+    assert len(text.splitlines()) > 20
+    assert all(line.startswith("agent-bbbb1111 ") for line in text.split("\n")[:-1])
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
+def test_an_event_of_one_line_is_one_line_and_more_lines_follow_with_a_bar() -> None:
+    lines = Lines()
+    assert lines.write(AgentStarted(**ROOT, prompt="go")) == "agent-aaaa0000 started: go\n"
+    text = lines.write(Response(**CHILD, content="first\n\nsecond"))
+    assert text == "agent-bbbb1111 says: first\nagent-bbbb1111 |\nagent-bbbb1111 | second\n"
+
+
+def test_output_of_agents_that_print_at_once_is_not_mixed() -> None:
+    def chunk(header: dict[str, object], text: str) -> CodeExecutionOutputChunk:
+        return CodeExecutionOutputChunk(**header, output=StreamText(name="stdout", text=text))
+
+    lines = Lines()
+    text = lines.write(chunk(ROOT, "ab"), chunk(CHILD, "12"), chunk(ROOT, "c\nd"), chunk(CHILD, "3\n"))
+    assert text == "agent-aaaa0000 output: abc\nagent-bbbb1111 output: 123\n"
+    end = CodeExecutionOutput(**ROOT, text="", status="ok", seconds=0.5)
+    assert lines.write(end) == "agent-aaaa0000 output: d\nagent-aaaa0000 cell ok: 0.5 s\n"
+
+
+def test_a_question_shows_its_call_unless_the_tool_call_did() -> None:
+    lines = Lines()
+    call = ToolCallStarted(**ROOT, tool_call_id="c", tool_name="execute_ipython_cell", args={"code": "x = 1"})
+    assert lines.write(call) == "agent-aaaa0000 calls execute_ipython_cell: x = 1\n"
+    asked = request("r", CodeAction(code="x = 1"), tool_call_id="c")
+    assert lines.write(asked) == "agent-aaaa0000 asks to run this cell\n"
+    other = request("r", CodeAction(code="x = 2"), tool_call_id="c")
+    assert lines.write(other) == "agent-aaaa0000 asks to run this cell: x = 2\n"
