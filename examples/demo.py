@@ -62,7 +62,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="An agent hands three files to three children and makes a report of them.")
     parser.add_argument("--yes", action="store_true", help="approve everything without asking")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=Path("out"), help="where files are written (default: out)")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("out"), help="where files are written (default: out)"
+    )
     parser.add_argument("--model", metavar="NAME", help="a real model instead of the script, such as anthropic:NAME")
     parser.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with --model openai-chat:NAME")
     return parser.parse_args()
@@ -133,9 +135,9 @@ class Demo:
         problems = list(self.problems())
         yield "\nThe demo is not complete:" if problems else "\nThe demo is complete."
         yield from (f"- {problem}" for problem in problems)
-        agents, cells = self._of(AgentStarted), self._of(CodeExecutionOutput)
+        children, cells = len(self._of(AgentStarted)) - 1, self._of(CodeExecutionOutput)
         approvals = self._of(ApprovalAnswered)
-        yield f"  agents     {len(agents)}: a root and {len(agents) - 1} children, {self._most_at_work()} of them at the same time"
+        yield f"  agents     {children + 1}: a root and {children} children, {self._most_at_work()} of them at the same time"
         yield f"  cells      {len(cells)}, in {len({cell.agent_id for cell in cells})} kernels"
         yield f"  MCP calls  {len(self._mcp_answers())} answered by the server `units`"
         yield f"  approvals  {len(approvals)}, {sum(not answer.allowed for answer in approvals)} denied"

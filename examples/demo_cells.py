@@ -1,4 +1,4 @@
-"""The cells that the demo's model runs; `<names>` are filled in by `demo_script.py`. One kernel's cells share their variables."""
+"""The cells that the demo's model runs. `<names>` are filled in by `demo_script.py`. An agent's cells share variables."""
 
 LIST_FILES = """
 from pathlib import Path
@@ -14,12 +14,15 @@ from pathlib import Path
 
 GONE = ("", "-999.0")
 rows = list(csv.DictReader(Path(<path>).read_text().splitlines()))
-print(f"{len(rows)} rows, {len({row['date'] for row in rows})} days from {rows[0]['date']} to {rows[-1]['date']}")
+dates = sorted({row["date"] for row in rows})
+print(f"{len(rows)} rows, {len(dates)} days from {dates[0]} to {dates[-1]}")
 for column in ("temp", "rain", "wind"):
     values = [row[column] for row in rows]
     print(f"{column}: {values.count('')} empty, {values.count('-999.0')} at -999")
 for logger in sorted({row["logger"] for row in rows}):
-    temp, rain = ([float(row[column]) for row in rows if row["logger"] == logger and row[column] not in GONE] for column in ("temp", "rain"))
+    mine = [row for row in rows if row["logger"] == logger]
+    temp = [float(row["temp"]) for row in mine if row["temp"] not in GONE]
+    rain = [float(row["rain"]) for row in mine if row["rain"] not in GONE]
     print(f"logger {logger}: temp from {min(temp)} to {max(temp)}, rain up to {max(rain)}")
 """
 
@@ -38,15 +41,18 @@ for row in rows:
 
 CLEAN = """
 COLUMNS = ("date", "temp", "rain", "wind")
-days = {row["date"]: {column: "" if row[column] in GONE else row[column] for column in COLUMNS} for row in rows}
+days = {}
+for row in rows:
+    days[row["date"]] = {column: "" if row[column] in GONE else row[column] for column in COLUMNS}
 with Path(<file>).open("w", newline="") as file:
     writer = csv.DictWriter(file, COLUMNS)
     writer.writeheader()
     writer.writerows(days.values())
 
-temp = {date: float(day["temp"]) for date, day in days.items() if day["temp"] != ""}
-rain = sum(float(day["rain"] or 0) for day in days.values())
-print(f"{len(days)} days, {statistics.mean(temp.values()):.1f} °C on average, {max(temp.values()):.1f} °C at most, {rain:.0f} mm of rain")
+temp = [float(day["temp"]) for day in days.values() if day["temp"] != ""]
+rain = [float(day["rain"]) for day in days.values() if day["rain"] != ""]
+print(f"{len(days)} days, {statistics.mean(temp):.1f} °C on average,",
+      f"{max(temp):.1f} °C at most, {sum(rain):.0f} mm of rain")
 """
 
 PICTURE = """
@@ -54,17 +60,20 @@ import csv, statistics
 from pathlib import Path
 import matplotlib.pyplot as plt
 
-stations, months = <stations>, "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
-days = {station: list(csv.DictReader(Path(f"{station}.csv").read_text().splitlines())) for station in stations}
+months = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+days = {}
+for station in <stations>:
+    days[station] = list(csv.DictReader(Path(f"{station}.csv").read_text().splitlines()))
 
 def by_month(station, column, combine):
     dated = [(int(day["date"][5:7]), float(day[column])) for day in days[station] if day[column]]
     return [combine([value for month, value in dated if month == number]) for number in range(1, 13)]
 
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
-for number, station in enumerate(stations):
+for number, station in enumerate(days):
     top.plot(months, by_month(station, "temp", statistics.mean), marker="o", label=station)
-    bottom.bar([place + 0.25 * (number - 1) for place in range(12)], by_month(station, "rain", sum), 0.22)
+    places = [place + 0.25 * (number - 1) for place in range(12)]
+    bottom.bar(places, by_month(station, "rain", sum), width=0.22)
 top.set(ylabel="temperature, °C")
 bottom.set(ylabel="rain, mm")
 top.legend()
@@ -75,9 +84,10 @@ plt.show()
 REPORT = """
 faults = <faults>
 lines = ["# Weather stations", "", "| station | days | mean °C | rain mm |", "| --- | ---: | ---: | ---: |"]
-for station in stations:
-    mean = statistics.mean(float(day["temp"]) for day in days[station] if day["temp"])
-    lines.append(f"| {station} | {len(days[station])} | {mean:.1f} | {sum(by_month(station, 'rain', sum)):.0f} |")
+for station in days:
+    temp = statistics.mean(float(day["temp"]) for day in days[station] if day["temp"])
+    rain = sum(float(day["rain"]) for day in days[station] if day["rain"])
+    lines.append(f"| {station} | {len(days[station])} | {temp:.1f} | {rain:.0f} |")
 lines += ["", "![Temperature and rain by month](weather.png)", ""]
 for station, text in faults.items():
     lines += [f"## Faults in {station}.csv", "", text, ""]

@@ -1,13 +1,14 @@
 """The script of the demo's model: what a model might say and do here, decided from what the tools really returned.
 
 No figure of the answers stands in this file. A step reads the results before it, which are in the messages, and builds the
-next call, or the answer, from them. Other data lead to other cells; a call that is denied, or fails, to an answer that says so.
+next call, or the answer, from them. Other data lead to other cells, and a call that is denied, or
+fails, to an answer that says so.
 """
 
-import datetime
+import datetime as dt
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,10 @@ STATION.csv in its working directory (columns date, temp, rain, wind), and repor
 Then draw temperature and rain by month to weather.png, and write report.md: a table, the picture, the faults."""
 
 CHILD_PROMPT = """\
-Clean the weather file {path}: one row a day, with the columns date, logger, temp (°C), rain (mm), wind (m/s). Look for repeated \
-and missing days, values that are missing or -999, and loggers that write other units (the MCP server `units` converts). Write \
-the clean days to {name} in your working directory (columns date, temp, rain, wind). Report the main figures and the faults."""
+Clean the weather file {path}: one row a day, with the columns date, logger, temp (°C), rain (mm) and wind (m/s). Look for \
+repeated and missing days, values that are missing or -999, and loggers that write other units (the MCP server `units` \
+converts). Write the clean days to {name} in your working directory (columns date, temp, rain, wind). Report the main \
+figures and the faults."""
 
 HOTTEST_DAY = 45.0
 """In °C: no place on Earth has a day with a higher mean."""
@@ -58,24 +60,33 @@ def root_turn(folder: Path, returns: Sequence[ToolReturnPart]) -> Turn:
     """Look at the folder; start the children; draw; write; answer."""
     if not returns:
         return ["I look at the folder first.", cell(LIST_FILES, folder=folder)]
-    if failed(returns[0]):
-        return f"I could not look at the folder: {reason(returns[0])}"
     children = [part for part in returns if part.tool_name == "task"]
     if not children:
-        names = re.findall(r"^(\w+\.csv): ", text_of(returns[0]), re.MULTILINE)
-        if not names:
-            return f"There is no CSV file in {folder}."
-        return [f"{len(names)} files: one child for each, all at the same time.", *(start(folder / name) for name in names)]
+        return start_children(folder, returns[0])
+    return make_report(children, returns[1 + len(children) :])
+
+
+def start_children(folder: Path, listing: ToolReturnPart) -> Turn:
+    """One child for each file that the listing names."""
+    if failed(listing):
+        return f"I could not look at the folder: {reason(listing)}"
+    names = re.findall(r"^(\w+\.csv): ", text_of(listing), re.MULTILINE)
+    if not names:
+        return f"There is no CSV file in {folder}."
+    return [f"{len(names)} files: one child for each, all at the same time.", *(start(folder / name) for name in names)]
+
+
+def make_report(children: Sequence[ToolReturnPart], done: Sequence[ToolReturnPart]) -> Turn:
+    """Draw, write and answer, with what the children have reported. `done`: the results of the cells after theirs."""
     reports = dict(found for part in children if (found := station_and_report(part)))
     if not reports:
         return "No file could be cleaned:\n\n" + bullets([reason(part) for part in children])
-    done = returns[1 + len(children) :]
     if done and failed(done[-1]):
         return f"The files are clean, but there is no report: {reason(done[-1])}"
     if not done:
         return [f"{len(reports)} of {len(children)} files are clean. I draw them.", cell(PICTURE, stations=list(reports))]
     if len(done) == 1:
-        faults = json.dumps({station: text.partition("\n")[2] for station, text in reports.items()}, indent=4, ensure_ascii=False)
+        faults = {station: text.partition("\n")[2] for station, text in reports.items()}
         return ["Now the report.", cell(REPORT, faults=faults)]
     lost = [f"not cleaned: {reason(part)}" for part in children if not station_and_report(part)]
     figures = [text.partition("\n")[0] for text in reports.values()]
@@ -98,7 +109,7 @@ def station_and_report(part: ToolReturnPart) -> tuple[str, str] | None:
 
 
 def child_turn(path: Path, returns: Sequence[ToolReturnPart], tools: set[str]) -> Turn:
-    """Look at the file; where a logger seems to write other units, try one value, then convert; clean; answer."""
+    """Look at the file; where a logger seems to write other units, convert; clean; answer."""
     if not returns:
         return [f"I look at {path.name}.", cell(LOOK, path=path)]
     last, look = returns[-1], text_of(returns[0])
@@ -111,24 +122,28 @@ def child_turn(path: Path, returns: Sequence[ToolReturnPart], tools: set[str]) -
         return f"{path.stem}: {text_of(last).strip()}\n{bullets(faults_in(look, odd))}"
     if len(returns) == steps - 1:
         return ["The units are right. I clean the file.", cell(CLEAN, file=path.name)]
+    return convert(odd, returns[1:], tools)
+
+
+def convert(odd: Mapping[str, float], returns: Sequence[ToolReturnPart], tools: set[str]) -> Turn:
+    """Try one value with the MCP server, as a direct call, then have code convert all. `odd`: loggers, highest days."""
     logger, high = next(iter(odd.items()))
-    if len(returns) == 1:
-        if "units_convert" not in tools:
-            return f"Logger {logger} does not seem to write °C, and there is no MCP server `units`."
-        arguments = {"value": high, "from_unit": "degF", "to_unit": "degC"}
+    if "units_convert" not in tools:
+        return f"Logger {logger} does not seem to write °C, and there is no MCP server `units`."
+    if not returns:
         text = f"Logger {logger} has a day of {high}, which cannot be °C. Is it Fahrenheit? I try the value."
-        return [text, ToolCallPart("units_convert", arguments)]
-    celsius = float(text_of(last))
+        return [text, ToolCallPart("units_convert", {"value": high, "from_unit": "degF", "to_unit": "degC"})]
+    celsius = float(text_of(returns[0]))
     if celsius > HOTTEST_DAY:
-        return f"I could not clean {path.name}: {high} of logger {logger} is neither °C nor °F."
+        return f"Logger {logger} writes neither °C nor °F: {high} would be {celsius:.1f} °C."
     return [f"{celsius:.1f} °C is possible: it writes °F, and so inches of rain.", cell(CONVERT, loggers=sorted(odd))]
 
 
-def faults_in(look: str, odd: dict[str, float]) -> list[str]:
+def faults_in(look: str, odd: Mapping[str, float]) -> list[str]:
     """What was wrong in a file, from the output of the first cell."""
     faults = [f"logger {logger} wrote °F and inches: converted" for logger in odd]
     rows, days, first, last = re.findall(r"^(\d+) rows, (\d+) days from (\S+) to (\S+)", look, re.MULTILINE)[0]
-    calendar = (datetime.date.fromisoformat(last) - datetime.date.fromisoformat(first)).days + 1
+    calendar = (dt.date.fromisoformat(last) - dt.date.fromisoformat(first)).days + 1
     if int(rows) > int(days):
         faults.append(f"{int(rows) - int(days)} rows too many: days that were sent twice")
     if calendar > int(days):
@@ -144,10 +159,14 @@ def faults_in(look: str, odd: dict[str, float]) -> list[str]:
 # What both use
 
 
-def cell(code: str, **values: object) -> ToolCallPart:
-    """Run a cell; the names in it that are written like `<this>` are filled in, text as a Python literal."""
+def cell(code: str, **values: Any) -> ToolCallPart:
+    """Run a cell; the `<names>` in it are filled in with Python literals."""
     for name, value in values.items():
-        code = code.replace(f"<{name}>", value if name == "faults" else repr(str(value) if isinstance(value, Path) else value))
+        if isinstance(value, dict):
+            literal = json.dumps(value, indent=4, ensure_ascii=False)
+        else:
+            literal = repr(str(value) if isinstance(value, Path) else value)
+        code = code.replace(f"<{name}>", literal)
     return ToolCallPart("execute_ipython_cell", {"code": code.strip()})
 
 

@@ -1,4 +1,4 @@
-"""An MCP server that converts units: the stdio server of the demo, and of any MCP client (`python examples/units_server.py`)."""
+"""An MCP server that converts units, over stdio: `python examples/units_server.py` is its command in an `mcp.json`."""
 
 from typing import TypedDict
 

@@ -1,6 +1,6 @@
 """A process that starts one program and leaves nothing of it behind. Run as a script, with the standard library only.
 
-    python -I -S guard.py HOST_PID PROGRAM [ARGUMENT ...]
+    python -I -S guard.py HOST_PID [--remove FOLDER] PROGRAM [ARGUMENT ...]
 
 Local kernels and stdio MCP servers are started through it. It hands its standard streams to the program, ends with the
 program's exit code (or by its signal), and kills the program, and everything that the program has started, when
@@ -13,6 +13,8 @@ program's exit code (or by its signal), and kills the program, and everything th
 Processes that left the program's group or session (`setsid`, daemons) are found all the same: the guard is a child
 subreaper, so every orphan below it becomes its own child. Where there is no such thing (macOS) it polls for its parent,
 kills the program, and sends SIGTERM to the rest of its process group.
+
+FOLDER is a flat folder of the program's own (sockets, a log); the guard removes it if the host has ended and so cannot.
 
 A program that cannot be started gives exit code 127 (not found) or 126, as in a shell, and a line on standard error.
 """
@@ -36,7 +38,7 @@ FATAL_SIGNALS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, 
 """They cannot be ignored."""
 
 
-def main(host_pid: int, command: list[str]) -> int:
+def main(host_pid: int, command: list[str], folder: str | None = None) -> int:
     """Run the command; returns the exit code to end with, negative for a signal."""
     wakeup, wakeup_writer = os.pipe()
     os.set_blocking(wakeup_writer, False)
@@ -65,6 +67,8 @@ def main(host_pid: int, command: list[str]) -> int:
     if code is None:  # else its number may belong to another process by now
         kill(child)
     end_all()
+    if folder is not None and os.getppid() != host_pid:
+        remove(folder)
     return -signal.SIGTERM if code is None else code
 
 
@@ -131,6 +135,14 @@ def end_all() -> None:
         time.sleep(0.001 if attempt < 20 else 0.02)
 
 
+def remove(folder: str) -> None:
+    """Remove a folder of files and sockets."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):  # noqa: PTH208  # pathlib would double the start-up time
+            os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
+        os.rmdir(folder)  # noqa: PTH106
+
+
 def kill(pid: int) -> None:
     """Kill a process that may have ended or changed its user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -182,4 +194,6 @@ def end_like(code: int) -> None:
 
 
 if __name__ == "__main__":
-    end_like(main(int(sys.argv[1]), sys.argv[2:]))
+    arguments = sys.argv[2:]
+    to_remove = arguments[1] if arguments[0] == "--remove" else None
+    end_like(main(int(sys.argv[1]), arguments[2:] if to_remove else arguments, to_remove))

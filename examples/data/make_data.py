@@ -10,7 +10,7 @@ The days of 2024 at three places that do not exist, and the dirt that real expor
 """
 
 import csv
-import datetime
+import datetime as dt
 import math
 import random
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 SEED = 2024
-FIRST_DAY = datetime.date(2024, 1, 1)
+FIRST_DAY = dt.date(2024, 1, 1)
 DAYS = 366
-NEW_LOGGER_FROM = datetime.date(2024, 8, 9)
+NEW_LOGGER_FROM = dt.date(2024, 8, 9)
 GAP = range(154, 161)
 """Days of the year 2024 (counted from 0) without rows in valley.csv: 3 to 9 June."""
 FAILED = "-999.0"
@@ -53,7 +53,7 @@ CLIMATES = {
 class Day:
     """One row; the numbers are degrees Celsius, millimetres, metres a second."""
 
-    date: datetime.date
+    date: dt.date
     temp: float
     rain: float
     wind: float
@@ -69,7 +69,7 @@ def true_days(place: str) -> list[Day]:
         wet = chance.random() < climate.wet_days
         days.append(
             Day(
-                date=FIRST_DAY + datetime.timedelta(days=number),
+                date=FIRST_DAY + dt.timedelta(days=number),
                 temp=round(climate.mean + climate.swing * season + drift, 1),
                 rain=round(chance.expovariate(1 / climate.rain_mm), 1) if wet else 0.0,
                 wind=round(climate.wind_ms * chance.weibullvariate(1.1, 2.2), 1),

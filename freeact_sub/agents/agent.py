@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.loop import AgentLoop
@@ -49,7 +49,7 @@ class Agent:
 
         Args:
             config: All settings. Default: `Config()`, which reads no file and no environment (see `load_config`).
-            model: A pydantic-ai model or model name. Default: the one that `config.model` names.
+            model: A pydantic-ai model, or a model's name, which then replaces `config.model`.
             toolsets: pydantic-ai toolsets for this agent and its children. Their tools ask for approval like ours.
             capabilities: pydantic-ai capabilities for this agent and its children.
             output_type: What the root's answer must be, as pydantic-ai's `output_type`. Children answer with text.
@@ -61,11 +61,13 @@ class Agent:
             ConfigError: There is no model, or it cannot be built.
         """
         self.config = config or Config()
+        if isinstance(model, str):
+            self.config = self.config.model_copy(update={"model": model})
         self._taps = tuple(taps)
         self._output_type = output_type
         self._tree = AgentTree(
             config=self.config,
-            model=build_model(self.config) if model is None else infer_model(model),
+            model=model if isinstance(model, Model) else build_model(self.config),
             provider=kernel_provider or LocalKernelProvider(),
             catalogue=McpCatalogue(),
             gate=Gate(Rules(default=self.config.approval)),

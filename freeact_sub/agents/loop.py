@@ -14,6 +14,7 @@ from string import Template
 from typing import Any, Final
 
 import anyio
+import pydantic_ai
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelAPIError, UserError
@@ -47,6 +48,8 @@ RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
 
 logger = logging.getLogger(__name__)
+
+pydantic_ai.BANNER_ENABLED = False  # shown once, it would stand between the lines of whoever uses us
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,7 @@ class AgentLoop:
                 node.end(ending.status)
                 result = self._result(ending)
                 node.emitter.put(_finished(result))
+                node.give_slot_back()  # not before all is closed: a slot stands for a live kernel
         return result
 
     def send(self, text: str) -> bool:
@@ -107,10 +111,10 @@ class AgentLoop:
         )
         self.resources.kernel.deaths = 0
         try:
-            async with node.slot():
-                node.status = "running"
-                self.resources.kernel.start_soon()
-                output = await self._bounded(self._run_model(prompt, host))
+            await node.take_slot()
+            node.status = "running"
+            self.resources.kernel.start_soon()
+            output = await self._bounded(self._run_model(prompt, host))
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
             # what the host decided counts, also where something on the way up made another error of it
@@ -160,6 +164,9 @@ class AgentLoop:
             levels = 1 + self.node.tree.config.subagents.max_depth - self.node.depth
             with anyio.CancelScope(shield=True):
                 task.cancel()
+                if self.node.parent is not None:
+                    # nobody needs the state of a child's kernel any more: no cell is waited for
+                    await self.resources.kernel.aclose()
                 await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
             if not task.done():
                 logger.error(  # noqa: TRY400  # the cancellation is no news; the tool is

@@ -201,35 +201,28 @@ class AgentNode:
         for node in self.ancestors():
             node.tree_usage += usage
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold one of the tree's slots; the root needs none."""
-        if self.parent is None:
-            yield
-            return
-        await self.tree.slots.acquire()
-        self._holds_slot = True
-        try:
-            yield
-        finally:
-            if self._holds_slot:
-                self._holds_slot = False
-                self.tree.slots.release()
+    async def take_slot(self) -> None:
+        """Wait for one of the tree's slots; the root needs none."""
+        if self.parent is not None:
+            await self.tree.slots.acquire()
+            self._holds_slot = True
+
+    def give_slot_back(self) -> None:
+        """Let the next child work."""
+        if self._holds_slot:
+            self._holds_slot = False
+            self.tree.slots.release()
 
     @asynccontextmanager
     async def waiting_for_child(self) -> AsyncIterator[None]:
         """Give the slot back while waiting: agents that wait for each other's slots would wait for ever."""
         self._calls_waiting += 1
         self.status = "waiting"
-        if self._holds_slot:
-            self._holds_slot = False
-            self.tree.slots.release()
+        self.give_slot_back()
         try:
             yield
         finally:
             self._calls_waiting -= 1
         if self._calls_waiting == 0:
             self.status = "running"
-            if self.parent is not None:
-                await self.tree.slots.acquire()
-                self._holds_slot = True
+            await self.take_slot()

@@ -36,7 +36,7 @@ IDLE_DEADLINE_SECONDS: Final = 5.0
 """How long output may follow the reply before the cell counts as over without its idle status."""
 INTERRUPT_GRACE_SECONDS: Final = 2.0
 """How long a cell may take to end when its time is up, before its kernel is killed."""
-CANCEL_GRACE_SECONDS: Final = 0.3
+CANCEL_GRACE_SECONDS: Final = 0.8
 """The same for a cell that nobody waits for any more: a cancel has to take effect within a second."""
 READY_RETRY_SECONDS: Final = 0.05
 """How often readiness is asked for: iopub drops what is published before our subscription has arrived."""
@@ -266,7 +266,11 @@ class KernelClient:
             except (ValueError, TypeError, zmq.error.ZMQError) as error:
                 logger.warning("unreadable message on a kernel's %s channel: %s", channel, error)
                 continue
-            handle(message)
+            try:
+                handle(message)
+            except Exception:
+                # border: a message that we do not understand must not end the reading
+                logger.exception("a message on a kernel's %s channel could not be handled", channel)
             count += 1
             if count % MESSAGES_PER_TURN == 0:
                 await asyncio.sleep(0)

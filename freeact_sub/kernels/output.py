@@ -6,12 +6,13 @@ good: the text as the model reads it (head and tail) is kept apart, and all of i
 """
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 from freeact_sub.cells import (
     CellError,
@@ -24,12 +25,16 @@ from freeact_sub.cells import (
     StreamText,
 )
 
-BUFFER_CHARS: Final = 1_000_000
+BUFFER_CHARS: Final = 4_000_000
 """Characters of output that may wait for the reader."""
+CHUNK_CHARS: Final = 65_536
+"""Longer text is handed on in pieces: an event must stay small, or a bounded number of them is no bound."""
 DISPLAYS_CHARS: Final = 20_000_000
 """Characters of rich output (pictures are base64) that one cell may show."""
 MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
+
+logger = logging.getLogger(__name__)
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -78,7 +83,10 @@ class CellOutputBuffer:
             self._reply = reply
             self._changed.set()
             if self._file is not None:
-                self._file.close()
+                try:
+                    self._file.close()
+                except OSError as error:
+                    self._give_up_file(error)
 
     async def get(self) -> CellOutput | ExecuteReply:
         """The next output in order, and at the end the reply, again and again."""
@@ -114,10 +122,8 @@ class CellOutputBuffer:
     def _keep_text(self, text: str) -> None:
         room = self._head_chars - self.total_chars
         self.total_chars += len(text)
-        if self._file is not None:
-            self._file.write(text)
-        elif self._file_path is not None and self.total_chars > self._head_chars + self._tail_chars:
-            self._file = self._open_file(self._file_path, text)
+        if self._file_path is not None:
+            self._write(text)
         if room > 0:
             self._head.append(text[:room])
             text = text[room:]
@@ -127,11 +133,24 @@ class CellOutputBuffer:
             while self._tail_size - len(self._tail[0]) >= self._tail_chars:
                 self._tail_size -= len(self._tail.popleft())
 
-    def _open_file(self, path: Path, text: str) -> IO[str]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w", encoding="utf-8", errors="replace")
-        file.write("".join(self._head) + "".join(self._tail) + text)
-        return file
+    def _write(self, text: str) -> None:
+        try:
+            if self._file is not None:
+                self._file.write(text)
+            elif self.total_chars > self._head_chars + self._tail_chars and self._file_path is not None:
+                self._file_path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = self._file_path.open("w", encoding="utf-8", errors="replace")
+                self._file.write("".join(self._head) + "".join(self._tail) + text)
+        except OSError as error:
+            # a full disk must not end the task that drains the kernel
+            self._give_up_file(error)
+
+    def _give_up_file(self, error: OSError) -> None:
+        logger.error("the output of a cell cannot be written to %s: %s", self._file_path, error)
+        file, self._file, self._file_path = self._file, None, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
     def _keep_display(self, output: DisplayData | ExecuteResult) -> int:
         """Remember rich output; returns its size in characters."""
@@ -146,21 +165,25 @@ class CellOutputBuffer:
         return size
 
     def _hand_on(self, output: CellOutput, size: int) -> None:
-        if self._waiting_chars + size > BUFFER_CHARS and self._waiting:
-            self.left_out_chars += size
-            return
-        last = self._waiting[-1] if self._waiting else None
-        if (
-            isinstance(output, StreamText)
-            and isinstance(last, StreamText)
-            and last.name == output.name
-            and len(last.text) + size <= MERGED_CHARS
-        ):
-            self._waiting[-1] = StreamText(name=last.name, text=last.text + output.text)
-        else:
+        room = BUFFER_CHARS - self._waiting_chars
+        if isinstance(output, StreamText):
+            self._hand_on_text(output.name, output.text[:room])
+            self.left_out_chars += max(0, size - room)
+        elif size <= room or not self._waiting:
             self._waiting.append(output)
-        self._waiting_chars += size
+            self._waiting_chars += size
+        else:
+            self.left_out_chars += size
         self._changed.set()
+
+    def _hand_on_text(self, name: Literal["stdout", "stderr"], text: str) -> None:
+        last = self._waiting[-1] if self._waiting else None
+        self._waiting_chars += len(text)
+        if isinstance(last, StreamText) and last.name == name and len(last.text) + len(text) <= MERGED_CHARS:
+            self._waiting[-1] = StreamText(name=name, text=last.text + text)
+            return
+        for start in range(0, len(text), CHUNK_CHARS):
+            self._waiting.append(StreamText(name=name, text=text[start : start + CHUNK_CHARS]))
 
 
 def _text_of(output: CellOutput) -> str:

@@ -40,7 +40,8 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Put the guard in front of the kernel's command."""
         kwargs = await super().pre_launch(**kwargs)
-        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), *kwargs["cmd"]]
+        folder = str(Path(self.parent.connection_file).parent)
+        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), "--remove", folder, *kwargs["cmd"]]
         self._exit = self._pidfd = None
         return kwargs
 

@@ -60,6 +60,7 @@ class McpConnection:
         self._http_status = ""
         self._failure: BaseException | None = None
         self._closing = False
+        self._may_be_cancelled = False
         self._requests: set[asyncio.Future[Any]] = set()
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
@@ -115,7 +116,7 @@ class McpConnection:
         """Close it, whatever state it is in, within `CLOSE_SECONDS`."""
         self._closing = True
         self._stop.set()
-        if not self._ready.done():
+        if not self._ready.done() and self._may_be_cancelled:
             self._scope.cancel()
         await asyncio.wait({self._owner, *self._requests}, timeout=CLOSE_SECONDS)
         if not self._owner.done():
@@ -152,10 +153,10 @@ class McpConnection:
             request.exception()  # one that was given up has no reader
 
     async def _own(self) -> None:
-        self._scope.deadline = anyio.current_time() + self._config.init_timeout_seconds
         try:
             with self._scope:
-                await self._serve()
+                if not self._closing:
+                    await self._serve()
         except Exception as error:  # noqa: BLE001  # the border to the SDK: whatever ends it becomes an `McpError`
             self._failure = _leaf(error)
         finally:
@@ -188,6 +189,7 @@ class McpConnection:
         with self._log_file.open("a", encoding="utf-8") as log:
             self._log_start = log.tell()
             async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
+                self._limit_start()
                 yield _WatchedStream(incoming, on_end=self._stop.set), outgoing
 
     @asynccontextmanager
@@ -198,8 +200,16 @@ class McpConnection:
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             event_hooks={"response": [self._note_status]},
         )
+        self._limit_start()
         async with client, streamable_http_client(url, http_client=client) as streams:
             yield streams
+
+    def _limit_start(self) -> None:
+        """From here on the start may be cut short. Not while a process is made: asyncio would lose its pipes."""
+        self._may_be_cancelled = True
+        self._scope.deadline = anyio.current_time() + self._config.init_timeout_seconds
+        if self._closing:
+            self._scope.cancel()
 
     async def _note_status(self, response: httpx2.Response) -> None:
         """The SDK does not pass on with which status a server refuses, and that is what tells of a wrong key."""

@@ -230,7 +230,8 @@ class Block:
         call.name = call.name or event.tool_name
         cell_ran = call.code is not None and not call.running
         call.outcome = event.outcome
-        if not cell_ran:
+        was_asked = any(answer for asked, answer in call.questions.values() if not asked)
+        if not cell_ran and not (event.outcome == "denied" and was_asked):  # else it stands there already
             call.result = bounded(event.content)
         call.end()
         return True

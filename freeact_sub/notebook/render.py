@@ -208,8 +208,16 @@ def _step_html(step: Step) -> str:
 
 def _call_html(call: Call) -> str:
     code = call.code
-    parts = [code_html(code)] if code is not None else [f'<div class="fsub-note">{escaped(_title(call))}</div>']
-    parts += [_question_html(asked, answer) for asked, answer in call.questions.values()]
+    own = [answer for asked, answer in call.questions.values() if not asked]
+    answers = " · ".join(_answer_html(answer) for answer in own)
+    if code is not None:
+        parts = [code_html(code), f'<div class="fsub-asked">{answers}</div>' * bool(own)]
+    else:
+        title = f'<span class="fsub-note">{escaped(_title(call))}</span>'
+        parts = [f'<div class="fsub-asked">{title}{" · " * bool(own)}{answers}</div>']
+    for asked, answer in call.questions.values():
+        if asked:
+            parts.append(f'<div class="fsub-asked">{_answer_html(answer)} · {escaped(one_line(asked, 300))}</div>')
     if call.left_out:
         parts.append(f'<div class="fsub-note">… {call.left_out:,} earlier outputs left out …</div>')
     parts += [_output_html(output) for output in call.outputs[: call.settled]]
@@ -231,10 +239,9 @@ def _title(call: Call) -> str:
     return one_line(f"{call.name or 'tool'}({args})", 300)
 
 
-def _question_html(asked: str, answer: str) -> str:
+def _answer_html(answer: str) -> str:
     kind = "fsub-open" if not answer else "fsub-yes" if answer.startswith("approved") else "fsub-no"
-    what = f" · {escaped(one_line(asked, 300))}" if asked else ""
-    return f'<div class="fsub-asked"><span class="{kind}">{escaped(visible(answer or WAITING))}</span>{what}</div>'
+    return f'<span class="{kind}">{escaped(visible(answer or WAITING))}</span>'
 
 
 def _output_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:

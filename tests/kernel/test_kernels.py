@@ -43,7 +43,9 @@ async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept
     ]
     assert "before" in failed.text
     assert "----> 2 x / 0" in failed.text
-    rich = await run_cell(kernel, "from IPython.display import display, HTML, Image\ndisplay(HTML('<b>x</b>'))\nImage(b'\\x89PNG')")
+    rich = await run_cell(
+        kernel, "from IPython.display import display, HTML, Image\ndisplay(HTML('<b>x</b>'))\nImage(b'\\x89PNG')"
+    )
     assert [set(output.data) - {"text/plain"} for output in rich.outputs] == [{"text/html"}, {"image/png"}]
     assert isinstance(rich.outputs[0], DisplayData)
     assert (await run_cell(kernel, "x")).text == "41\n"

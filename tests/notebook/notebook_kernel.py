@@ -50,7 +50,9 @@ class Cell:
         """What a console shows."""
         parts = []
         for output in self.outputs:
-            parts.append(output.get("text") or output.get("data", {}).get("text/plain", "") or "\n".join(output.get("traceback", [])))
+            parts.append(
+                output.get("text") or output.get("data", {}).get("text/plain", "") or "\n".join(output.get("traceback", []))
+            )
         return "\n".join(parts)
 
     async def wait_for(self, condition: Callable[["Cell"], Any]) -> Any:
@@ -74,10 +76,19 @@ class NotebookKernel:
         self.asked: list[str] = []
         """Prompts of input requests."""
 
-    async def run(self, code: str, *, answer: Callable[[str], str] | None = None, cell_id: str | None = None, cell: Cell | None = None) -> Cell:
+    async def run(
+        self, code: str, *, answer: Callable[[str], str] | None = None, cell_id: str | None = None, cell: Cell | None = None
+    ) -> Cell:
         """Run a cell to its end. answer: None if this front end has no input."""
         cell = cell or Cell()
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": answer is not None, "stop_on_error": True}
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": answer is not None,
+            "stop_on_error": True,
+        }
         request = self.client.session.msg("execute_request", content, metadata={"cellId": cell_id} if cell_id else {})
         self.client.shell_channel.send(request)
         async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:

@@ -26,7 +26,9 @@ def spec(workspace: Path, **kwargs: Any) -> KernelSpec:
 
 
 @asynccontextmanager
-async def open_kernel(provider: KernelProvider, workspace: Path, handler: Any = no_host, **kwargs: Any) -> AsyncIterator[Kernel]:
+async def open_kernel(
+    provider: KernelProvider, workspace: Path, handler: Any = no_host, **kwargs: Any
+) -> AsyncIterator[Kernel]:
     """A kernel for the time of a test."""
     kernel = await provider.start(spec(workspace, **kwargs), handler)
     try:

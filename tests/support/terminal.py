@@ -40,7 +40,10 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._child.close(force=True)
+        if self._child.isalive():
+            self._child.kill(signal.SIGKILL)
+            self._child.wait()
+        self._child.close()
 
     @property
     def pid(self) -> int:

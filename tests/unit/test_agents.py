@@ -352,7 +352,9 @@ async def test_steering_reaches_the_next_request(make):
 
     async with make(script, config={"max_turns": 5}) as agent:
         run = agent.run("look at a")
-        _, result = await read(run, on_event=lambda event: isinstance(event, ToolCallStarted) and run.send("look at b as well"))
+        _, result = await read(
+            run, on_event=lambda event: isinstance(event, ToolCallStarted) and run.send("look at b as well")
+        )
     assert result.output == "I looked at both"
 
 

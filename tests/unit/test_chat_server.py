@@ -88,10 +88,13 @@ async def test_an_http_error_reaches_the_client() -> None:
 
 
 async def test_a_broken_connection_reaches_the_client() -> None:
-    async with ChatServer(lambda _: ["half an ans", Drop()]) as server, agent_of(server) as agent:
-        async with agent.run_stream_events("go") as stream:
-            with pytest.raises(ModelAPIError):
-                [event async for event in stream]
+    async with (
+        ChatServer(lambda _: ["half an ans", Drop()]) as server,
+        agent_of(server) as agent,
+        agent.run_stream_events("go") as stream,
+    ):
+        with pytest.raises(ModelAPIError):
+            [event async for event in stream]
 
 
 async def test_silence_lasts_until_it_is_ended() -> None:

@@ -28,4 +28,12 @@ def test_importing_the_package_imports_nothing_heavy():
 def test_statuses_are_the_ones_that_the_design_names():
     from freeact_sub.events import RunStatus
 
-    assert set(typing.get_args(RunStatus)) == {"completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"}
+    assert set(typing.get_args(RunStatus)) == {
+        "completed",
+        "failed",
+        "timeout",
+        "limit",
+        "cancelled",
+        "rejected",
+        "kernel_lost",
+    }

@@ -1,0 +1,225 @@
+"""The program without a terminal: what it writes where, and its exit status."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.chat_server import Call, HttpError, Reply, by_turn
+from support.cli import PROGRAM, Chat, chat, environment, run, texts_of, turn_of
+from support.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+BUSY = "open('begun', 'w').close()\nsum(range(10**12))"  # a loop in C
+HEAVY = ("pydantic", "pydantic_ai", "rich", "prompt_toolkit", "zmq", "mcp", "httpx", "jupyter_client", "asyncio")
+
+
+def cell(code: str) -> list[Call]:
+    return [Call("execute_ipython_cell", {"code": code})]
+
+
+def cell_then_report(request: dict[str, Any]) -> Reply:
+    """Run a cell, then say what came back."""
+    return ["It gave ", texts_of(request)[-1]] if turn_of(request) else cell("print('six times seven'); 6 * 7")
+
+
+@pytest.fixture
+def reporter() -> Iterator[Chat]:
+    with chat(cell_then_report) as server:
+        yield server
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(option: str) -> None:
+    code = (
+        "import sys\nfrom freeact_sub.cli import main\n"
+        f"try:\n    main([{option!r}])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        f"heavy = sorted(set({HEAVY!r}) & set(sys.modules))\nassert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "freeact-sub" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "hi"], ["no model is set", "--model"]),
+        (["run", "hi", "--model", "anthropic:claude-sonnet-5-5"], ["ANTHROPIC_API_KEY"]),
+        (["run", "hi", "--model", "nonsense:x"], ["nonsense"]),
+        (["run", "hi", "--max-turns", "0"], ["max_turns"]),
+        (["run", "hi", "--max-turns", "few"], ["--max-turns", "few"]),
+        (["run", "hi", "--mcp", "missing.json"], ["missing.json"]),
+        (["run", "hi", "--workspace", "missing"], ["--workspace", "missing"]),
+        (["run", "--file", "missing.txt"], ["missing.txt"]),
+        (["run", "--file", "binary"], ["binary"]),
+        (["run"], ["prompt", "--file"]),
+        (["run", "hi", "--file", "binary"], ["prompt", "--file"]),
+        (["run", ""], ["prompt is empty"]),
+        (["run", "-"], ["prompt is empty"]),
+        (["run", "hi", "--nonsense"], ["--nonsense", "--help"]),
+        (["run", "hi", "--output", "xml"], ["--output", "xml"]),
+        (["walk"], ["walk"]),
+        ([], ["terminal", "freeact-sub run"]),
+    ],
+)
+def test_wrong_usage_is_one_clear_line_and_status_2(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    done = run(*arguments, cwd=tmp_path, check=2)
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("freeact-sub: ")
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_a_wrong_line_of_the_settings_names_itself_and_debug_shows_the_traceback(tmp_path: Path) -> None:
+    (tmp_path / ".freeact").mkdir()
+    (tmp_path / ".freeact" / "config.toml").write_text("max_truns = 3\n")
+    done = run("run", "hi", cwd=tmp_path, check=2)
+    assert "config.toml" in done.stderr
+    assert "did you mean `max_turns`" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in run("run", "hi", "--debug", cwd=tmp_path, check=2).stderr
+
+
+def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, tmp_path: Path) -> None:
+    done = run("run", "multiply", *reporter.options, cwd=tmp_path)
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert all(line.startswith("agent-") for line in lines)
+    assert "started: multiply" in lines[0]
+    assert any("denied (nobody can be asked: standard input is not a terminal" in line for line in lines)
+    assert "ended (completed): turns 2, tool calls 1, tokens 32" in lines[-1]
+    assert "--yes" in reporter.read_by_model()
+    assert done.stderr == ""
+
+
+def test_yes_approves_everything_and_the_events_show_it(reporter: Chat, tmp_path: Path) -> None:
+    (tmp_path / ".freeact").mkdir()
+    (tmp_path / ".freeact" / "config.toml").write_text('approval = "deny"\n')
+    done = run("--yes", "run", "multiply", *reporter.options, cwd=tmp_path)
+    for words in ("asks to run this cell", "approved: run code", "output: six times seven", "output: 42", "cell ok"):
+        assert words in done.stdout
+    assert "six times seven" in reporter.read_by_model()
+
+
+def test_json_is_one_event_a_line(reporter: Chat, tmp_path: Path) -> None:
+    done = run("run", "multiply", "--yes", "--output", "json", *reporter.options, cwd=tmp_path)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert events[0]["type"] == "AgentStarted"
+    assert events[-1]["type"] == "AgentFinished"
+    assert events[-1]["status"] == "completed"
+    assert {"ResponseChunk", "ApprovalRequest", "ApprovalAnswered", "CodeExecutionOutputChunk"} <= {
+        event["type"] for event in events
+    }
+
+
+def test_text_is_the_answer_alone(reporter: Chat, tmp_path: Path) -> None:
+    done = run("run", "-", "--yes", "--output", "text", *reporter.options, cwd=tmp_path, stdin="multiply\n")
+    assert done.stdout.startswith("It gave six times seven")
+    assert done.stdout.endswith("42\n")
+    assert done.stderr == ""
+
+
+def test_the_prompt_can_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_text("Lies diese Grüße.")
+    with chat(lambda request: [request["messages"][-1]["content"]]) as server:
+        done = run("run", "--file", "prompt.md", "--output", "text", *server.options, cwd=tmp_path)
+    assert done.stdout == "Lies diese Grüße.\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "words"),
+    [
+        (lambda _: HttpError(400, "no such thing"), [], "no such thing"),
+        (lambda _: cell("1"), ["--max-turns", "2"], "limit"),
+    ],
+    ids=["the model fails", "the limit of turns"],
+)
+def test_an_ending_without_an_answer_is_status_1(script: Any, options: list[str], words: str, tmp_path: Path) -> None:
+    with chat(script) as server:
+        done = run("run", "go", "--yes", "--output", "text", *options, *server.options, cwd=tmp_path, check=1)
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the program with pipes; what is left of it at the end is killed."""
+    with ExitStack() as started:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            program = subprocess.Popen(
+                [PROGRAM, *arguments],
+                cwd=tmp_path,
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            started.enter_context(program)  # closes the pipes and waits
+            started.callback(program.kill)
+            return program
+
+        yield start
+
+
+def test_a_pipe_that_is_closed_ends_the_run_quietly(start: Start) -> None:
+    code = "import time\nwhile True:\n    print('line')\n    time.sleep(0.01)"
+    with chat(by_turn(cell(code), ["never"])) as server:
+        program = start("run", "go", "--yes", *server.options)
+        while "output: line" not in program.stdout.readline():
+            pass
+        program.stdout.close()
+        assert program.wait(60) == 1
+        assert program.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_run_cleanly(start: Start, number: signal.Signals, tmp_path: Path) -> None:
+    with chat(by_turn(cell(BUSY), ["never"])) as server:
+        program = start("run", "go", "--yes", *server.options)
+        wait_until((tmp_path / "begun").exists)
+        kernels = psutil.Process(program.pid).children(recursive=True)
+        assert kernels
+        program.send_signal(number)
+        output = program.stdout.read()
+        assert program.wait(60) == 130
+        assert "is cancelled" in output
+        assert "ended (cancelled)" in output
+        assert not any(kernel.is_running() for kernel in kernels)
+
+
+def test_a_second_signal_leaves_at_once_and_no_process_behind(start: Start, tmp_path: Path) -> None:
+    with chat(by_turn(cell(BUSY), ["never"])) as server:
+        program = start("run", "go", "--yes", *server.options)
+        wait_until((tmp_path / "begun").exists)
+        kernels = psutil.Process(program.pid).children(recursive=True)
+        assert kernels
+        program.send_signal(signal.SIGINT)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 130
+        wait_until(lambda: not any(kernel.is_running() for kernel in kernels))
+
+
+def test_an_interrupt_while_the_program_starts_ends_it(start: Start) -> None:
+    with chat(lambda _: [asyncio.Event()]) as server:  # a model that is silent
+        program = start("run", "go", *server.options)
+        modules = psutil.Process(program.pid).memory_maps
+        wait_until(lambda: any("pydantic_core" in module.path for module in modules()))  # it still imports
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+        assert "Traceback" not in program.stderr.read()
