@@ -65,15 +65,16 @@ days = {}
 for station in <stations>:
     days[station] = list(csv.DictReader(Path(f"{station}.csv").read_text().splitlines()))
 
-def by_month(station, column, combine):
+def monthly(station, column, combine):
     dated = [(int(day["date"][5:7]), float(day[column])) for day in days[station] if day[column]]
-    return [combine([value for month, value in dated if month == number]) for number in range(1, 13)]
+    by_month = [[value for month, value in dated if month == number] for number in range(1, 13)]
+    return [combine(values) if values else float("nan") for values in by_month]
 
 figure, (top, bottom) = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
 for number, station in enumerate(days):
-    top.plot(months, by_month(station, "temp", statistics.mean), marker="o", label=station)
+    top.plot(months, monthly(station, "temp", statistics.mean), marker="o", label=station)
     places = [place + 0.25 * (number - 1) for place in range(12)]
-    bottom.bar(places, by_month(station, "rain", sum), width=0.22)
+    bottom.bar(places, monthly(station, "rain", sum), width=0.22)
 top.set(ylabel="temperature, °C")
 bottom.set(ylabel="rain, mm")
 top.legend()

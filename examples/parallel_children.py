@@ -15,7 +15,9 @@ from freeact_sub import Agent, ApprovalRequest, load_config
 from freeact_sub.events import AgentFinished, AgentStarted, CodeExecutionOutput
 from freeact_sub.testing import ScriptedModel, Turn, first_prompt
 
-PROMPT = "For n = 5, 6, 7, 8, 9, 10: in how many ways can n queens stand on an n x n board? Use one child for each n, all at once."
+PROMPT = (
+    "For n = 5, 6, 7, 8, 9, 10: in how many ways can n queens stand on a board of n x n? One child for each, all at once."
+)
 
 QUEENS = """
 def count(n, row=0, columns=0, left=0, right=0):

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 
 from freeact_sub import Agent, load_config
-from freeact_sub.testing import ScriptedApprover, ScriptedModel, Turn
+from freeact_sub.testing import ScriptedModel, Turn
 
 FILE = Path(__file__).resolve().parent / "data" / "harbour.csv"
 PROMPT = f"How many rows and which columns has {FILE}?"
@@ -27,9 +27,10 @@ class Table(BaseModel):
 
 
 async def main(model: str | None) -> None:
-    """Run one prompt, approving everything."""
-    async with Agent(load_config(), model=model or ScriptedModel(script), output_type=Table) as agent:
-        result = await ScriptedApprover().drive(agent.run(PROMPT))
+    """Run one prompt; everything is allowed, so nobody needs to read the events."""
+    config = load_config(arguments={"approval": "allow"})
+    async with Agent(config, model=model or ScriptedModel(script), output_type=Table) as agent:
+        result = await agent.run(PROMPT).result()
     if result.status != "completed":
         raise SystemExit(f"{result.status}: {result.error}")
     table: Table = result.output

@@ -256,13 +256,13 @@ class KernelClient:
 
     async def _read(self, channel: str, socket: Any) -> None:
         """Read one channel for ever; a message that cannot be read is logged and passed over."""
-        handle = {"iopub": self._on_iopub, "shell": self._on_shell, "control": lambda _: None}[channel]
+        handle: Callable[[dict[str, Any]], None] = self._on_iopub if channel == "iopub" else self._on_shell
         count = 0
         while True:
             frames = await socket.recv_multipart(copy=False)
             try:
                 _, parts = self._session.feed_identities(frames, copy=False)
-                message: dict[str, Any] = self._session.deserialize(parts, copy=False)
+                message = self._session.deserialize(parts, copy=False)
             except (ValueError, TypeError, zmq.error.ZMQError) as error:
                 logger.warning("unreadable message on a kernel's %s channel: %s", channel, error)
                 continue

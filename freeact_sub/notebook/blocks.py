@@ -27,6 +27,9 @@ ANSWER_CHARS = 60_000
 OUTPUTS_PER_CALL = 40
 """A call with more outputs (texts, pictures, tables) shows the last of them."""
 
+QUESTIONS_PER_CALL = 30
+"""A cell that has asked for more shows the last of them."""
+
 DISPLAY_CHARS = 6_000_000
 """Pictures and tables of one block over this sum are left out, the oldest first."""
 
@@ -101,16 +104,20 @@ class Call:
             if not isinstance(last, Text) or last.kind != kind:
                 self.outputs.append(last := Text(kind))
             last.add(output.text)
-            return False
-        if isinstance(output, DisplayData) and output.update:
-            for index, shown in enumerate(self.outputs):
-                if isinstance(shown, DisplayData) and shown.display_id == output.display_id:
-                    self.outputs[index] = output
-                    return True
-            return False
-        self.outputs.append(output)
+            if len(self.outputs) <= OUTPUTS_PER_CALL:
+                return False
+        else:
+            self.outputs.append(output)
         self._settle()
         return True
+
+    def update(self, newer: DisplayData) -> bool:
+        """Replace the display of the same id. True if there was one."""
+        for index, shown in enumerate(self.outputs):
+            if isinstance(shown, DisplayData) and shown.display_id == newer.display_id:
+                self.outputs[index] = newer
+                return True
+        return False
 
     def end(self) -> None:
         """No more output will come."""
@@ -174,8 +181,6 @@ class Block:
             self.status = "running"
         changed = ROWS[type(event)](self, event)
         self._drop_steps()
-        if isinstance(event, events.CodeExecutionOutputChunk | events.CodeExecutionOutput):
-            self._drop_displays()
         return changed
 
     def call(self, tool_call_id: str | None) -> Call:
@@ -206,6 +211,17 @@ class Block:
         self._add_call(event.tool_call_id, Call(name=event.tool_name, args=event.args))
         return True
 
+    def add_output(self, event: events.CodeExecutionOutputChunk) -> bool:
+        """Take in output of a running cell; it may replace what an earlier cell displayed."""
+        output = event.output
+        if isinstance(output, DisplayData) and output.update:
+            changed = any(call.update(output) for call in self._calls.values())
+        else:
+            changed = self.call(event.tool_call_id).add(output)
+        if not isinstance(output, StreamText):
+            self._drop_displays()
+        return changed
+
     def end_cell(self, event: events.CodeExecutionOutput) -> bool:
         """Take in the end of a cell; shows what came without a chunk."""
         call = self.call(event.tool_call_id)
@@ -222,6 +238,7 @@ class Block:
         if event.output_file:
             call.notes.append(f"all of the output: {event.output_file}")
         call.end()
+        self._drop_displays()
         return True
 
     def end_call(self, event: events.ToolOutput) -> bool:
@@ -241,6 +258,8 @@ class Block:
         call = self.call(event.tool_call_id)
         call.questions[event.request_id] = ["" if call.is_asked_by(event.call) else event.call.summary, ""]
         self.open_questions.add(event.request_id)
+        for answered in [key for key, (_, answer) in call.questions.items() if answer][:-QUESTIONS_PER_CALL]:
+            del call.questions[answered]
         return True
 
     def answer(self, event: events.ApprovalAnswered) -> bool:
@@ -317,7 +336,7 @@ ROWS: dict[type[events.Event], Callable[[Block, Any], bool]] = {
     events.Response: lambda block, event: block.settle("answer", event.content),
     events.ToolCallStarted: Block.add_call,
     events.ToolOutput: Block.end_call,
-    events.CodeExecutionOutputChunk: lambda block, event: block.call(event.tool_call_id).add(event.output),
+    events.CodeExecutionOutputChunk: Block.add_output,
     events.CodeExecutionOutput: Block.end_cell,
     events.ApprovalRequest: Block.ask,
     events.ApprovalAnswered: Block.answer,

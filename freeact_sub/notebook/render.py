@@ -32,6 +32,9 @@ from freeact_sub.notebook.markup import (
 STREAMING_CHARS = 8_000
 """Of a text that still streams the last so many characters are drawn."""
 
+LIVE_LINES = 12
+"""Of a text output that still grows the last so many lines are drawn."""
+
 INDENT_PX = 24
 MAX_INDENTS = 8
 
@@ -86,7 +89,7 @@ def foot_html(block: Block, now: float) -> str:
     moving = ""
     if block.finished is None:
         for call in block.running_calls:
-            moving += "".join(_output_html(output) for output in call.outputs[call.settled :])
+            moving += "".join(_live_html(output) for output in call.outputs[call.settled :])
         if block.streaming is not None:
             text = str(block.streaming)[-STREAMING_CHARS:]
             moving += _thinking_html(text) if block.streaming.kind == "thoughts" else markdown_html(text)
@@ -252,6 +255,15 @@ def _output_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:
             return text_html(_traceback(output), "error")
         case _:
             return bundle_html(output.data)
+
+
+def _live_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:
+    """The newest lines: a box that is drawn again and again cannot be scrolled."""
+    if not isinstance(output, Text):
+        return _output_html(output)
+    lines = clean(str(output)).rstrip("\n").split("\n")
+    more = [f"… {len(lines) - LIVE_LINES:,} lines above …"] if len(lines) > LIVE_LINES else []
+    return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
 
 
 def _traceback(error: CellError) -> str:

@@ -1,9 +1,11 @@
 """The parts that drawn blocks are made of: the console's settings, an agent's colour and bar, bounded heights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, TextIO
 
+from rich.cells import chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import Style
@@ -17,6 +19,7 @@ COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "
 
 MAX_INDENT: Final = 10
 MIN_WIDTH: Final = 20
+TAB_COLUMNS: Final = 8
 
 # no backgrounds: the terminal may be light or dark
 _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
@@ -47,6 +50,25 @@ class Barred:
             yield bar
             yield from _without_trailing_space(line)
             yield Segment.line()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """Draws lines as a terminal does: a long one goes on in the next row at any character, so that columns stay."""
+
+    lines: Sequence[Text]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self.lines:
+            line.expand_tabs(TAB_COLUMNS)
+            if line.cell_len <= options.max_width:
+                pieces = [line]
+            else:
+                ends = accumulate(map(len, chop_cells(line.plain, options.max_width)))
+                pieces = list(line.divide(list(ends)[:-1]))
+            for piece in pieces:
+                yield from piece.render(console)
+                yield Segment.line()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,10 +60,10 @@ def colours_only(text: str) -> str:
     return "".join(part if index % 2 else _HIDDEN.sub("", part) for index, part in enumerate(parts))
 
 
-def coloured(text: str) -> Text:
-    """The text with the colours that its escape sequences set, and nothing else of them."""
+def coloured(text: str) -> list[Text]:
+    """The text's lines with the colours that its escape sequences set, and nothing else of them."""
     decoder = AnsiDecoder()
-    return Text("\n").join(_decode(decoder, line) for line in text.split("\n"))
+    return [_decode(decoder, line) for line in text.split("\n")]
 
 
 class LineBuffer:

@@ -5,7 +5,7 @@ terminal's scrollback. Each block stands behind a bar in its agent's colour, ind
 line names the agent, and is left out only where the block goes on with what the one before it began.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from freeact_sub.calls import Call, CodeAction, SpawnCall
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
@@ -35,7 +35,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.terminal.drawing import Barred, colour
+from freeact_sub.terminal.drawing import Barred, Folded, colour
 from freeact_sub.terminal.sanitize import clean, coloured, one_line, visible
 from freeact_sub.terminal.texts import answer, cell_notes, display_text, first_lines, question, written
 from freeact_sub.terminal.views import AgentView, Views
@@ -167,14 +167,14 @@ def _output(_views: Views, view: AgentView, event: CodeExecutionOutputChunk) -> 
     if isinstance(output, StreamText):
         lines = list(view.output.add(output.text))
         if lines:
-            yield Block(title="output", body=_lines(lines), goes_on=True)
+            yield Block(title="output", body=Folded(lines=lines), goes_on=True)
         return
     yield from _rest_of_output(view)
     if isinstance(output, CellError):
         traceback = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
-        yield Block(title="error in the cell", body=_fold(coloured(traceback)), style="red")
+        yield Block(title="error in the cell", body=_coloured(traceback), style="red")
     else:
-        yield Block(title="output", body=_display(output), goes_on=True)
+        yield Block(title="output", body=_coloured(display_text(output.data)), goes_on=True)
 
 
 def _cell_end(_views: Views, view: AgentView, event: CodeExecutionOutput) -> Iterable[Block]:
@@ -237,7 +237,7 @@ ROWS: Final[dict[type, Callable[[Views, AgentView, Any], Iterable[Block]]]] = {
 
 def _rest_of_output(view: AgentView) -> Iterable[Block]:
     if lines := list(view.output.flush()):
-        yield Block(title="output", body=_lines(lines), goes_on=True)
+        yield Block(title="output", body=Folded(lines=lines), goes_on=True)
 
 
 def _code(code: str) -> Syntax:
@@ -248,21 +248,12 @@ def _arguments(args: dict[str, Any]) -> RenderableType:
     if list(args) == ["code"] and isinstance(args["code"], str):
         return _code(args["code"])
     lines = [Text.assemble((f"{visible(name)} = ", "bold"), visible(written(value))) for name, value in args.items()]
-    return _lines(lines) if lines else Text("(no arguments)", "dim")
+    return Text("\n", overflow="fold").join(lines) if lines else Text("(no arguments)", "dim")
 
 
-def _display(output: DisplayData | ExecuteResult) -> Text:
-    return _lines([coloured(line) for line in display_text(output.data).splitlines()])
+def _coloured(text: str) -> Folded:
+    return Folded(lines=coloured(text.strip("\n")))
 
 
 def _text(text: str, style: str = "") -> Text:
     return Text(text, style, overflow="fold")
-
-
-def _lines(lines: Sequence[Text]) -> Text:
-    return _fold(Text("\n").join(lines))
-
-
-def _fold(text: Text) -> Text:
-    text.overflow = "fold"
-    return text

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from support.chat_server import Call, HttpError, Reply, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, run, texts_of, turn_of
-from support.waiting import wait_until
+from support.waiting import is_running, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
@@ -200,7 +200,7 @@ def test_a_signal_ends_the_run_cleanly(start: Start, number: signal.Signals, tmp
         assert program.wait(60) == 130
         assert "is cancelled" in output
         assert "ended (cancelled)" in output
-        assert not any(kernel.is_running() for kernel in kernels)
+        assert not any(is_running(kernel.pid) for kernel in kernels)
 
 
 def test_a_second_signal_leaves_at_once_and_no_process_behind(start: Start, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_second_signal_leaves_at_once_and_no_process_behind(start: Start, tmp_
         program.send_signal(signal.SIGINT)
         program.send_signal(signal.SIGTERM)
         assert program.wait(60) == 130
-        wait_until(lambda: not any(kernel.is_running() for kernel in kernels))
+        wait_until(lambda: not any(is_running(kernel.pid) for kernel in kernels))
 
 
 def test_an_interrupt_while_the_program_starts_ends_it(start: Start) -> None:

@@ -30,6 +30,8 @@ import pytest
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.01
+CLEAN_LOOKS = 2
+"""One look is not enough: processes that fork while we look may be missed."""
 KINDS = ("processes", "descriptors", "threads", "files")
 STANDARD_STREAMS = (0, 1, 2)
 """Not looked at: pytest turns them to its capture and back while a test runs."""
@@ -69,11 +71,25 @@ class Snapshot:
 
 def _processes() -> dict[tuple[int, float], str]:
     found = {}
-    for process in psutil.Process().children(recursive=True):
+    for process in _descendants():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != ZOMBIE:
                 command = " ".join(process.cmdline()) or process.name()
                 found[process.pid, process.create_time()] = f"process {process.pid}: {command[:300]}"
+    return found
+
+
+def _descendants() -> list[psutil.Process]:
+    """All below this process, also those whose parent ends while we look: psutil's own recursion misses them."""
+    children: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children.setdefault(process.ppid(), []).append(process)
+    found, parents = [], [os.getpid()]
+    while parents:
+        below = children.get(parents.pop(), [])
+        found += below
+        parents += [process.pid for process in below]
     return found
 
 
@@ -145,10 +161,14 @@ _zombies = Zombies()
 def wait_until_nothing_is_left(before: Snapshot, folder: Path, limit_seconds: float) -> list[str]:
     """Name what was not there before and does not go away within the limit."""
     deadline = time.monotonic() + limit_seconds
-    while left := Snapshot.take(folder).left_since(before):
-        if time.monotonic() > deadline:
+    clean = 0
+    while clean < CLEAN_LOOKS:
+        left = Snapshot.take(folder).left_since(before)
+        clean = 0 if left else clean + 1
+        if left and time.monotonic() > deadline:
             return left
-        time.sleep(POLL_SECONDS)
+        if left:
+            time.sleep(POLL_SECONDS)
     return []
 
 

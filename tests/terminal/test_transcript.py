@@ -119,6 +119,13 @@ def test_output_comes_line_by_line_under_one_heading_for_each_agent() -> None:
     assert end == "▌ agent-aaaa0000 output\n▌ three\n▌ agent-aaaa0000 cell ok, 1.3 s\n"
 
 
+def test_long_lines_of_output_go_on_at_any_character() -> None:
+    assert Drawn().draw(output("ab " + "x" * 120 + "\n")) == (
+        "▌ agent-aaaa0000 output\n▌ ab " + "x" * 95 + "\n▌ " + "x" * 25 + "\n"
+    )
+    assert "▌ a       b\n▌ 猫\n" in Drawn().draw(output("a\tb\n猫\n"))
+
+
 def test_output_keeps_its_colours() -> None:
     assert "\x1b[31mred" in Drawn(colours=True).draw(output("\x1b[31mred\x1b[0m\n"))
     error = CellError(ename="E", evalue="bad", traceback=("\x1b[32mline\x1b[0m",))

@@ -1,0 +1,182 @@
+"""The program in a pseudo-terminal, with real kernels and a model behind HTTP."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.chat_server import Call, Reply, by_turn
+from support.cli import PROGRAM, Chat, chat, environment, prompt_of, texts_of, turn_of
+from support.terminal import CTRL_C, CTRL_D, Terminal
+from support.waiting import is_running, wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+BUSY = "open('begun', 'w').close()\nsum(range(10**12))"  # a loop in C
+Start = Callable[..., Terminal]
+
+
+def cell(code: str) -> list[Call]:
+    return [Call("execute_ipython_cell", {"code": code})]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Runs the program in a terminal; what is left of it at the end is killed."""
+    with ExitStack() as opened:
+
+        def start(server: Chat, *arguments: str, shell: str = "") -> Terminal:
+            command = [PROGRAM, *arguments, *server.options]
+            if shell:
+                command = ["/bin/sh", "-c", shell, *command]
+            return opened.enter_context(Terminal(command, cwd=tmp_path, env=environment()))
+
+        yield start
+
+
+def test_a_cell_is_shown_approved_and_run(start: Start) -> None:
+    code = "name = 'north'\nprint(f'{name} has', 6 * 7)"
+    with chat(by_turn(["I will look. ", *cell(code)], ["The answer is **42**."])) as server:
+        terminal = start(server, "run", "how many?")
+        terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell", "name = 'north'", "y yes · n no")
+        terminal.enter("y")
+        assert terminal.wait_end() == 0
+    shown = terminal.shown
+    for words in ("▌ how many?", "I will look.", "approved: run code: name = 'north'", "▌ north has 42", "cell ok"):
+        assert words in shown
+    assert "The answer is 42." in shown
+    assert re.search(r"turns 2, tool calls 1, tokens 32, cost unknown, \d+\.\d s$", shown)
+    assert "Approval" not in shown
+
+
+def test_a_denial_and_its_reason_reach_the_model(start: Start) -> None:
+    with chat(by_turn(cell("open('written', 'w')"), ["I did not."])) as server:
+        terminal = start(server, "run", "write")
+        terminal.wait_at_bottom("Approval 1 of 1")
+        terminal.enter("not in this folder, please")
+        assert terminal.wait_end() == 0
+        assert "denied: not in this folder, please" in server.read_by_model()
+    assert "denied (not in this folder, please): run code: open('written', 'w')" in terminal.shown
+    assert "I did not." in terminal.shown
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_the_program_and_all_that_it_started(start: Start, tmp_path: Path, times: int) -> None:
+    with chat(by_turn(cell(BUSY), ["never"])) as server:
+        terminal = start(server, "run", "loop", "--yes")
+        terminal.wait_at_bottom("at work")
+        wait_until((tmp_path / "begun").exists)
+        started = [process.pid for process in terminal.descendants()]
+        assert started
+        terminal.press(CTRL_C * times)
+        assert terminal.wait_end() == 130
+        wait_until(lambda: not any(is_running(pid) for pid in started))
+    if times == 1:
+        assert "is cancelled" in terminal.shown
+        assert "ended (cancelled)" in terminal.shown
+
+
+def test_ctrl_c_at_a_question(start: Start) -> None:
+    with chat(by_turn(cell("1"), ["never"])) as server:
+        terminal = start(server, "run", "ask")
+        terminal.wait_at_bottom("Approval 1 of 1")
+        terminal.press(CTRL_C)
+        assert terminal.wait_end() == 130
+    assert "ended (cancelled)" in terminal.shown
+
+
+def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path: Path) -> None:
+    def script(request: dict[str, Any]) -> Reply:
+        last = request["messages"][-1]
+        if last["role"] == "tool":
+            return ["The cell gave ", last["content"], "."]
+        if "wait" in str(last["content"]):
+            return cell("import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n'went on'")
+        return cell("x = 20 + 1; x" if "first" in str(last["content"]) else "x * 2")
+
+    with chat(script) as server:
+        terminal = start(server)
+        terminal.wait_at_bottom("type a prompt")
+        terminal.enter("the first")
+        terminal.wait_at_bottom("Approval 1 of 1")
+        terminal.enter("always")
+        terminal.wait_for("The cell gave 21.")
+        terminal.wait_at_bottom("type a prompt")
+        terminal.enter("the second")
+        terminal.wait_for("The cell gave 42.")
+        terminal.wait_at_bottom("type a prompt")
+        assert "the first" in server.read_by_model()
+        terminal.enter("/agents")
+        terminal.wait_for("time  tokens")
+        terminal.enter("wait for me")
+        terminal.wait_at_bottom("1 agent at work")
+        terminal.wait_for("time.sleep(0.01)")
+        terminal.enter("and hurry")
+        terminal.wait_for("to the agent: and hurry")
+        (tmp_path / "go").touch()
+        terminal.wait_at_bottom("type a prompt")
+        assert any("and hurry" in str(request["messages"][-1]) for request in server.server.requests)
+        terminal.enter("/exit")
+        assert terminal.wait_end() == 0
+
+
+def test_two_children_ask_at_once(start: Start) -> None:
+    def script(request: dict[str, Any]) -> Reply:
+        prompt = prompt_of(request)
+        if turn_of(request):
+            return [f"{prompt}: ", *texts_of(request)[-1:]]
+        if prompt == "both":
+            return [Call("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
+        return cell(f"print('in the {prompt}')")
+
+    with chat(script) as server:
+        terminal = start(server, "run", "both")
+        terminal.wait_at_bottom("Approval 1 of 2", "asks to start a child agent (the north)")
+        terminal.enter("a")
+        terminal.wait_at_bottom("Approval 1 of 2", "asks to run this cell")
+        terminal.enter("y")
+        terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
+        terminal.wait_for("ended (completed)")  # one child ends while the other one's question is open
+        terminal.enter("y")
+        assert terminal.wait_end() == 0
+    shown = terminal.shown
+    for name in ("north", "south"):
+        assert re.search(rf"^  ▌ agent-\w{{8}} \(the {name}\) output\n  ▌ in the {name}$", shown, re.MULTILINE)
+        assert re.search(rf"^  ▌ agent-\w{{8}} \(the {name}\) ended \(completed\)$", shown, re.MULTILINE)
+    assert "with its children: turns 6" in shown
+
+
+@pytest.mark.parametrize("answer", ["y", "too risky", CTRL_D])
+def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, answer: str) -> None:
+    with chat(by_turn(cell("print('ran', 6 * 7)"), ["done"])) as server:
+        terminal = start(server, "run", "ask", shell='"$0" "$@" | cat')
+        terminal.wait_for("Approval 1 of 1: agent-", "asks to run this cell\nprint('ran', 6 * 7)", "(y yes")
+        terminal.press(answer if answer == CTRL_D else answer + "\r")
+        assert terminal.wait_end() == 0
+    assert ("output: ran 42" in terminal.shown) == (answer == "y")
+    if answer == "too risky":
+        assert "denied (too risky)" in terminal.shown
+    if answer == CTRL_D:
+        assert "standard input was closed" in terminal.shown
+
+
+def test_what_a_cell_prints_cannot_reach_the_terminal(start: Start) -> None:
+    code = r"print('\x1b]0;owned\x07\x1b[2J\x1b[1;1Hsafe\x1b[31mred\x1b[0m [/x]')"
+    with chat(by_turn(cell(code), ["\x1b]0;owned\x07\x1b[2Jdone [/x]"])) as server:
+        terminal = start(server, "run", "attack", "--yes")
+        assert terminal.wait_end() == 0
+    assert "▌ safered [/x]" in terminal.shown
+    assert "▌ done [/x]" in terminal.shown
+    assert "▌ attack" in terminal.shown  # nothing was erased
+    assert terminal.screen.title == ""
+
+
+def test_much_output_does_not_stop_the_terminal(start: Start) -> None:
+    code = "for number in range(5_000):\n    print('line', number, 'x' * 60)"
+    with chat(by_turn(cell(code), ["It ", "ended."])) as server:
+        terminal = start(server, "run", "flood", "--yes")
+        assert terminal.wait_end() == 0
+    assert "It ended." in terminal.shown
+    assert "characters of output are not shown here" in terminal.shown or "line 4999" in terminal.shown

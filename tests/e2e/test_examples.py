@@ -1,0 +1,114 @@
+"""Every example runs by itself, offline, and does what it says; with `--model` it asks that model."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from support.chat_server import Call, Reply
+from support.cli import chat
+from support.programs import ROOT, copy_examples, run_python
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+
+PROGRAMS = ("sdk", "parallel_children", "typed_output", "own_tool")
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    return copy_examples(tmp_path)
+
+
+def output_of(program: Path) -> str:
+    done = run_python(program, cwd=program.parent)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_none_is_without_a_test() -> None:
+    files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
+    of_the_demo = {"demo.py", "demo_cells.py", "demo_script.py", "units_server.py"}
+    assert files == {f"{name}.py" for name in PROGRAMS} | {"notebook.ipynb"} | of_the_demo
+
+
+def test_sdk(examples: Path) -> None:
+    output = output_of(examples / "sdk.py")
+    assert re.search(r"^agent-\w{8} asks to run code: import datetime", output)
+    assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
+    assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
+
+
+def test_parallel_children(examples: Path) -> None:
+    output = output_of(examples / "parallel_children.py")
+    events = re.findall(r"^ *[\d.]+ s  (root|\d+ queens) +(.+)$", output, re.MULTILINE)
+    assert [what for who, what in events if who != "root"][:6] == ["starts"] * 3 + ["waits for a place"] * 3
+    at_work: set[str] = set()
+    most = 0
+    for who, what in events:
+        if who != "root" and what.startswith("computed"):
+            at_work.add(who)
+        elif what == "completed":
+            at_work.discard(who)
+        most = max(most, len(at_work))
+    assert most <= 3
+    for n, ways in {5: 10, 6: 4, 7: 40, 8: 92, 9: 352, 10: 724}.items():
+        assert f"\n{n} queens: {ways} ways\n" in output
+    assert "All agents together: turns 14, tool calls 12," in output
+
+
+def test_typed_output(examples: Path) -> None:
+    assert output_of(examples / "typed_output.py") == "harbour.csv: 374 rows, 5 columns: date, logger, temp, rain, wind\n"
+    with (examples / "data/harbour.csv").open("a", encoding="utf-8") as file:
+        file.write("2025-01-01,TH-2,1.0,0.0,1.0\n")
+    assert "375 rows" in output_of(examples / "typed_output.py")
+
+
+def test_own_tool(examples: Path) -> None:
+    output = output_of(examples / "own_tool.py")
+    assert "asked for: order(item='rain gauge', count=500)" in output
+    assert "- ordered: 3 x thermometer\n- denied: more than 100 need a manager's signature" in output
+    assert "The shop has: {'thermometer': 3}" in output
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_model(examples: Path, name: str) -> None:
+    def script(request: dict[str, Any]) -> Reply:
+        offered = [tool["function"]["name"] for tool in request["tools"]]
+        return (
+            [Call("final_result", {"rows": 1, "columns": ["a"]})] if "final_result" in offered else ["Said by the server."]
+        )
+
+    with chat(script) as server:
+        done = run_python(
+            examples / f"{name}.py",
+            "--model",
+            "openai-chat:scripted",
+            cwd=examples,
+            env={"FREEACT_BASE_URL": server.server.base_url},
+        )
+        assert len(server.server.requests) == 1
+    assert done.returncode == 0, done.stderr
+    assert ("1 rows, 1 columns: a" if name == "typed_output" else "Said by the server.") in done.stdout
+
+
+def test_notebook(examples: Path, tmp_path: Path) -> None:
+    """Nobody can press buttons here, so everything is allowed by a setting."""
+    assert all(not cell.get("outputs") for cell in nbformat.read(examples / "notebook.ipynb", as_version=4).cells)
+    env = {"FREEACT_APPROVAL": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", f"--output={tmp_path}/done", "notebook.ipynb")
+    done = run_python(*arguments, cwd=examples, env=env)
+    assert done.returncode == 0, done.stderr
+    cells = [cell for cell in nbformat.read(tmp_path / "done.ipynb", as_version=4).cells if cell.cell_type == "code"]
+    shown = "\n".join("".join(output.get("data", {}).get("text/html", "")) for output in cells[2].outputs)
+    assert 'src="data:image/png;base64,' in shown
+    assert "Draw the temperatures of data/valley.csv." in shown
+    assert "text/plain" in cells[3].outputs[0].data
+    days = (examples / "data/valley.csv").read_text().count("\n") - 1 - 5  # five temperatures are -999
+    assert (
+        cells[3]
+        .outputs[0]
+        .data["text/plain"]
+        .startswith(f"('completed', 'The valley in 2024: {days} days, from -3.2 to 25.0 °C")
+    )
