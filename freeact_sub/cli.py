@@ -99,6 +99,8 @@ def _converse(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed: there is nowhere to write to")
     prompt = _prompt(options)
     config = _config(options)
     approve_all = hasattr(options, "yes")
@@ -151,8 +153,10 @@ def _prompt(options: argparse.Namespace) -> str:
     try:
         if path is not None:
             prompt = path.read_text(encoding="utf-8")
+        elif options.prompt == "-":
+            prompt = sys.stdin.read() if sys.stdin is not None else ""
         else:
-            prompt = sys.stdin.read() if options.prompt == "-" else str(options.prompt)
+            prompt = str(options.prompt)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the prompt from {path or 'standard input'}: {error}") from error
     if not prompt.strip():

@@ -52,7 +52,7 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(_what_to_install(name, error)) from error
 
 
-def model_settings(config: Config) -> "ModelSettings":
+def build_model_settings(config: Config) -> "ModelSettings":
     """The settings for every model request, each in its type: what comes from the environment is text.
 
     Raises:

@@ -20,7 +20,7 @@ from freeact_sub.config import Config
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.kernels import KernelProvider, LocalKernelProvider
 from freeact_sub.mcp import McpCatalogue
-from freeact_sub.model import build_model
+from freeact_sub.model import build_model, build_model_settings
 
 
 class Agent:
@@ -73,7 +73,7 @@ class Agent:
             gate=Gate(Rules(default=self.config.approval)),
             toolsets=tuple(toolsets),
             capabilities=tuple(capabilities),
-            model_settings={**self.config.model_settings, **(model_settings or {})},
+            model_settings={**build_model_settings(self.config), **(model_settings or {})},
         )
         self._root: AgentNode = self._tree.add(max_turns=self.config.max_turns)
         self._loop: AgentLoop | None = None
@@ -124,6 +124,7 @@ class Agent:
         await carry_out(self._close(), timeout_seconds=60)
 
     async def __aenter__(self) -> Self:
+        await self._tree.model.__aenter__()  # its HTTP client is closed when the agent is
         self._loop = AgentLoop(self._root, output_type=self._output_type)
         return self
 
@@ -138,6 +139,7 @@ class Agent:
             await self._run.aclose()
         if loop is not None:
             await loop.resources.aclose()
+            await self._tree.model.__aexit__(None, None, None)
         await self._tree.provider.aclose()
 
     def _forget_run(self) -> None:

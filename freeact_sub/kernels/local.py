@@ -29,7 +29,8 @@ from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
-from freeact_sub.kernels.provision import GuardedProvisioner
+from freeact_sub.kernels.forkserver import ForkServer
+from freeact_sub.kernels.provision import ForkProvisioner, GuardedProvisioner
 
 KERNEL_ARGUMENTS: Final = (
     "--IPKernelApp.parent_handle=0",  # its parent is the guard, which looks after it better than polling does
@@ -77,7 +78,15 @@ class LocalKernelProvider:
 class LocalKernel:
     """A kernel in a subprocess of this machine."""
 
-    def __init__(self, spec: KernelSpec, context: zmq.asyncio.Context, handler: HostRequestHandler) -> None:
+    def __init__(
+        self,
+        spec: KernelSpec,
+        context: zmq.asyncio.Context,
+        handler: HostRequestHandler,
+        *,
+        server: ForkServer | None = None,
+    ) -> None:
+        """Args: server: forks the kernel; None: it is started as a subprocess."""
         self._spec = spec
         self._folder = Path(tempfile.mkdtemp(prefix="fa-"))
         self._manager = AsyncKernelManager(
@@ -92,7 +101,10 @@ class LocalKernel:
             language="python",
             display_name="freeact-sub",
         )
-        self._provisioner = GuardedProvisioner(kernel_id=spec.owner_id, kernel_spec=jupyter_spec, parent=self._manager)
+        kind = GuardedProvisioner if server is None else ForkProvisioner
+        self._provisioner = kind(kernel_id=spec.owner_id, kernel_spec=jupyter_spec, parent=self._manager)
+        if server is not None:
+            self._provisioner.server = server
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
@@ -211,8 +223,10 @@ def _bootstrap(servers: tuple[str, ...]) -> str:
     return (
         "def _freeact_install():\n"
         "    import sys, types\n"
-        "    guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
-        f"    exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
+        "    guest = sys.modules.get('freeact_guest')\n"  # a fork server has it ready
+        "    if guest is None:\n"
+        "        guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
+        f"        exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
         f"    guest.install(get_ipython(), {json.dumps(list(servers))})\n"
         "_freeact_install()\n"
         "del _freeact_install\n"

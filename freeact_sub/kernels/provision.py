@@ -1,27 +1,25 @@
-"""`GuardedProvisioner`: Jupyter's local provisioner, with the process guard between host and kernel.
+"""Jupyter kernel provisioners: `GuardedProvisioner` starts a kernel as a subprocess, `ForkProvisioner` forks it.
 
-The seam is Jupyter's own (`jupyter_client.provisioning`), so the kernel stays one that any Jupyter tool can attach to. The
-guard (`freeact_sub/guard.py`) is the process that is started; it starts the kernel and ends all that came of it.
+The seam is Jupyter's own (`jupyter_client.provisioning`), so a kernel stays one that any Jupyter tool can attach to, and both
+can be named in a kernelspec (entry points `freeact-local`, `freeact-fork`).
 """
 
 import asyncio
 import contextlib
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any, Final
 
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning import KernelProvisionerBase, LocalProvisioner
 
-import freeact_sub.guard
+from freeact_sub.kernels.forkserver import GUARD_COMMAND, ForkServer
 
-GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
 KILL_TIMEOUT_SECONDS: Final = 3.0
 
 
 class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
-    """Starts the kernel through the guard, and ends it through the guard."""
+    """Puts the process guard between host and kernel: it starts the kernel and ends all that came of it."""
 
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
@@ -73,3 +71,81 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
             asyncio.get_running_loop().call_later(0.1, self._poll_exit)
         else:
             self._on_exit()
+
+
+class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
+    """Has a kernel forked by a fork server."""
+
+    server: ForkServer
+    """Set before the kernel is started."""
+    pid: int | None = None
+    connection_info: dict[str, Any]
+
+    @property
+    def has_process(self) -> bool:
+        """See Jupyter."""
+        return self.pid is not None
+
+    def watch_exit(self) -> asyncio.Future[int]:
+        """A future with the exit code of the kernel's process; negative for a signal."""
+        if self._exit is None:
+            raise RuntimeError("the kernel was not started")
+        return self._exit
+
+    async def poll(self) -> int | None:
+        """See Jupyter."""
+        return self._exit.result() if self._exit is not None and self._exit.done() else None
+
+    async def wait(self) -> int | None:
+        """See Jupyter."""
+        if self._exit is None:
+            return 0
+        code = await asyncio.shield(self._exit)
+        self.pid = None
+        return code
+
+    async def send_signal(self, signum: int) -> None:
+        """See Jupyter."""
+        if self.pid is not None:
+            self.server.signal(self.pid, signum)
+
+    async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
+        """End the kernel and all that it has started."""
+        if self.pid is not None and self._exit is not None and not self._exit.done():
+            self.server.end(self.pid)
+            await asyncio.wait({self._exit}, timeout=KILL_TIMEOUT_SECONDS)
+
+    terminate = kill
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """See Jupyter."""
+        self._exit: asyncio.Future[int] | None = None
+        manager = self.parent
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return dict(await super().pre_launch(cmd=manager.format_kernel_cmd(), **kwargs))
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
+        """Fork the kernel; returns when its sockets are bound, so that no client waits for a second attempt to connect."""
+        del cmd
+        self.pid = await self.server.start(
+            {
+                "connection_file": self.parent.connection_file,
+                "cwd": str(kwargs.get("cwd") or Path.cwd()),
+                "environment": dict(kwargs["env"]),
+                "log": getattr(kwargs.get("stdout"), "name", os.devnull),
+                "umask": _umask(),
+            }
+        )
+        self._exit = self.server.ended(self.pid)
+        return self.connection_info
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """See Jupyter."""
+
+
+def _umask() -> int:
+    """This process's file mode mask; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -35,6 +35,7 @@ from freeact_sub.terminal.texts import (
     call_text,
     cell_notes,
     display_text,
+    error_text,
     first_lines,
     question,
 )
@@ -112,7 +113,7 @@ def _output(_views: Views, view: AgentView, event: CodeExecutionOutputChunk) -> 
         return
     yield from _rest_of_output(view)
     if isinstance(output, CellError):
-        yield "error in the cell", clean("\n".join(output.traceback) or f"{output.ename}: {output.evalue}")
+        yield "error in the cell", clean(error_text(output))
     else:
         yield "output", clean(display_text(output.data))
 

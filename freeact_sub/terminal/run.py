@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rich.console import Console
 
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event, RunStatus
 from freeact_sub.terminal.asking import Asker
 from freeact_sub.terminal.drawing import make_console
@@ -107,13 +108,15 @@ class Pipe:
         """Write all of the text; drop it if nobody reads any more.
 
         Raises:
-            OSError: It cannot be written for another reason, such as a full disk.
+            FreeactError: It cannot be written for another reason, such as a full disk.
         """
         if text and not self.closed:
             try:
                 await asyncio.to_thread(self._write, text.encode(self._encoding, errors="backslashreplace"))
             except BrokenPipeError:
                 self.closed = True
+            except OSError as error:
+                raise FreeactError(f"cannot write to standard output: {error.strerror}") from error
 
     def _write(self, content: bytes) -> None:
         rest = memoryview(content)

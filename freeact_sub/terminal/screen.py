@@ -7,6 +7,7 @@ of events wait while the terminal is behind.
 """
 
 import asyncio
+import io
 import os
 import sys
 import termios
@@ -76,6 +77,8 @@ class Screen:
         """Args: driver: see there."""
         self._driver = driver
         self._stdout: TextIO = sys.stdout
+        if isinstance(self._stdout, io.TextIOWrapper):
+            self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self.console = make_console(self._stdout)
         self._output = Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
         # answers of the terminal to position requests would land in the shell if the program is ended at once

@@ -6,12 +6,13 @@ import json
 from typing import Any, Final
 
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall
-from freeact_sub.cells import MimeBundle
+from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
 from freeact_sub.terminal.sanitize import clean, one_line, visible
 
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
+MAX_CHARS: Final = 100_000
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
 
@@ -23,8 +24,19 @@ def display_text(data: MimeBundle) -> str:
             return _picture(media_type, data[media_type])
     for media_type in ("text/plain", "text/markdown", "text/latex"):
         if isinstance(data.get(media_type), str):
-            return str(data[media_type])
+            return bounded(data[media_type])
     return f"({', '.join(map(str, data)) or 'empty output'}: not shown in a terminal)"
+
+
+def error_text(error: CellError) -> str:
+    """An exception that ended a cell, as IPython formats it."""
+    return bounded("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
+
+
+def bounded(text: str) -> str:
+    """The beginning of a text that may be of any size; drawing it must not take seconds."""
+    left = len(text) - MAX_CHARS
+    return text if left <= 0 else f"{text[:MAX_CHARS]}\n… {left:,} more characters"
 
 
 def written(value: Any) -> str:

@@ -37,7 +37,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.terminal.drawing import Barred, Folded, colour
 from freeact_sub.terminal.sanitize import clean, coloured, one_line, visible
-from freeact_sub.terminal.texts import answer, cell_notes, display_text, first_lines, question, written
+from freeact_sub.terminal.texts import answer, cell_notes, display_text, error_text, first_lines, question, written
 from freeact_sub.terminal.views import AgentView, Views
 
 CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
@@ -171,8 +171,7 @@ def _output(_views: Views, view: AgentView, event: CodeExecutionOutputChunk) -> 
         return
     yield from _rest_of_output(view)
     if isinstance(output, CellError):
-        traceback = "\n".join(output.traceback) or f"{output.ename}: {output.evalue}"
-        yield Block(title="error in the cell", body=_coloured(traceback), style="red")
+        yield Block(title="error in the cell", body=_coloured(error_text(output)), style="red")
     else:
         yield Block(title="output", body=_coloured(display_text(output.data)), goes_on=True)
 

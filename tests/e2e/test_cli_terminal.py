@@ -162,6 +162,27 @@ def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, a
         assert "standard input was closed" in terminal.shown
 
 
+def test_ctrl_c_where_the_terminal_itself_makes_a_signal_of_it(start: Start, tmp_path: Path) -> None:
+    with chat(by_turn(cell(BUSY), ["never"])) as server:
+        terminal = start(server, "run", "loop", "--yes", "--output", "plain")
+        wait_until((tmp_path / "begun").exists)
+        started = [process.pid for process in terminal.descendants()]
+        terminal.press(CTRL_C)
+        assert terminal.wait_end() == 130
+        assert not any(is_running(pid) for pid in started)
+    assert "ending; Ctrl-C again leaves at once" in terminal.shown
+    assert "ended (cancelled)" in terminal.shown
+
+
+def test_without_a_terminal_to_answer_blocks_are_drawn_and_questions_denied(start: Start) -> None:
+    with chat(by_turn(cell("1"), ["I was **denied**."])) as server:
+        terminal = start(server, "run", "ask", shell='"$0" "$@" < /dev/null')
+        assert terminal.wait_end() == 0
+        assert "--yes" in server.read_by_model()
+    assert "denied (nobody can be asked" in terminal.shown
+    assert "▌ I was denied." in terminal.shown
+
+
 def test_what_a_cell_prints_cannot_reach_the_terminal(start: Start) -> None:
     code = r"print('\x1b]0;owned\x07\x1b[2J\x1b[1;1Hsafe\x1b[31mred\x1b[0m [/x]')"
     with chat(by_turn(cell(code), ["\x1b]0;owned\x07\x1b[2Jdone [/x]"])) as server:

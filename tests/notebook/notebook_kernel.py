@@ -64,6 +64,17 @@ class Cell:
         return value
 
 
+@dataclass(frozen=True)
+class Question:
+    """An open question: its text, and the comm ids of what it is answered with."""
+
+    html: str
+    approve: str
+    always: str
+    deny: str
+    reason: str
+
+
 class NotebookKernel:
     """Runs cells, answers what they ask, and clicks their buttons."""
 
@@ -79,20 +90,20 @@ class NotebookKernel:
     async def run(
         self, code: str, *, answer: Callable[[str], str] | None = None, cell_id: str | None = None, cell: Cell | None = None
     ) -> Cell:
-        """Run a cell to its end. answer: None if this front end has no input."""
+        """Run a cell to its end. answer: to input requests; True if the test answers them; False if this page has no input."""
         cell = cell or Cell()
         content = {
             "code": code,
             "silent": False,
             "store_history": True,
             "user_expressions": {},
-            "allow_stdin": answer is not None,
+            "allow_stdin": answer is not False,
             "stop_on_error": True,
         }
         request = self.client.session.msg("execute_request", content, metadata={"cellId": cell_id} if cell_id else {})
         self.client.shell_channel.send(request)
         async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
-            stdin = group.create_task(self._answer(answer)) if answer else None
+            stdin = group.create_task(self._answer(answer)) if callable(answer) else None
             reply = group.create_task(self._reply(request["header"]["msg_id"]))
             await self._read(request["header"]["msg_id"], cell)
             cell.reply = await reply
@@ -100,25 +111,63 @@ class NotebookKernel:
                 stdin.cancel()
         return cell
 
-    async def click(self, description: str, *, index: int = 0) -> None:
-        """Click the button with that label; of several, by their order."""
-        comm_id = (await self.widgets(description=description, count=index + 1))[index]
-        self._comm(comm_id, {"method": "custom", "content": {"event": "click"}})
+    @asynccontextmanager
+    async def running(self, code: str, **kwargs: Any) -> AsyncIterator[Cell]:
+        """Run a cell while something is done with its page; at the exit it has ended."""
+        page = Cell()
+        task = asyncio.create_task(self.run(code, cell=page, **kwargs))
+        try:
+            yield page
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
-    async def type(self, text: str, *, index: int = 0) -> None:
-        """Type into a text field."""
-        comm_id = (await self.widgets(_model_name="TextModel", count=index + 1))[index]
-        self._comm(comm_id, {"method": "update", "state": {"value": text}, "buffer_paths": []})
+    async def next_question(self) -> str:
+        """Wait for an input request that is not answered."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return (await self.client.get_stdin_msg())["content"]["prompt"]
+
+    async def click(self, button: str) -> None:
+        """Click a button: its comm id, or the label of the first that is there."""
+        if button not in self.comms:
+            button = (await self.widgets(description=button))[0]
+        self._comm(button, {"method": "custom", "content": {"event": "click"}})
+
+    async def type(self, question: "Question", text: str) -> None:
+        """Type into a question's text field."""
+        self._comm(question.reason, {"method": "update", "state": {"value": text}, "buffer_paths": []})
+
+    async def questions(self, count: int) -> "list[Question]":
+        """Wait for so many open questions."""
+        panel = (await self.widgets(_view_name="VBoxView", count=1))[0]
+        await self.wait(lambda: len(self.comms[panel].get("children", ())) == count)
+        return [self._question(model) for model in self.comms[panel]["children"]]
+
+    def _question(self, model: str) -> "Question":
+        html, row = self._children(model.removeprefix("IPY_MODEL_"))
+        approve, always, deny, reason = self._children(row)
+        return Question(self.comms[html]["value"], approve, always, deny, reason)
+
+    def _children(self, comm_id: str) -> list[str]:
+        return [child.removeprefix("IPY_MODEL_") for child in self.comms[comm_id]["children"]]
+
+    async def wait(self, condition: Callable[[], Any]) -> Any:
+        """Wait until the widgets are as they should be."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not (value := condition()):
+                self.comms_changed.clear()
+                await self.comms_changed.wait()
+        return value
 
     async def widgets(self, *, count: int = 1, **state: Any) -> list[str]:
         """Wait for so many widgets with this state; their comm ids."""
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while True:
-                found = [comm_id for comm_id, known in self.comms.items() if state.items() <= known.items()]
-                if len(found) >= count:
-                    return found
-                self.comms_changed.clear()
-                await self.comms_changed.wait()
+
+        def found() -> list[str]:
+            matching = [comm_id for comm_id, known in self.comms.items() if state.items() <= known.items()]
+            return matching if len(matching) >= count else []
+
+        return await self.wait(found)
 
     def refuse_widgets(self) -> None:
         """Say what a front end says that knows no widgets."""

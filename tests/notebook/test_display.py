@@ -1,6 +1,7 @@
 """Drawing without a Jupyter kernel: order, pace, and the plain console."""
 
 import asyncio
+import itertools
 import time
 from dataclasses import replace
 
@@ -71,7 +72,7 @@ async def test_a_part_is_drawn_ten_times_a_second_at_most_and_the_last_state_alw
         seconds = time.monotonic() - begun
     *times, _ = screen.times[next(reversed(screen.times))]
     assert 2 < len(times) <= seconds / INTERVAL_SECONDS + 2
-    assert all(later - earlier > INTERVAL_SECONDS * 0.9 for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier > INTERVAL_SECONDS * 0.9 for earlier, later in itertools.pairwise(times))
     assert "2999" in next(reversed(screen.shown.values()))["text/html"]
 
 

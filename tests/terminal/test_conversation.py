@@ -19,8 +19,8 @@ Start = Callable[..., Terminal]
 def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Terminal] = []
 
-    def start(*arguments: str, rows: int = 40) -> Terminal:
-        env = {"PYDANTIC_AI_NO_BANNER": "1"}
+    def start(*arguments: str, rows: int = 40, **variables: str) -> Terminal:
+        env = {"PYDANTIC_AI_NO_BANNER": "1", **variables}
         opened.append(Terminal([sys.executable, str(PROGRAM), *arguments], cwd=tmp_path, env=env, rows=rows))
         return opened[-1]
 
@@ -185,6 +185,12 @@ def test_a_single_prompt_ends_by_itself_with_the_status_of_its_run(start: Start)
     cancelled.press(CTRL_C)
     assert cancelled.wait_end() == 130
     assert "ended (cancelled)" in cancelled.shown
+
+
+def test_a_terminal_that_does_not_know_all_characters(start: Start) -> None:
+    terminal = start("Grüße", PYTHONIOENCODING="ascii")
+    assert terminal.wait_end() == 0
+    assert "echo: Gr??e" in terminal.shown
 
 
 def test_a_call_that_is_longer_than_the_screen_leaves_room_for_the_question(start: Start) -> None:

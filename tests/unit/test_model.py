@@ -9,7 +9,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 
 from freeact_sub.config import Config
 from freeact_sub.errors import ConfigError
-from freeact_sub.model import build_model, model_settings
+from freeact_sub.model import build_model, build_model_settings
 
 
 @pytest.fixture(autouse=True)
@@ -74,12 +74,12 @@ def test_names_the_extra_that_is_missing(provider: str, package: str, command: s
 
 def test_settings_get_their_types() -> None:
     config = Config(model_settings={"temperature": "0.2", "max_tokens": "10", "thinking": "low", "stop_sequences": ["a"]})
-    assert model_settings(config) == {"temperature": 0.2, "max_tokens": 10, "thinking": "low", "stop_sequences": ["a"]}
+    assert build_model_settings(config) == {"temperature": 0.2, "max_tokens": 10, "thinking": "low", "stop_sequences": ["a"]}
 
 
 def test_settings_of_one_provider_are_passed_on() -> None:
     settings = {"openai_reasoning_effort": "low"}
-    assert model_settings(Config(model_settings=settings)) == settings
+    assert build_model_settings(Config(model_settings=settings)) == settings
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_settings_of_one_provider_are_passed_on() -> None:
 )
 def test_wrong_settings_are_named(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        model_settings(Config(model_settings=settings))
+        build_model_settings(Config(model_settings=settings))
 
 
 def test_importing_it_is_cheap() -> None:

@@ -1,0 +1,223 @@
+"""`ForkServer`: the host's end of a fork server.
+
+One server for each key: the Python, the modules to preload, the environment. The server itself (`guest/server.py`) is
+started through the process guard, so that neither `kill -9` of this process nor of the server leaves anything behind.
+"""
+
+import asyncio
+import contextlib
+import importlib.resources
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import freeact_sub.guard
+from freeact_sub.closing import carry_out, end_task
+from freeact_sub.errors import KernelStartError
+
+GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
+LINE_LIMIT: Final = 1 << 20
+START_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkKey:
+    """What cannot be changed after the server has started: kernels that differ in it come from different servers."""
+
+    python: str
+    preload: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+class ForkUnsafeError(KernelStartError):
+    """Forking is not safe here, for example because a preloaded module has started threads; the text says why."""
+
+
+class ForkServer:
+    """A running fork server and the kernels that came from it."""
+
+    def __init__(self, key: ForkKey) -> None:
+        self.key = key
+        self._folder = Path(tempfile.mkdtemp(prefix="fa-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._numbers = itertools.count()
+        self._starting: dict[int, asyncio.Future[int]] = {}
+        self._bound: dict[int, asyncio.Future[None]] = {}
+        self._ended: dict[int, asyncio.Future[int]] = {}
+        self.ready: Mapping[str, Any] = {}
+        """What the server told of itself when it was ready."""
+        self.alive = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server's guard."""
+        return self._process.pid if self._process else None
+
+    async def open(self) -> None:
+        """Start the server and wait until it can fork.
+
+        Raises:
+            ForkUnsafeError: It came up, but with threads.
+            KernelStartError: It did not come up.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, (self._folder / "server.log").open("ab") as log:
+            script = importlib.resources.files("freeact_sub.kernels.guest").joinpath("server.py")
+            guard = [*GUARD_COMMAND, str(os.getpid()), "--remove", str(self._folder)]
+            self._process = subprocess.Popen(  # noqa: ASYNC220  # a fork and an exec; the waiting is below
+                [*guard, self.key.python, str(script), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self.key.environment),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
+        guest = importlib.resources.files("freeact_sub.kernels.guest").joinpath("agent.py").read_text(encoding="utf-8")
+        self._send({"preload": list(self.key.preload), "guest": guest})
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = await reader.readline()
+        except TimeoutError:
+            line = b""
+        if not line:
+            raise KernelStartError("the fork server did not start", log=self.log_tail())
+        self.ready = json.loads(line)["ready"]
+        for name, reason in self.ready["failed_preloads"].items():
+            logger.info("kernels start without %s preloaded: %s", name, reason)
+        if self.ready["threads"] != 1:
+            raise ForkUnsafeError(f"the fork server has {self.ready['threads']} threads after preloading {self.key.preload}")
+        if not self.ready["prebuilt"]:
+            logger.warning("kernels are forked after imports only, which is slower: %s", self.ready["reason"])
+        self.alive = True
+        self._reading = asyncio.create_task(self._read(reader), name="fork server")
+
+    async def start(self, request: Mapping[str, Any]) -> int:
+        """Fork a kernel and wait until it has bound its sockets; its process id."""
+        number = next(self._numbers)
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[int] = loop.create_future()
+        self._starting[number] = started
+        self._send({"op": "start", "id": number, **request})
+        try:
+            pid = await asyncio.shield(started)
+        except asyncio.CancelledError:
+            # the kernel will be there in a moment, and nobody wants it any more
+            started.add_done_callback(self._end_unwanted)
+            raise
+        try:
+            await self._bound[pid]
+        except BaseException:
+            self.end(pid)
+            raise
+        return pid
+
+    def ended(self, pid: int) -> asyncio.Future[int]:
+        """A future with the exit code of a kernel; negative for a signal. By then all it has started is gone as well."""
+        return self._ended[pid]
+
+    def signal(self, pid: int, number: int) -> None:
+        """Signal the process group of a kernel."""
+        self._send({"op": "signal", "pid": pid, "signal": number})
+
+    def end(self, pid: int) -> None:
+        """End a kernel, with everything it has started; `ended` tells when that is done."""
+        self._send({"op": "end", "pid": pid})
+
+    async def aclose(self) -> None:
+        """End the server and all its kernels. Can be called again."""
+        await carry_out(self._close())
+
+    def log_tail(self) -> str:
+        """The end of what the server wrote to its standard streams."""
+        with contextlib.suppress(OSError):
+            return (self._folder / "server.log").read_text(errors="replace")[-2000:]
+        return ""
+
+    async def _close(self) -> None:
+        self.alive = False
+        if self._writer is not None:
+            self._writer.close()  # the server ends at the end of its input
+        if self._reading is not None:
+            await end_task(self._reading)
+        if self._process is not None:
+            await self._end_process(self._process)
+        self._lose_all()
+        with contextlib.suppress(OSError):
+            (self._folder / "server.log").unlink()
+            self._folder.rmdir()
+
+    async def _end_process(self, process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        try:
+            await asyncio.to_thread(process.wait, CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.to_thread(process.wait, CLOSE_SECONDS)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                self._receive(json.loads(line))
+        except ConnectionError:
+            pass
+        finally:
+            self.alive = False
+            self._lose_all()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        match message:
+            case {"started": number, "pid": pid}:
+                self._bound[pid], self._ended[pid] = loop.create_future(), loop.create_future()
+                self._starting.pop(number).set_result(pid)
+            case {"failed": number, "reason": reason} if number in self._starting:
+                self._starting.pop(number).set_exception(KernelStartError(f"the kernel could not be forked: {reason}"))
+            case {"bound": pid}:
+                _resolve(self._bound[pid], None)
+            case {"ended": pid, "code": code}:
+                bound = self._bound.pop(pid)
+                if not bound.done():
+                    bound.set_exception(KernelStartError(f"the kernel ended while it started, with exit code {code}"))
+                    bound.exception()  # retrieved: its waiter may be gone
+                _resolve(self._ended.pop(pid), code)
+
+    def _lose_all(self) -> None:
+        """The server is gone, and so are its kernels."""
+        for started in self._starting.values():
+            if not started.done():
+                started.set_exception(KernelStartError("the fork server ended"))
+                started.exception()
+        for ended in self._ended.values():
+            _resolve(ended, -signal.SIGKILL)
+        self._starting.clear()
+
+    def _end_unwanted(self, started: asyncio.Future[int]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            self.end(started.result())
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)

@@ -1,0 +1,389 @@
+"""The fork server: a warm, single-threaded Python that forks IPython kernels on request. Run as a script.
+
+    python server.py CONTROL_FD
+
+It runs in the kernels' Python, so it needs ipykernel and the standard library only. Before it serves it imports IPython and
+ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelApp` with its shell, but without sockets,
+threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
+
+It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
+`{"ready": ...}`; then requests: `start` (a kernel), `signal`, `end`. It tells when a kernel has bound its sockets and when
+it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
+
+Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
+a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
+child of ours that is no kernel is what a dead kernel has left: it is killed. What is above this server, the process guard,
+does the same for the server itself.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import types
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
+KILL_ROUNDS = 100
+
+
+class Server:
+    """Forks kernels, watches them, and tells the host of their ends."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.buffer = b""
+        self.app: Any = None
+        self.prebuilt = False
+        self.kernels: dict[int, bool] = {}
+        self.binding: dict[int, int] = {}
+        """Read end of a kernel's pipe to its process id, until it has bound its sockets."""
+
+    def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Import all that kernels will need, and build what can be built before a fork."""
+        failed = {}
+        for name in settings["preload"]:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001  # border: any module may fail in any way; kernels can do without
+                failed[name] = f"{type(error).__name__}: {error}"
+        guest = sys.modules["freeact_guest"] = types.ModuleType("freeact_guest")
+        exec(compile(settings["guest"], "<freeact_guest>", "exec"), guest.__dict__)  # noqa: S102  # our own source
+        reason = ""
+        try:
+            self.app = prebuild()
+            self.prebuilt = True
+        except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import
+            reason = f"{type(error).__name__}: {error}"
+        gc.collect()
+        gc.freeze()  # what is here is never collected, and so its pages stay shared
+        threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+        return {"threads": threads, "prebuilt": self.prebuilt, "reason": reason, "failed_preloads": failed}
+
+    def serve(self) -> None:
+        """Answer requests until the host is gone."""
+        wakeup, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self.control, wakeup, *self.binding], [], [])
+            for descriptor in [item for item in ready if item in self.binding]:
+                self.on_bound(descriptor)
+            if wakeup in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wakeup, 4096)
+                self.reap()
+            if self.control in ready and not self.receive():
+                return
+
+    def receive(self) -> bool:
+        """Take in what the host has sent; False when it is gone."""
+        try:
+            data = self.control.recv(65536)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            try:
+                getattr(self, f"on_{request['op']}")(request)
+            except OSError as error:
+                self.send({"failed": request.get("id"), "reason": str(error)})
+        return True
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the host is gone: the next read tells us
+            self.control.sendall(json.dumps(message).encode() + b"\n")
+
+    def on_start(self, request: dict[str, Any]) -> None:
+        """Fork a kernel."""
+        bound, bound_writer = os.pipe()
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.dup2(bound_writer, 3)
+                become_kernel(request, me)
+                self.run_kernel(request)
+                code = 0
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 0
+            except BaseException:  # noqa: BLE001  # border: the end of a kernel's process; its log says why
+                import traceback
+
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                leave(code)
+        os.close(bound_writer)
+        self.kernels[pid] = True
+        self.binding[bound] = pid
+        self.send({"started": request["id"], "pid": pid})
+
+    def on_signal(self, request: dict[str, Any]) -> None:
+        """Signal a kernel's process group; a kernel that has ended is passed over."""
+        pid = request["pid"]
+        if pid in self.kernels:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, request["signal"])
+
+    def on_end(self, request: dict[str, Any]) -> None:
+        """End a kernel with everything it has started; the host hears of it when that is done."""
+        pid = request["pid"]
+        if pid in self.kernels:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # before its setsid() the group is not there yet
+                os.kill(pid, signal.SIGKILL)
+            self.reap(wait_for=pid)
+
+    def on_bound(self, descriptor: int) -> None:
+        pid = self.binding.pop(descriptor)
+        if os.read(descriptor, 1):
+            self.send({"bound": pid})
+        os.close(descriptor)
+
+    def reap(self, wait_for: int | None = None) -> None:
+        """Collect what has ended. What an ended kernel has left is killed before its end is told."""
+        ended: dict[int, int] = {}
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                waiting = wait_for is not None and wait_for not in ended
+                pid, status = os.waitpid(wait_for if waiting and wait_for else -1, 0 if waiting else os.WNOHANG)
+                if pid == 0:
+                    break
+                if self.kernels.pop(pid, None):
+                    ended[pid] = os.waitstatus_to_exitcode(status)
+        if ended:
+            for pid in ended:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            self.kill_orphans()
+        for pid, code in ended.items():
+            self.send({"ended": pid, "code": code})
+
+    def kill_orphans(self) -> None:
+        for attempt in range(KILL_ROUNDS):
+            orphans = [pid for pid in children() if pid not in self.kernels]
+            if not orphans:
+                return
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.0005 if attempt < 20 else 0.005)
+
+    def run_kernel(self, request: dict[str, Any]) -> None:
+        """The forked child's life."""
+        arguments = [*ARGUMENTS, "-f", request["connection_file"]]
+        sys.argv = ["ipykernel_launcher.py", *arguments]
+        if self.prebuilt:
+            finish(self.app, request["connection_file"])
+        else:
+            from ipykernel.kernelapp import IPKernelApp
+
+            self.app = IPKernelApp.instance()
+            self.app.initialize(arguments)
+            os.write(3, b"b")
+            os.close(3)
+        self.app.start()
+
+
+def become_kernel(request: dict[str, Any], server: int) -> None:
+    """Make the forked process independent of what it was forked from."""
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != server:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.closerange(4, 1 << 20)
+    os.chdir(request["cwd"])
+    os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    time.tzset()
+    # random, ssl, uuid, secrets and tempfile see to a fork themselves; numpy's global generator does not
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def prebuild() -> Any:
+    """An `IPKernelApp` with its shell, as far as it can be built without sockets, threads and loops.
+
+    Raises:
+        Exception: This ipykernel is built differently; the caller then forks after the imports only.
+    """
+    # the debugger is no use to an agent; its import would double the memory and the time
+    sys.modules["debugpy"] = None  # type: ignore[assignment]
+    try:
+        import ipykernel.debugger
+    finally:
+        del sys.modules["debugpy"]
+    import ipykernel.comm
+    import ipykernel.subshell_manager  # noqa: F401
+    from IPython.core import completer  # noqa: F401
+    from ipykernel.iostream import IOPubThread
+    from ipykernel.kernelapp import IPKernelApp
+    from ipykernel.zmqshell import ZMQInteractiveShell
+
+    class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
+        """A kernel app whose iopub loses nothing and opens no TCP port."""
+
+        def init_iopub(self, context: Any) -> None:
+            import zmq
+
+            self.iopub_socket = context.socket(zmq.XPUB)
+            self.iopub_socket.linger = 1000
+            self.iopub_socket.sndhwm = 0
+            self.iopub_socket.xpub_verbose = 1
+            self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+            self.configure_tornado_logger()
+            self.iopub_thread = IpcIOPubThread(self.iopub_socket, pipe=True, session=self.session)
+            self.iopub_thread.start()
+            self.iopub_socket = self.iopub_thread.background_socket
+
+    class IpcIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
+        """Output of processes that a cell forks comes over an ipc socket beside the others, not over a TCP port."""
+
+        def _setup_pipe_in(self) -> None:
+            import zmq
+            from zmq.eventloop.zmqstream import ZMQStream
+
+            self._pipe_uuid = os.urandom(16)
+            self._pipe_address = f"ipc://{self.socket.last_endpoint.decode().removeprefix('ipc://')}-forks"
+            pipe_in = self.socket.context.socket(zmq.PULL)
+            pipe_in.linger = 0
+            pipe_in.bind(self._pipe_address)
+            self._pipe_in = ZMQStream(pipe_in, self.io_loop)
+            self._pipe_in.on_recv(self._handle_pipe_msg)
+
+        def _setup_pipe_out(self) -> tuple[Any, Any]:
+            import zmq
+
+            context = zmq.Context()
+            pipe_out = context.socket(zmq.PUSH)
+            pipe_out.linger = 3000
+            pipe_out.connect(self._pipe_address)
+            return context, pipe_out
+
+    for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg"):
+        getattr(IOPubThread, name)  # the names that are overridden must still mean something
+    app = ForkedKernelApp.instance()
+    super(IPKernelApp, app).initialize(list(ARGUMENTS))
+    app.init_pdb()
+    app.init_blackhole()
+    kernel_class = app.kernel_class
+    app.shell = ZMQInteractiveShell.instance(
+        parent=app,
+        profile_dir=app.profile_dir,
+        kernel=None,
+        compiler_class=kernel_class.compiler_class.default_value,
+    )
+    app.init_extensions()
+    warm_up(app.shell)
+    return app
+
+
+def warm_up(shell: Any) -> None:
+    """Run one silent cell: what IPython imports and compiles at its first cell is then there before the fork."""
+    shell.run_cell("1 + 1", store_history=False, silent=True)
+    for name in ("_", "__", "___"):
+        shell.user_ns.pop(name, None)
+
+
+def finish(app: Any, connection_file: str) -> None:
+    """What remains to be done for a kernel after the fork, in the order of `IPKernelApp.initialize`."""
+    app.connection_file = connection_file
+    app.init_connection_file()
+    app.init_sockets()
+    app.init_heartbeat()
+    app.write_connection_file()
+    os.write(3, b"b")
+    os.close(3)
+    app.log_connection_info()
+    app.init_io()
+    app.init_signal()
+    shell = app.shell
+    app.init_kernel()
+    if app.kernel.shell is not shell:
+        raise RuntimeError("the kernel did not take the shell that was prepared for it")
+    shell.kernel = shell.parent = app.kernel
+    app.init_path()
+    app.init_shell()
+    app.init_gui_pylab()
+    app.init_code()
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def leave(code: int) -> None:
+    """End a kernel's process without the clean-up of the process it was forked from."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os._exit(code & 0xFF)
+
+
+def children() -> list[int]:
+    """The processes whose parent we are."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux only, as this server is."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def main(descriptor: int) -> None:
+    """Serve the host at the other end of the descriptor."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != folder]
+    sys.argv = ["ipykernel_launcher.py"]
+    control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
+    server = Server(control)
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = control.recv(65536)
+        if not piece:
+            return
+        data += piece
+    server.send({"ready": server.prepare(json.loads(data))})
+    server.serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    os._exit(0)
