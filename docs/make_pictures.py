@@ -6,6 +6,7 @@ What stands on the terminal's screen is taken as it is, and drawn by rich. It ne
 """
 
 import argparse
+import copy
 import io
 import itertools
 import os
@@ -70,9 +71,12 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
             wait(lambda shown, question=question: "Approval 1 of" in shown and question in shown)  # type: ignore[misc]  # a default
             child.send(f"{answer}\r")
         wait(lambda shown: "Approval 1 of 2" in shown and "asks to call conversion" in shown and "2 agents" in shown)
+        picture = copy.deepcopy(screen)
+        child.send("\x03")
+        child.expect(pexpect.EOF, timeout=LIMIT_SECONDS)
     finally:
         child.close(force=True)
-    return screen
+    return picture
 
 
 def line_of(screen: pyte.Screen, row: int) -> Text:

@@ -37,8 +37,12 @@ class _Section(BaseModel):
 class KernelConfig(_Section):
     """How kernels are started and how cells run."""
 
-    provider: Literal["local"] = "local"
-    """Where kernels come from."""
+    provider: Literal["fork", "local"] = "fork"
+    """`fork`: forked from a warm process, where that is safe (Linux); `local`: a new process for each kernel."""
+    preload: tuple[str, ...] = ()
+    """Modules that every forked kernel finds imported; `["data"]` stands for numpy, pandas and matplotlib."""
+    spares: int = Field(default=1, ge=0, le=20)
+    """Forked kernels that are kept ready ahead of demand."""
     python: str = sys.executable
     """The Python that runs the kernel; it needs ipykernel."""
     start_timeout_seconds: float = Field(default=60, gt=0)

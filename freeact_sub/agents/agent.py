@@ -18,7 +18,7 @@ from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.closing import carry_out
 from freeact_sub.config import Config
 from freeact_sub.errors import AgentBusyError, FreeactError
-from freeact_sub.kernels import KernelProvider, LocalKernelProvider
+from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.model import build_model, build_model_settings
 
@@ -68,7 +68,7 @@ class Agent:
         self._tree = AgentTree(
             config=self.config,
             model=model if isinstance(model, Model) else build_model(self.config),
-            provider=kernel_provider or LocalKernelProvider(),
+            provider=kernel_provider or make_provider(self.config.kernel),
             catalogue=McpCatalogue(),
             gate=Gate(Rules(default=self.config.approval)),
             toolsets=tuple(toolsets),

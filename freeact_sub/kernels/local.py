@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,10 @@ class LocalKernelProvider:
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> "LocalKernel":
         """See `KernelProvider.start`."""
-        kernel = LocalKernel(spec, self._context, handler)
+        return await self._open(LocalKernel(spec, self._context, handler), spec)
+
+    async def _open(self, kernel: "LocalKernel", spec: KernelSpec) -> "LocalKernel":
+        """Start the kernel within the spec's time; what does not become ready is closed."""
         try:
             async with asyncio.timeout(spec.start_timeout_seconds):
                 await kernel.open()
@@ -109,7 +112,8 @@ class LocalKernel:
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
         self._client = KernelClient(self, on_request=self._on_request)
-        self._bridge = Bridge(handler, self._client.reply)
+        self._handler = handler
+        self._bridge = Bridge(self._answer, self._client.reply)
         self._closing: asyncio.Task[None] | None = None
         self._lost: str | None = None
 
@@ -148,6 +152,10 @@ class LocalKernel:
                 raise KernelStartError(
                     f"the kernel could not be prepared ({output.status}): {buffer.text[-LOG_TAIL_CHARS:]}"
                 )
+
+    def hand_out(self, handler: HostRequestHandler) -> None:
+        """Give a kernel that was started ahead of demand to its agent."""
+        self._handler = handler
 
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock
@@ -194,6 +202,9 @@ class LocalKernel:
             return (self._folder / "kernel.log").read_text(errors="replace")[-LOG_TAIL_CHARS:]
         except OSError:
             return ""
+
+    async def _answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        return await self._handler(method, params, clock)
 
     def _on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
         self._bridge.receive(content, clock)

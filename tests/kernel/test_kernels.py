@@ -12,15 +12,22 @@ from support.waiting import eventually, is_running
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider
+from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, LocalKernelProvider
 from freeact_sub.kernels.client import INTERRUPT_GRACE_SECONDS
 
 pytestmark = pytest.mark.kernel
 
 
-@pytest.fixture
-async def provider():
-    provider = LocalKernelProvider()
+PROVIDERS = {
+    "local": LocalKernelProvider,
+    "fork": lambda: ForkKernelProvider(spares=0),
+    "fork with a spare": lambda: ForkKernelProvider(spares=1),
+}
+
+
+@pytest.fixture(params=PROVIDERS)
+async def provider(request):
+    provider = PROVIDERS[request.param]()
     yield provider
     await provider.aclose()
 

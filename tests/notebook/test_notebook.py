@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from notebook_kernel import Cell, notebook_kernel
 from support.chat_server import Call, ChatServer, by_turn
@@ -38,15 +39,17 @@ async def start(script, provider=None, **config):
 """
 
 
-def run_by_nbclient(folder, *sources):
+async def run_by_nbclient(folder, *sources):
     """Run a notebook as nbconvert and papermill do; nobody can be asked."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    NotebookClient(notebook, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(folder)}}).execute()
+    (folder / "sockets").mkdir()
+    manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "sockets/k"))
+    await NotebookClient(notebook, km=manager, timeout=60, resources={"metadata": {"path": str(folder)}}).async_execute()
     return ["\n".join(output.get("data", {}).get("text/html", "") for output in cell.outputs) for cell in notebook.cells]
 
 
-def test_nbclient_runs_a_notebook(tmp_path):
-    _, first, second, headless, _ = run_by_nbclient(
+async def test_nbclient_runs_a_notebook(tmp_path):
+    _, first, second, headless, _ = await run_by_nbclient(
         tmp_path,
         SETUP
         + "talker = await start({'Plot': [[ThinkingPart('hm'), cell(PLOT)], 'The **plot**.', 'Again.']}, approval='allow')\n"

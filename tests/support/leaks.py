@@ -195,11 +195,12 @@ def pytest_configure(config: pytest.Config) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # pytest keeps its own folders where it always did; everything else made by tests and what they start goes here
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp(prefix="fa-tests-"))
+    temporary = tempfile.TemporaryDirectory(prefix="fa-tests-", ignore_cleanup_errors=True)
+    config.add_cleanup(temporary.cleanup)
+    folder = Path(temporary.name)
     os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = tempfile.tempdir = str(folder)
     config.stash[_folder] = folder
     config.stash[_start] = Snapshot.take(folder)
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(autouse=True)

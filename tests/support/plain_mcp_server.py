@@ -1,8 +1,9 @@
 """An MCP server of the older protocol, by hand: it starts in milliseconds and misbehaves as it is told to.
 
-Arguments: `exit` ends at once, `hang` never answers, `stubborn` ignores the end of its input and SIGTERM, `family` has a
-child in a session of its own, `deaf` stops reading after the first call, `late` waits until there is a file `go` beside
-the file named by the variable `PID_FILE`. To that file each start writes its process ids.
+Arguments: `exit` ends at once, `noisy` greets on standard output, `hang` never answers, `stubborn` ignores the end of its
+input and SIGTERM, `family` has a child in a session of its own, `deaf` stops reading after the first call, `late` waits
+until there is a file `go` beside the file named by the variable `PID_FILE`. To that file each start writes its process
+ids.
 """
 
 import json
@@ -81,6 +82,8 @@ if __name__ == "__main__":
         time.sleep(0.01)
     if "hang" in behaviour:
         time.sleep(600)
+    if "noisy" in behaviour:
+        print("Welcome!\n", flush=True)
     if "stubborn" in behaviour:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     serve(behaviour)

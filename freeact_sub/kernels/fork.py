@@ -1,0 +1,195 @@
+"""`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
+
+A spare is a whole kernel, started and prepared, of one `SpareKey` (what a kernel is started with, but for whom); handing it
+out costs nothing. The next one is made when one was handed out and no start is under way: a start that somebody waits for
+comes first. None is made while memory is short. Where forking is not possible or not safe, kernels are started as plain
+subprocesses, and one log line says so.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections import defaultdict, deque
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.closing import end_task
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.forkserver import ForkKey, ForkServer
+from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
+from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
+
+FREE_MEMORY_FOR_SPARES: Final = 0.1
+"""Share of the machine's memory that must be free for a spare to be made."""
+DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
+"""What the preload profile `data` imports, where it is installed."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SpareKey:
+    python: str
+    workspace: Path
+    environment: tuple[tuple[str, str], ...]
+    mcp_servers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: KernelSpec) -> "_SpareKey":
+        return cls(
+            python=spec.python,
+            workspace=spec.workspace,
+            environment=tuple(sorted(spec.environment.items())),
+            mcp_servers=spec.mcp_servers,
+        )
+
+
+class ForkKernelProvider(LocalKernelProvider):
+    """Forks kernels; falls back to plain subprocesses."""
+
+    def __init__(self, *, preload: tuple[str, ...] = (), spares: int = 1) -> None:
+        """Args: preload: modules that every kernel finds imported. spares: how many kernels are kept ready."""
+        super().__init__()
+        self._preload = DATA_STACK if preload == ("data",) else preload
+        self._spares_wanted = spares
+        self._servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
+        self._spares: dict[_SpareKey, deque[LocalKernel]] = defaultdict(deque)
+        self._starts = 0
+        """Starts under way that somebody waits for."""
+        self._idle = asyncio.Event()
+        self._refilling: set[_SpareKey] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
+        """See `KernelProvider.start`."""
+        key = _SpareKey.of(spec)
+        kernel = self._take_spare(key)
+        if kernel is not None:
+            kernel.hand_out(handler)
+            self._refill_soon(key, spec)
+            return kernel
+        self._starts += 1
+        self._idle.clear()
+        try:
+            return await self._start_waited_for(spec, handler)
+        finally:
+            self._starts -= 1
+            if self._starts == 0:
+                self._idle.set()
+            self._refill_soon(key, spec)
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""
+        self._closed = True
+        for task in tuple(self._background):
+            await end_task(task)
+        spares = [kernel for kernels in self._spares.values() for kernel in kernels]
+        self._spares.clear()
+        await asyncio.gather(*(kernel.aclose() for kernel in spares))
+        servers, self._servers = self._servers, {}
+        for starting in servers.values():
+            if not starting.done():
+                await end_task(starting)
+            elif not starting.cancelled() and starting.exception() is None and (server := starting.result()):
+                await server.aclose()
+        await super().aclose()
+
+    async def _start_waited_for(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
+        server = await self._server(spec)
+        if server is None:
+            return await super().start(spec, handler)
+        return await self._open(LocalKernel(spec, self._context, handler, server=server), spec)
+
+    async def _server(self, spec: KernelSpec) -> ForkServer | None:
+        """The fork server for a kernel, started if need be; None where kernels cannot be forked."""
+        if sys.platform != "linux":
+            return None
+        key = ForkKey(
+            python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items()))
+        )
+        starting = self._servers.get(key)
+        if starting is not None and starting.done() and (server := starting.result()) and not server.alive:
+            await server.aclose()
+            starting = None
+        if starting is None:
+            starting = self._servers[key] = asyncio.create_task(_start_server(key), name="start fork server")
+        return await asyncio.shield(starting)
+
+    def _take_spare(self, key: _SpareKey) -> LocalKernel | None:
+        spares = self._spares[key]
+        while spares:
+            kernel = spares.popleft()
+            if kernel.lost_reason is None:
+                return kernel
+            self._forget(kernel)
+        return None
+
+    def _forget(self, kernel: LocalKernel) -> None:
+        """A spare that died while it waited: its files go."""
+        self._in_background(kernel.aclose())
+
+    def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
+        if not self._closed and key not in self._refilling and len(self._spares[key]) < self._spares_wanted:
+            self._refilling.add(key)
+            self._in_background(self._refill(key, spec))
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="spare kernels")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _refill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        try:
+            await self._fill(key, spec)
+        finally:
+            self._refilling.discard(key)
+
+    async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        while len(self._spares[key]) < self._spares_wanted:
+            if self._starts:
+                self._idle.clear()
+                await self._idle.wait()
+            if free_memory() < FREE_MEMORY_FOR_SPARES:
+                return
+            server = await self._server(spec)
+            if server is None:
+                return
+            try:
+                kernel = await self._open(LocalKernel(spec, self._context, _nobody, server=server), spec)
+            except KernelStartError as error:
+                logger.warning("no spare kernel: %s", error)
+                return
+            self._spares[key].append(kernel)
+
+
+async def _start_server(key: ForkKey) -> ForkServer | None:
+    server = ForkServer(key)
+    try:
+        await server.open()
+    except KernelStartError as error:
+        logger.warning("kernels are started as plain subprocesses, which is slower: %s", error)
+        await server.aclose()
+        return None
+    except BaseException:
+        await server.aclose()
+        raise
+    return server
+
+
+async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:
+    """A spare kernel has no agent yet, and no code of anybody that could ask."""
+    raise KernelStartError(f"a spare kernel asked for {method}")
+
+
+def free_memory() -> float:
+    """Share of the machine's memory that is available; 1.0 where that cannot be told."""
+    sizes: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            sizes[name] = int(value.split()[0])
+    return sizes["MemAvailable"] / sizes["MemTotal"] if "MemAvailable" in sizes else 1.0
