@@ -14,7 +14,7 @@ Processes that left the program's group or session (`setsid`, daemons) are found
 subreaper, so every orphan below it becomes its own child. Where there is no such thing (macOS) it polls for its parent,
 kills the program, and sends SIGTERM to the rest of its process group.
 
-FOLDER is a flat folder of the program's own (sockets, a log); the guard removes it if the host has ended and so cannot.
+FOLDER is a folder of the program's own (sockets, a log); the guard removes it if the host has ended and so cannot.
 
 A program that cannot be started gives exit code 127 (not found) or 126, as in a shell, and a line on standard error.
 """
@@ -83,6 +83,7 @@ def start(command: list[str]) -> int:
         signal.set_wakeup_fd(-1)
         set_signals(signal.valid_signals() - FATAL_SIGNALS, signal.SIG_DFL)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.environ.pop("JPY_PARENT_PID", None)  # a kernel would end because its parent, we, is not the host
         if os.getppid() == me:
             os.execvp(command[0], command)  # noqa: S606  # no shell is wanted
     except (OSError, ValueError) as error:
@@ -136,10 +137,15 @@ def end_all() -> None:
 
 
 def remove(folder: str) -> None:
-    """Remove a folder of files and sockets."""
+    """Remove a folder with all that is in it."""
+    for path, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{path}/{name}")  # noqa: PTH108  # pathlib would double the start-up time
+        for name in folders:
+            with contextlib.suppress(OSError):  # a link to a folder is not followed, and stays
+                os.rmdir(f"{path}/{name}")  # noqa: PTH106
     with contextlib.suppress(OSError):
-        for name in os.listdir(folder):  # noqa: PTH208  # pathlib would double the start-up time
-            os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118
         os.rmdir(folder)  # noqa: PTH106
 
 

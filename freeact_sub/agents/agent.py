@@ -1,6 +1,7 @@
 """`Agent`: what a user of the SDK holds: the root of a tree of agents, with a kernel and a history that last."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
@@ -78,6 +79,7 @@ class Agent:
         self._root: AgentNode = self._tree.add(max_turns=self.config.max_turns)
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
+        self._resources = AsyncExitStack()
 
     @property
     def agent_id(self) -> str:
@@ -124,8 +126,11 @@ class Agent:
         await carry_out(self._close(), timeout_seconds=60)
 
     async def __aenter__(self) -> Self:
-        await self._tree.model.__aenter__()  # its HTTP client is closed when the agent is
+        self._resources.push_async_callback(self._tree.provider.aclose)
+        await self._resources.enter_async_context(self._tree.model)  # its HTTP client is closed when the agent is
         self._loop = AgentLoop(self._root, output_type=self._output_type)
+        self._resources.push_async_callback(self._loop.resources.aclose)
+        self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
         return self
 
     async def __aexit__(
@@ -134,13 +139,10 @@ class Agent:
         await self.aclose()
 
     async def _close(self) -> None:
-        loop, self._loop = self._loop, None
+        self._loop = None
         if self._run is not None:
             await self._run.aclose()
-        if loop is not None:
-            await loop.resources.aclose()
-            await self._tree.model.__aexit__(None, None, None)
-        await self._tree.provider.aclose()
+        await self._resources.aclose()
 
     def _forget_run(self) -> None:
         self._run = None

@@ -20,7 +20,7 @@ from freeact_sub.closing import end_task
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver import ForkKey, ForkServer
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
-from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
+from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider, not_ready
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
 """Share of the machine's memory that must be free for a spare to be made."""
@@ -99,7 +99,11 @@ class ForkKernelProvider(LocalKernelProvider):
         await super().aclose()
 
     async def _start_waited_for(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
-        server = await self._server(spec)
+        try:
+            async with asyncio.timeout(spec.start_timeout_seconds):
+                server = await self._server(spec)
+        except TimeoutError as error:
+            raise not_ready(spec) from error
         if server is None:
             return await super().start(spec, handler)
         return await self._open(LocalKernel(spec, self._context, handler, server=server), spec)
@@ -108,9 +112,7 @@ class ForkKernelProvider(LocalKernelProvider):
         """The fork server for a kernel, started if need be; None where kernels cannot be forked."""
         if sys.platform != "linux":
             return None
-        key = ForkKey(
-            python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items()))
-        )
+        key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
         starting = self._servers.get(key)
         if starting is not None and starting.done() and (server := starting.result()) and not server.alive:
             await server.aclose()
@@ -182,6 +184,7 @@ async def _start_server(key: ForkKey) -> ForkServer | None:
 
 async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:
     """A spare kernel has no agent yet, and no code of anybody that could ask."""
+    del params, clock
     raise KernelStartError(f"a spare kernel asked for {method}")
 
 

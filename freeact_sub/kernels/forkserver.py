@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -94,7 +95,7 @@ class ForkServer:
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await reader.readline()
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             line = b""
         if not line:
             raise KernelStartError("the fork server did not start", log=self.log_tail())
@@ -128,6 +129,10 @@ class ForkServer:
             raise
         return pid
 
+    def new_folder(self) -> Path:
+        """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
+        return Path(tempfile.mkdtemp(prefix="", dir=self._folder))
+
     def ended(self, pid: int) -> asyncio.Future[int]:
         """A future with the exit code of a kernel; negative for a signal. By then all it has started is gone as well."""
         return self._ended[pid]
@@ -159,9 +164,7 @@ class ForkServer:
         if self._process is not None:
             await self._end_process(self._process)
         self._lose_all()
-        with contextlib.suppress(OSError):
-            (self._folder / "server.log").unlink()
-            self._folder.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _end_process(self, process: subprocess.Popen[bytes]) -> None:
         process.terminate()

@@ -27,15 +27,13 @@ from freeact_sub.closing import carry_out
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.forkserver import ForkServer
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
-from freeact_sub.kernels.forkserver import ForkServer
 from freeact_sub.kernels.provision import ForkProvisioner, GuardedProvisioner
 
-KERNEL_ARGUMENTS: Final = (
-    "--IPKernelApp.parent_handle=0",  # its parent is the guard, which looks after it better than polling does
-    "--HistoryManager.enabled=False",  # the agent keeps its own history; IPython's costs a database and a thread
-)
+KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
+"""The agent keeps its own history; IPython's costs a database and a thread."""
 RECONNECT_MILLISECONDS: Final = 10
 """The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
 LOG_TAIL_CHARS: Final = 2000
@@ -63,11 +61,7 @@ class LocalKernelProvider:
             log = kernel.log_tail()
             await kernel.aclose()
             if isinstance(error, TimeoutError):
-                raise KernelStartError(
-                    f"the kernel was not ready after {spec.start_timeout_seconds:g} s: "
-                    "raise kernel.start_timeout_seconds, or look at its log",
-                    log=log,
-                ) from error
+                raise not_ready(spec, log) from error
             if isinstance(error, KernelStartError) and log:
                 raise KernelStartError(f"{error}: {log.strip().splitlines()[-1]}", log=log) from error
             raise
@@ -76,6 +70,14 @@ class LocalKernelProvider:
     async def aclose(self) -> None:
         """See `KernelProvider.aclose`."""
         self._context.destroy(linger=0)
+
+
+def not_ready(spec: KernelSpec, log: str = "") -> KernelStartError:
+    """The error of a kernel that took too long."""
+    seconds = spec.start_timeout_seconds
+    return KernelStartError(
+        f"the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log", log=log
+    )
 
 
 class LocalKernel:
@@ -91,7 +93,7 @@ class LocalKernel:
     ) -> None:
         """Args: server: forks the kernel; None: it is started as a subprocess."""
         self._spec = spec
-        self._folder = Path(tempfile.mkdtemp(prefix="fa-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="fa-")) if server is None else server.new_folder()
         self._manager = AsyncKernelManager(
             context=context,
             transport="ipc",
@@ -106,7 +108,9 @@ class LocalKernel:
         )
         kind = GuardedProvisioner if server is None else ForkProvisioner
         self._provisioner = kind(kernel_id=spec.owner_id, kernel_spec=jupyter_spec, parent=self._manager)
-        if server is not None:
+        if server is None:
+            self._provisioner.folder = self._folder
+        else:
             self._provisioner.server = server
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner

@@ -1,7 +1,7 @@
 """Jupyter kernel provisioners: `GuardedProvisioner` starts a kernel as a subprocess, `ForkProvisioner` forks it.
 
-The seam is Jupyter's own (`jupyter_client.provisioning`), so a kernel stays one that any Jupyter tool can attach to, and both
-can be named in a kernelspec (entry points `freeact-local`, `freeact-fork`).
+The seam is Jupyter's own (`jupyter_client.provisioning`), so a kernel stays one that any Jupyter tool can attach to, and
+both can be named in a kernelspec (entry points `freeact-local`, `freeact-fork`).
 """
 
 import asyncio
@@ -10,10 +10,11 @@ import os
 import signal
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from jupyter_client.provisioning import KernelProvisionerBase, LocalProvisioner
 
-from freeact_sub.kernels.forkserver import GUARD_COMMAND, ForkServer
+from freeact_sub.kernels.forkserver import GUARD_COMMAND, ForkKey, ForkServer
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 
@@ -21,6 +22,8 @@ KILL_TIMEOUT_SECONDS: Final = 3.0
 class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
     """Puts the process guard between host and kernel: it starts the kernel and ends all that came of it."""
 
+    folder: Path | None = None
+    """The kernel's private folder, which the guard removes where the host has ended and so cannot; None: there is none."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 
@@ -38,8 +41,8 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Put the guard in front of the kernel's command."""
         kwargs = await super().pre_launch(**kwargs)
-        folder = str(Path(self.parent.connection_file).parent)
-        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), "--remove", folder, *kwargs["cmd"]]
+        remove = [] if self.folder is None else ["--remove", str(self.folder)]
+        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), *remove, *kwargs["cmd"]]
         self._exit = self._pidfd = None
         return kwargs
 
@@ -76,8 +79,8 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
 class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
     """Has a kernel forked by a fork server."""
 
-    server: ForkServer
-    """Set before the kernel is started."""
+    server: ForkServer | None = None
+    """The server to fork from, set before the kernel is started; None: one that all such kernels of this loop share."""
     pid: int | None = None
     connection_info: dict[str, Any]
 
@@ -106,12 +109,12 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def send_signal(self, signum: int) -> None:
         """See Jupyter."""
-        if self.pid is not None:
+        if self.pid is not None and self.server is not None:
             self.server.signal(self.pid, signum)
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
         """End the kernel and all that it has started."""
-        if self.pid is not None and self._exit is not None and not self._exit.done():
+        if self.server is not None and self.pid is not None and self._exit is not None and not self._exit.done():
             self.server.end(self.pid)
             await asyncio.wait({self._exit}, timeout=KILL_TIMEOUT_SECONDS)
 
@@ -127,12 +130,14 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
         """Fork the kernel; returns when its sockets are bound, so that no client waits for a second attempt to connect."""
-        del cmd
+        environment = dict(kwargs["env"])
+        if self.server is None:
+            self.server = await _shared_server(ForkKey(python=cmd[0], environment=tuple(sorted(environment.items()))))
         self.pid = await self.server.start(
             {
                 "connection_file": self.parent.connection_file,
                 "cwd": str(kwargs.get("cwd") or Path.cwd()),
-                "environment": dict(kwargs["env"]),
+                "environment": environment,
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),
                 "umask": _umask(),
             }
@@ -142,6 +147,26 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def cleanup(self, restart: bool = False) -> None:
         """See Jupyter."""
+
+
+_shared_servers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ForkKey, asyncio.Task[ForkServer]]] = WeakKeyDictionary()
+
+
+async def _shared_server(key: ForkKey) -> ForkServer:
+    """For kernels that other Jupyter programs start by a kernelspec: a server that lasts as long as the program."""
+    servers = _shared_servers.setdefault(asyncio.get_running_loop(), {})
+    if key not in servers:
+        servers[key] = asyncio.create_task(_opened(ForkServer(key)), name="start fork server")
+    return await asyncio.shield(servers[key])
+
+
+async def _opened(server: ForkServer) -> ForkServer:
+    try:
+        await server.open()
+    except BaseException:
+        await server.aclose()
+        raise
+    return server
 
 
 def _umask() -> int:

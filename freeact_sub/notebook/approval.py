@@ -233,7 +233,10 @@ def _wants_buttons(questions: Questions) -> bool:
 
 
 def _close(widget: Any) -> None:
-    """Close a widget and all inside it: widgets live until they are closed."""
-    for child in getattr(widget, "children", ()):
-        _close(child)
+    """Close a widget and all that belongs to it: widgets, and their layouts and styles, live until they are closed."""
+    for part in (*getattr(widget, "children", ()), widget.layout, getattr(widget, "style", None)):
+        if hasattr(part, "layout"):
+            _close(part)
+        elif part is not None:
+            part.close()
     widget.close()

@@ -11,9 +11,13 @@ namespace (`--name`) stays the user's.
 import argparse
 import asyncio
 import atexit
+import concurrent.futures.thread  # noqa: F401  # its exit must have been registered when ours is: the last is called first
 import contextlib
+import logging
 import re
 import shlex
+import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
@@ -27,6 +31,11 @@ DEFAULT_NAME = "agent"
 
 EXIT_SECONDS = 3.0
 """How long closing may take when the kernel shuts down; Jupyter kills a kernel that takes 5 s."""
+
+logger = logging.getLogger(__name__)
+
+_before_threads_end: Callable[[Callable[[], None]], Any] = getattr(threading, "_register_atexit", atexit.register)
+"""`atexit` comes too late: no work can be given to threads any more, and closing needs some. There is no public name."""
 
 _CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_close'),)")
 
@@ -46,7 +55,7 @@ class AgentMagics:
         self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
         self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
         self._shell.input_transformers_post.append(self._await_magics)
-        atexit.register(self._close_at_exit)
+        _before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
         """Take the magics away. Agents that are open are closed when the kernel shuts down."""
@@ -110,9 +119,18 @@ class AgentMagics:
         """Close on the loop that the agents live on: the kernel has stopped it by now, but not closed it."""
         if self._loop is None or self._loop.is_closed() or self._loop.is_running():
             return
-        agents = [agent.aclose() for agent in self._agents.values()]
+        agents = list(self._agents.values())
         self._agents.clear()
-        self._loop.run_until_complete(asyncio.wait_for(asyncio.gather(*agents, return_exceptions=True), EXIT_SECONDS))
+        try:
+            self._loop.run_until_complete(asyncio.wait_for(_close_all(agents), EXIT_SECONDS))
+        except TimeoutError:
+            logger.error("agents did not close in %g s", EXIT_SECONDS)  # noqa: TRY400  # where it hangs is not known here
+
+
+async def _close_all(agents: list[Agent]) -> None:
+    for error in await asyncio.gather(*(agent.aclose() for agent in agents), return_exceptions=True):
+        if error is not None:
+            logger.error("closing an agent failed", exc_info=error)
 
 
 class _Parser(argparse.ArgumentParser):

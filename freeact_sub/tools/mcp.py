@@ -1,6 +1,7 @@
 """`McpToolset`: the tools of all MCP servers of an agent, as direct calls named `SERVER_TOOL`."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.tools.tool import ToolResult
 from freeact_sub.tools.toolset import MAX_RETRIES, model_content
 
+MAX_NAME_CHARS = 64
+"""The shortest bound on tool names among the model providers."""
+
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The server validates its arguments itself, and says what is wrong with them."""
 
@@ -26,6 +30,7 @@ class McpToolset(AbstractToolset[Any]):
         self._servers = servers
         self._on_error = on_error
         self._failed: set[str] = set()
+        self._listed: set[str] = set()
         self._tools: dict[str, tuple[str, McpTool]] = {}
 
     @property
@@ -69,6 +74,8 @@ class McpToolset(AbstractToolset[Any]):
         return McpCall(server=server, tool=tool.name, args=dict(tool_args))
 
     async def _list(self, server: str) -> None:
+        if server in self._listed:
+            return
         try:
             tools = await self._servers.tools(server)
         except McpError as error:
@@ -76,7 +83,15 @@ class McpToolset(AbstractToolset[Any]):
                 self._failed.add(server)
                 self._on_error(error)
             return
-        self._tools |= {f"{server}_{tool.name}": (server, tool) for tool in tools}
+        self._listed.add(server)
+        for tool in tools:
+            self._tools[self._free_name(f"{server}_{tool.name}")] = (server, tool)
+
+    def _free_name(self, wanted: str) -> str:
+        """A name that model providers accept, and that no other tool has."""
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:MAX_NAME_CHARS]
+        numbered = (f"{name[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
+        return name if name not in self._tools else next(other for other in numbered if other not in self._tools)
 
 
 def tool_result(result: McpResult) -> ToolResult:

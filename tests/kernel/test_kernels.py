@@ -4,7 +4,6 @@ import asyncio
 import os
 import stat
 import sys
-from pathlib import Path
 
 import pytest
 from support.kernels import open_kernel, run_cell, spec
@@ -258,21 +257,3 @@ async def test_closing_twice_and_from_two_tasks_is_fine(provider, tmp_path):
     async with open_kernel(provider, tmp_path) as kernel:
         await asyncio.gather(kernel.aclose(), kernel.aclose())
         assert (await run_cell(kernel, "1")).status == "kernel_lost"
-
-
-def processes_of(kernel) -> list[int]:
-    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/stat") if is_child(path, kernel.pid)]
-
-
-def is_child(path: Path, parent: int) -> bool:
-    try:
-        return int(path.read_text().rpartition(")")[2].split()[1]) == parent
-    except (OSError, ValueError, IndexError):
-        return False
-
-
-async def test_killing_the_guard_takes_the_kernel_with_it(kernel):
-    [pid] = processes_of(kernel)
-    os.kill(kernel.pid, 9)
-    await asyncio.wait_for(kernel.wait_lost(), 5)
-    await eventually(lambda: not is_running(pid), limit_seconds=5)

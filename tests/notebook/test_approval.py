@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import request
 from support.waiting import eventually
 
@@ -63,14 +64,13 @@ def buttons_of(question):
 
 
 async def test_buttons_are_answered_in_any_order():
-    ipywidgets = pytest.importorskip("ipywidgets")
     screen, answers = FakeScreen(), Answers()
     asking = ButtonAsking(screen, on_refused=lambda: None)
     assert screen.panel["text/html"] == ""
     for name in ("one", "two", "three"):
         asking.ask(answers.ask(name))
     assert "application/vnd.jupyter.widget-view+json" in screen.panel
-    panel = ipywidgets.Widget.widgets[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
     one, two, three = panel.children
     assert "cell_two" in two.children[0].value
 
@@ -94,16 +94,15 @@ async def test_buttons_are_answered_in_any_order():
     asking.ask(answers.ask("four"))
     assert [open_request.request_id for open_request in asking.close()] == ["four"]
     assert screen.panel["text/html"] == ""
-    assert not any(isinstance(widget, ipywidgets.Button) for widget in ipywidgets.Widget.widgets.values())
+    assert widgets_by_id == {}
 
 
 async def test_a_click_in_another_thread_is_answered_in_the_event_loop():
-    ipywidgets = pytest.importorskip("ipywidgets")
     screen = FakeScreen()
     asking = ButtonAsking(screen, on_refused=lambda: None)
     loops = []
     asking.ask(request("q", McpCall(server="s", tool="t"), lambda _: loops.append(asyncio.get_running_loop()) or True))
-    panel = ipywidgets.Widget.widgets[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
     await asyncio.to_thread(buttons_of(panel.children[0])[0]["Approve"].click)
     assert await eventually(lambda: loops) == [asyncio.get_running_loop()]
     asking.close()

@@ -34,6 +34,8 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
 KILL_ROUNDS = 100
+SOCKET_PATH_BYTES = 100
+"""Longer paths are refused by the system."""
 
 
 class Server:
@@ -77,7 +79,8 @@ class Server:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            ready, _, _ = select.select([self.control, wakeup, *self.binding], [], [])
+            waited_for: list[Any] = [self.control, wakeup, *self.binding]
+            ready, _, _ = select.select(waited_for, [], [])
             for descriptor in [item for item in ready if item in self.binding]:
                 self.on_bound(descriptor)
             if wakeup in ready:
@@ -247,22 +250,22 @@ def prebuild() -> Any:
         del sys.modules["debugpy"]
     import ipykernel.comm
     import ipykernel.subshell_manager  # noqa: F401
-    from IPython.core import completer  # noqa: F401
+
+    zmq: Any = importlib.import_module("zmq")
     from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
+    from IPython.core import completer  # noqa: F401
 
     class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """A kernel app whose iopub loses nothing and opens no TCP port."""
 
         def init_iopub(self, context: Any) -> None:
-            import zmq
-
             self.iopub_socket = context.socket(zmq.XPUB)
             self.iopub_socket.linger = 1000
             self.iopub_socket.sndhwm = 0
             self.iopub_socket.xpub_verbose = 1
-            self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+            self.iopub_port: int = self._bind_socket(self.iopub_socket, self.iopub_port)
             self.configure_tornado_logger()
             self.iopub_thread = IpcIOPubThread(self.iopub_socket, pipe=True, session=self.session)
             self.iopub_thread.start()
@@ -271,21 +274,23 @@ def prebuild() -> Any:
     class IpcIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """Output of processes that a cell forks comes over an ipc socket beside the others, not over a TCP port."""
 
-        def _setup_pipe_in(self) -> None:
-            import zmq
-            from zmq.eventloop.zmqstream import ZMQStream
+        _pipe_address: str
 
+        def _setup_pipe_in(self) -> None:
+            zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
             self._pipe_uuid = os.urandom(16)
-            self._pipe_address = f"ipc://{self.socket.last_endpoint.decode().removeprefix('ipc://')}-forks"
+            self._pipe_address = f"ipc://{app.connection_file}-forks"
+            if len(self._pipe_address) > SOCKET_PATH_BYTES:
+                super()._setup_pipe_in()
+                self._pipe_address = f"tcp://127.0.0.1:{self._pipe_port}"
+                return
             pipe_in = self.socket.context.socket(zmq.PULL)
             pipe_in.linger = 0
             pipe_in.bind(self._pipe_address)
-            self._pipe_in = ZMQStream(pipe_in, self.io_loop)
+            self._pipe_in = zmqstream.ZMQStream(pipe_in, self.io_loop)
             self._pipe_in.on_recv(self._handle_pipe_msg)
 
         def _setup_pipe_out(self) -> tuple[Any, Any]:
-            import zmq
-
             context = zmq.Context()
             pipe_out = context.socket(zmq.PUSH)
             pipe_out.linger = 3000

@@ -1,0 +1,288 @@
+"""What only forked kernels have to show: independence, what survives no kill, spares, fallbacks."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+
+import psutil
+import pytest
+from support.kernels import no_host, open_kernel, run_cell, spec
+from support.waiting import eventually, is_running
+
+from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.forkserver import ForkKey, ForkServer
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
+
+
+@pytest.fixture
+async def provider():
+    provider = ForkKernelProvider(spares=0)
+    yield provider
+    await provider.aclose()
+
+
+async def server_of(provider: ForkKernelProvider) -> ForkServer:
+    [starting] = provider._servers.values()
+    return await starting
+
+
+async def test_kernels_are_prebuilt_and_forked_from_one_single_threaded_process(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
+        server = await server_of(provider)
+        assert server.ready["prebuilt"], server.ready["reason"]
+        assert server.ready["threads"] == 1
+        parents = {psutil.Process(kernel.pid).ppid() for kernel in (one, two)}
+        assert len(parents) == 1
+        assert psutil.Process(parents.pop()).ppid() == server.pid
+
+
+async def test_randomness_differs_between_forked_kernels(tmp_path):
+    code = """
+import random, uuid, secrets, tempfile, ssl, os
+values = [random.random(), uuid.uuid4().hex, secrets.token_hex(8), tempfile.mktemp(), ssl.RAND_bytes(8).hex(), os.urandom(8).hex()]
+try:
+    import numpy
+    values += [numpy.random.random(), numpy.random.default_rng().random()]
+except ImportError:
+    pass
+print(*values, sep="\\n")
+"""
+    provider = ForkKernelProvider(spares=0, preload=("random", "tempfile", "ssl", "uuid", "secrets", "numpy.random"))
+    try:
+        texts = []
+        for _ in range(3):
+            async with open_kernel(provider, tmp_path) as kernel:
+                texts.append((await run_cell(kernel, code)).text.split())
+    finally:
+        await provider.aclose()
+    assert len(texts[0]) == 8
+    for values in zip(*texts, strict=True):
+        assert len(set(values)) == 3
+
+
+async def test_directory_environment_time_zone_umask_signals_and_arguments_are_the_kernels_own(provider, tmp_path):
+    code = """
+import os, signal, sys, time
+mask = os.umask(0); os.umask(mask)
+print(os.getcwd(), os.environ.get("MINE"), time.tzname[0], oct(mask), signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP))
+print(os.getpgrp() == os.getpid() == os.getsid(0), sys.argv[0], "" in sys.path, __name__)
+print([p for p in sys.path if "guest" in p], [fd for fd in os.listdir("/proc/self/fd") if "fork" in os.readlink("/proc/self/fd/" + fd)] if False else "")
+"""
+    previous = os.umask(0o027)
+    try:
+        (tmp_path / "here").mkdir()
+        environment = {"PATH": os.environ["PATH"], "MINE": "yes", "TZ": "Asia/Tokyo"}
+        async with open_kernel(provider, tmp_path / "here", environment=environment) as kernel:
+            text = (await run_cell(kernel, code)).text
+    finally:
+        os.umask(previous)
+    lines = text.splitlines()
+    assert lines[0].startswith(f"{tmp_path}/here yes JST 0o27 0 0")
+    assert lines[1] == "True ipykernel_launcher.py True __main__"
+    assert lines[2].startswith("[]")
+
+
+async def test_what_one_kernel_changes_no_other_sees(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as one:
+        await run_cell(one, "import json, os, builtins\njson.x = 1\nos.environ['X'] = '1'\nbuiltins.y = 2\nos.chdir('/')")
+        async with open_kernel(provider, tmp_path) as two:
+            ran = await run_cell(
+                two, "import json, os\nprint(hasattr(json, 'x'), 'X' in os.environ, 'y' in dir(__builtins__), os.getcwd())"
+            )
+    assert ran.text == f"False False False {tmp_path}\n"
+
+
+async def test_no_tcp_port_is_open_and_output_of_forked_processes_arrives(provider, tmp_path):
+    code = "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=print, args=('from the fork',))\np.start(); p.join()"
+    async with open_kernel(provider, tmp_path) as kernel:
+        listening = psutil.Process(kernel.pid).net_connections("inet")
+        assert listening == []
+        ran = await run_cell(kernel, code)
+        assert "from the fork" in ran.text + (await run_cell(kernel, "import time; time.sleep(0.5)")).text
+
+
+@pytest.mark.parametrize("victim", ["server", "guard"])
+async def test_a_killed_server_takes_its_kernels_and_their_daemons_with_it_and_a_new_one_is_started(
+    provider, tmp_path, victim
+):
+    async with open_kernel(provider, tmp_path) as kernel:
+        ran = await run_cell(
+            kernel, "import os, subprocess\nprint(subprocess.Popen(['setsid', 'sleep', '1000']).pid, os.getpid())"
+        )
+        below = [int(pid) for pid in ran.text.split()]
+        server = await server_of(provider)
+        pid = server.pid if victim == "guard" else psutil.Process(server.pid).children()[0].pid
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.wait_for(kernel.wait_lost(), 5)
+        assert (await run_cell(kernel, "1")).status == "kernel_lost"
+        if victim == "server":
+            await eventually(lambda: not any(map(is_running, below)), limit_seconds=5)
+        else:
+            await eventually(lambda: not is_running(below[1]), limit_seconds=5)
+            os.kill(below[0], signal.SIGKILL)  # nobody is left above it who could have done this
+    async with open_kernel(provider, tmp_path) as kernel:
+        assert (await run_cell(kernel, "40 + 2")).text == "42\n"
+
+
+async def test_a_dead_kernels_daemons_are_gone_when_its_end_is_told_and_those_of_others_are_not(provider, tmp_path):
+    code = "import subprocess\nprint(subprocess.Popen('setsid sleep 1000 > /dev/null 2>&1 & echo $!', shell=True, stdout=subprocess.PIPE).communicate()[0].decode())"
+    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
+        daemons = [int((await run_cell(kernel, code)).text) for kernel in (one, two)]
+        os.kill(one.pid, signal.SIGKILL)
+        await asyncio.wait_for(one.wait_lost(), 5)
+        assert not is_running(daemons[0])
+        assert is_running(daemons[1])
+
+
+async def test_spares_are_kept_handed_out_refilled_and_gone_at_the_end(tmp_path):
+    provider = ForkKernelProvider(spares=2)
+    try:
+        first = await provider.start(spec(tmp_path), no_host)
+        [spares] = provider._spares.values()
+        await eventually(lambda: len(spares) == 2)
+        ready = set(spares)
+        second = await provider.start(spec(tmp_path, owner_id="agent-2"), no_host)
+        assert second in ready
+        assert (await run_cell(second, "6 * 7")).text == "42\n"
+        await eventually(lambda: len(spares) == 2)
+        pids = [kernel.pid for kernel in [*spares, first, second]]
+        assert len(set(pids)) == 4
+        (tmp_path / "other").mkdir()
+        other = await provider.start(spec(tmp_path / "other"), no_host)
+        assert other not in spares, "a spare is for one workspace"
+        os.kill(spares[0].pid, signal.SIGKILL)
+        await eventually(lambda: spares[0].lost_reason)
+        third = await provider.start(spec(tmp_path), no_host)
+        assert (await run_cell(third, "'alive'")).text == "'alive'\n"
+        for kernel in (first, second, third, other):
+            await kernel.aclose()
+    finally:
+        await provider.aclose()
+    await eventually(lambda: not any(map(is_running, pids)))
+
+
+async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
+    async def host(method, params, clock):
+        return [{"name": "tool", "parameters_json_schema": {}}] if method == "mcp_tools" else f"{method} for two"
+
+    provider = ForkKernelProvider(spares=1)
+    try:
+        first = await provider.start(spec(tmp_path, mcp_servers=("s",)), no_host)
+        [spares] = provider._spares.values()
+        await eventually(lambda: len(spares) == 1)
+        second = await provider.start(spec(tmp_path, mcp_servers=("s",)), host)
+        assert (await run_cell(second, "agent.mcp.s.tool()")).text == "'mcp_call for two'\n"
+        await asyncio.gather(first.aclose(), second.aclose())
+    finally:
+        await provider.aclose()
+
+
+async def test_modules_that_start_threads_or_fail_do_no_harm(tmp_path, caplog):
+    (tmp_path / "with_thread.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"
+    )
+    (tmp_path / "broken.py").write_text("raise RuntimeError('broken')")
+    environment = dict(spec(tmp_path).environment) | {"PYTHONPATH": str(tmp_path)}
+    for module, forked in (("with_thread", False), ("broken", True)):
+        provider = ForkKernelProvider(spares=0, preload=(module,))
+        try:
+            async with open_kernel(provider, tmp_path, environment=environment) as kernel:
+                assert (await run_cell(kernel, "6 * 7")).text == "42\n"
+            assert ((await server_of(provider)) is not None) is forked
+        finally:
+            await provider.aclose()
+    assert "2 threads" in caplog.text
+
+
+async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usable(provider, tmp_path):
+    async with open_kernel(provider, tmp_path):
+        for step in range(25):
+            task = asyncio.create_task(provider.start(spec(tmp_path), no_host))
+            await asyncio.wait({task}, timeout=step * 0.003)
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                await task.result().aclose()
+    server = await server_of(provider)
+    await eventually(lambda: not server._ended)
+    assert not server._starting
+    assert not server._bound
+
+
+async def test_many_forks_with_kills_in_between_leave_nothing(provider, tmp_path):
+    """The short form of the soak; `python -m benchmarks.soak` does a thousand."""
+    async with open_kernel(provider, tmp_path):
+        process = psutil.Process()
+        generator = random.Random(1)
+
+        async def one(number: int) -> None:
+            kernel = await provider.start(spec(tmp_path), no_host)
+            kill = generator.random() < 0.3
+            if kill:
+                os.kill(kernel.pid, signal.SIGKILL)
+            ran = await run_cell(kernel, str(number))
+            assert kill or ran.text == f"{number}\n"
+            await kernel.aclose()
+
+        await asyncio.gather(*(one(number) for number in range(10)))
+        descriptors = process.num_fds()
+        for number in range(3):
+            await asyncio.gather(*(one(number) for number in range(10)))
+        assert process.num_fds() <= descriptors
+        server = await server_of(provider)
+        assert len(psutil.Process(server.pid).children(recursive=True)) == 2  # the server and the one open kernel
+
+
+async def test_two_servers_in_one_loop_do_not_disturb_each_other():
+    key = ForkKey(python=sys.executable, environment=tuple(os.environ.items()))
+    for _ in range(2):
+        one, two = ForkServer(key), ForkServer(key)
+        try:
+            await asyncio.gather(one.open(), two.open())
+            assert one.alive
+            await one.aclose()
+            assert two.alive
+        finally:
+            await asyncio.gather(one.aclose(), two.aclose())
+
+
+KERNELSPEC = """
+import asyncio, json, os, sys
+from jupyter_client.multikernelmanager import AsyncMultiKernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+
+async def main():
+    folder = os.path.join(sys.argv[1], "warm")
+    os.makedirs(folder)
+    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "warm",
+            "language": "python", "metadata": {"kernel_provisioner": {"provisioner_name": sys.argv[2]}}}
+    with open(os.path.join(folder, "kernel.json"), "w") as file:
+        json.dump(spec, file)
+    manager = AsyncMultiKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[sys.argv[1]]))
+    for _ in range(2):
+        kernel_id = await manager.start_kernel(kernel_name="warm")
+        client = manager.get_kernel(kernel_id).client()
+        client.start_channels()
+        await client.wait_for_ready(timeout=30)
+        print((await client.execute("1 + 1", reply=True, timeout=30))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__)
+        client.stop_channels()
+        await manager.restart_kernel(kernel_id, now=True)
+        await manager.shutdown_kernel(kernel_id, now=True)
+
+asyncio.run(main())
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("name", "kind"), [("freeact-fork", "ForkProvisioner"), ("freeact-local", "GuardedProvisioner")])
+async def test_any_jupyter_program_can_name_the_provisioners_in_a_kernelspec(tmp_path, name, kind):
+    arguments = [sys.executable, "-c", KERNELSPEC, str(tmp_path), name]
+    process = await asyncio.create_subprocess_exec(
+        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    told = [line for line in output.decode().splitlines() if line.startswith("ok ")]  # kernels write there too
+    assert told == [f"ok {kind}"] * 2, errors.decode()
