@@ -39,7 +39,7 @@ INTERRUPT_GRACE_SECONDS: Final = 2.0
 CANCEL_GRACE_SECONDS: Final = 0.8
 """The same for a cell that nobody waits for any more: a cancel has to take effect within a second."""
 READY_RETRY_SECONDS: Final = 0.05
-"""How often readiness is asked for: iopub drops what is published before our subscription has arrived."""
+"""How long iopub may be silent after a kernel's answer: it drops what is published before our subscription has arrived."""
 MESSAGES_PER_TURN: Final = 50
 """Messages read in a row before other tasks get their turn."""
 
@@ -93,7 +93,10 @@ class KernelClient:
         self._cell: _Cell | None = None
         self._one_at_a_time = asyncio.Lock()
         self._probes: set[str] = set()
-        self._probe_seen = asyncio.Event()
+        self._answered = asyncio.Event()
+        """A probe's reply has come on shell."""
+        self._subscribed = asyncio.Event()
+        """Something has come on iopub: all that follows will."""
         self._lost = asyncio.Event()
         self.lost_reason: str | None = None
 
@@ -108,11 +111,12 @@ class KernelClient:
             asyncio.create_task(self._read(channel, self._sockets[channel]), name=f"kernel {channel}")
             for channel in ("iopub", "shell", "control")
         ]
-        while True:
-            # any of them counts: on a busy machine the answer to the latest may always be late
+        while self.lost_reason is None and not self._subscribed.is_set():
+            # the request waits in its socket for a kernel that is not there yet; only its answer can come to nothing
             self._probes.add(self._send("shell", "kernel_info_request", {}))
-            if await self._wait_any(self._probe_seen, timeout_seconds=READY_RETRY_SECONDS):
-                break
+            await self._wait_any(self._answered)
+            self._answered.clear()
+            await self._wait_any(self._subscribed, timeout_seconds=READY_RETRY_SECONDS)
         self._probes.clear()
         if self.lost_reason is not None:
             raise KernelStartError(f"the kernel ended while it started: {self.lost_reason}")
@@ -232,12 +236,11 @@ class KernelClient:
             return False
         return True
 
-    async def _wait_any(self, event: asyncio.Event, *, timeout_seconds: float) -> bool:
-        """Wait for the event or the kernel's end; False after the time."""
+    async def _wait_any(self, event: asyncio.Event, *, timeout_seconds: float | None = None) -> None:
+        """Wait for the event or the kernel's end, or until the time is up; None: for ever."""
         tasks = {asyncio.ensure_future(event.wait()), asyncio.ensure_future(self._lost.wait())}
         try:
-            done, _ = await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-            return bool(done)
+            await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
@@ -276,15 +279,17 @@ class KernelClient:
                 await asyncio.sleep(0)
 
     def _on_shell(self, message: dict[str, Any]) -> None:
-        cell = self._cell
-        if cell is not None and message["parent_header"].get("msg_id") == cell.request_id:
+        cell, parent = self._cell, message["parent_header"].get("msg_id")
+        if parent in self._probes:
+            self._answered.set()
+        elif cell is not None and parent == cell.request_id:
             cell.reply = message["content"]
             cell.changed.set()
 
     def _on_iopub(self, message: dict[str, Any]) -> None:
         parent, kind, content = message["parent_header"].get("msg_id"), message["msg_type"], message["content"]
-        if parent in self._probes:
-            self._probe_seen.set()
+        if kind == "iopub_welcome" or parent in self._probes:
+            self._subscribed.set()
             return
         cell = self._cell if self._cell is not None and parent == self._cell.request_id else None
         if kind == "freeact_request":

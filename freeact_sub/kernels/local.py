@@ -111,7 +111,7 @@ class LocalKernel:
         if server is None:
             self._provisioner.folder = self._folder
         else:
-            self._provisioner.server = server
+            self._provisioner.server, self._provisioner.servers = server, spec.mcp_servers
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
@@ -141,15 +141,22 @@ class LocalKernel:
         """Start the process, connect, and install what code finds as `agent`."""
         log_file = self._folder / "kernel.log"
         with log_file.open("ab") as log:
-            await self._manager.start_kernel(
+            command, options = await self._manager.pre_start_kernel(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=str(self._spec.workspace),
                 env=dict(self._spec.environment),
             )
+            # all that `start_kernel` does besides is to open a control socket of its own, and to sleep for 10 ms
+            await self._provisioner.launch_kernel(command, **options)
         self._provisioner.watch_exit().add_done_callback(self._on_exit)
         await self._client.open()
+        if isinstance(self._provisioner, GuardedProvisioner):
+            await self._install()
+
+    async def _install(self) -> None:
+        """Have the kernel make what code finds as `agent`; a fork server has done it already."""
         buffer, clock = CellOutputBuffer(), CellClock(None)
         async for output in self._client.execute(_bootstrap(self._spec.mcp_servers), buffer, clock, silent=True):
             if isinstance(output, ExecuteReply) and output.status != "ok":
@@ -223,7 +230,7 @@ class LocalKernel:
         await self._bridge.aclose()
         await self._provisioner.kill()
         await self._client.aclose()
-        await self._manager.shutdown_kernel(now=True)
+        await self._manager.cleanup_resources()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -237,12 +244,10 @@ def _bootstrap(servers: tuple[str, ...]) -> str:
     source = importlib.resources.files("freeact_sub.kernels.guest").joinpath("agent.py").read_text(encoding="utf-8")
     return (
         "def _freeact_install():\n"
-        "    import sys, types\n"
-        "    guest = sys.modules.get('freeact_guest')\n"  # a fork server has it ready
-        "    if guest is None:\n"
-        "        guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
-        f"        exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
-        f"    guest.install(get_ipython(), {json.dumps(list(servers))})\n"
+        "    import asyncio, sys, types\n"
+        "    guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
+        f"    exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
+        f"    guest.install(get_ipython(), {json.dumps(list(servers))}, asyncio.get_running_loop())\n"
         "_freeact_install()\n"
         "del _freeact_install\n"
     )

@@ -81,6 +81,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     server: ForkServer | None = None
     """The server to fork from, set before the kernel is started; None: one that all such kernels of this loop share."""
+    servers: tuple[str, ...] | None = None
+    """Names of the MCP servers that code finds under `agent.mcp`; None: it finds no `agent`."""
     pid: int | None = None
     connection_info: dict[str, Any]
 
@@ -140,6 +142,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 "environment": environment,
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),
                 "umask": _umask(),
+                "servers": self.servers,
             }
         )
         self._exit = self.server.ended(self.pid)

@@ -13,7 +13,9 @@ any time. Text questions are asked one after another (see `shell.py` for their l
 
 import asyncio
 import importlib.util
+import logging
 import uuid
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -24,6 +26,8 @@ from freeact_sub.events import ApprovalRequest, Decision
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.notebook.screen import Screen
 from freeact_sub.notebook.shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
+
+logger = logging.getLogger(__name__)
 
 Questions: TypeAlias = Literal["auto", "buttons", "input"]
 """How approvals are asked. `auto`: buttons where there can be some, else `input()`."""
@@ -77,7 +81,9 @@ class Asking:
 class TextAsking:
     """Asks one question after another, as lines of text."""
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[str], Coroutine[Any, Any, str]] = ask_line) -> None:
+        """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
+        self._ask_line = ask
         self._waiting: dict[str, ApprovalRequest] = {}
         self._changed = asyncio.Event()
         self._asked: tuple[str, asyncio.Task[str]] | None = None
@@ -116,7 +122,7 @@ class TextAsking:
         prompt = f"{question_text(request)}\n{_CHOICE}"
         decision = None
         while decision is None:
-            line = asyncio.create_task(ask_line(prompt))
+            line = asyncio.create_task(self._ask_line(prompt))
             self._asked = (request.request_id, line)
             try:
                 await asyncio.wait({line})
@@ -126,10 +132,13 @@ class TextAsking:
             if line.cancelled():
                 return
             error = line.exception()
-            if isinstance(error, NobodyToAskError):
+            if error is None:
+                decision = read_answer(line.result())
+            elif isinstance(error, NobodyToAskError):
                 decision = Decision(allowed=False, reason=str(error))
             else:
-                decision = read_answer(line.result())
+                logger.error("a question could not be asked", exc_info=error)
+                decision = Decision(allowed=False, reason=f"the question could not be asked: {error}")
         request.decide(decision)
 
 
@@ -152,7 +161,7 @@ def read_answer(line: str) -> Decision | None:
 class ButtonAsking:
     """Asks with buttons, all open questions at once."""
 
-    def __init__(self, screen: Screen, *, on_refused: Any) -> None:
+    def __init__(self, screen: Screen, *, on_refused: Callable[[], None]) -> None:
         """Args: screen: where they are shown. on_refused: called when the front end turns out to know no widgets."""
         import ipywidgets  # noqa: PLC0415  # an extra: whoever has none is asked as text
 

@@ -8,6 +8,7 @@ where it comes before the next question is asked.
 
 import asyncio
 import contextlib
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -63,9 +64,14 @@ async def _ask_console(prompt: str) -> str:
     from prompt_toolkit import PromptSession  # noqa: PLC0415  # only plain IPython needs it
     from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415  # as above
 
-    with patch_stdout():
-        session: PromptSession[str] = PromptSession()
-        return await session.prompt_async(prompt)
+    session: PromptSession[str] = PromptSession()
+    try:
+        with patch_stdout():
+            return await session.prompt_async(prompt, handle_sigint=False)
+    except KeyboardInterrupt:  # in a background task it would end the event loop: it is the cell that is interrupted
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()  # until the cell takes the question back
+        raise
 
 
 async def _ask_front_end(kernel: Any, prompt: str) -> str:

@@ -9,7 +9,7 @@ from support.waiting import eventually
 
 from freeact_sub.calls import CodeAction, McpCall
 from freeact_sub.events import Decision
-from freeact_sub.notebook.approval import Asking, ButtonAsking, read_answer
+from freeact_sub.notebook.approval import Asking, ButtonAsking, TextAsking, read_answer
 
 
 class FakeScreen:
@@ -125,3 +125,34 @@ async def test_a_question_that_is_withdrawn_before_it_was_asked_is_not_asked():
         asking.ask(answers.ask("two"))
         await eventually(lambda: "two" in answers)
     assert "one" not in answers
+
+
+async def test_lines_are_asked_one_after_another():
+    answers, prompts, lines = Answers(), [], asyncio.Queue()
+
+    async def ask(prompt):
+        prompts.append(prompt)
+        line = await lines.get()
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+    asking = TextAsking(ask)
+    asking.start()
+    for name in ("one", "two", "three", "four"):
+        asking.ask(answers.ask(name))
+    await eventually(lambda: len(prompts) == 1)
+    for line in ("", "y", "because"):
+        lines.put_nowait(line)
+    await eventually(lambda: len(prompts) == 4)
+    assert [prompt.split()[5].removesuffix("()") for prompt in prompts] == ["cell_one", "cell_one", "cell_two", "cell_three"]
+    asking.withdraw("three")  # while it is asked
+    await eventually(lambda: len(prompts) == 5)
+    lines.put_nowait(OSError("the terminal is gone"))
+    await eventually(lambda: len(answers) == 3)
+    assert answers == {
+        "one": Decision(allowed=True),
+        "two": Decision(allowed=False, reason="because"),
+        "four": Decision(allowed=False, reason="the question could not be asked: the terminal is gone"),
+    }
+    await asking.aclose()

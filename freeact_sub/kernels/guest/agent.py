@@ -243,11 +243,11 @@ def prepare_iopub(kernel: Any) -> None:
     thread.schedule(set_options)  # a socket is used in its own thread only
 
 
-def install(shell: Any, servers: list[str]) -> None:
-    """Called once, in the first, silent cell."""
+def install(shell: Any, servers: list[str], loop: asyncio.AbstractEventLoop) -> None:
+    """Called once, by the fork server or in the first, silent cell, with the loop that cells run in."""
     prepare_iopub(shell.kernel)
     agent = Agent(Requests(shell.kernel), servers)
     shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: None)
+    loop.add_signal_handler(signal.SIGUSR1, lambda: None)

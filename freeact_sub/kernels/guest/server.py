@@ -204,6 +204,11 @@ class Server:
             self.app.initialize(arguments)
             os.write(3, b"b")
             os.close(3)
+        if request["servers"] is not None:
+            from tornado.ioloop import IOLoop
+
+            loop: Any = IOLoop.current()
+            sys.modules["freeact_guest"].install(self.app.shell, request["servers"], loop.asyncio_loop)
         self.app.start()
 
 
@@ -248,14 +253,16 @@ def prebuild() -> Any:
         import ipykernel.debugger
     finally:
         del sys.modules["debugpy"]
+    # what would otherwise be imported after the fork, by every kernel again
     import ipykernel.comm
-    import ipykernel.subshell_manager  # noqa: F401
+    import ipykernel.subshell_manager
+    import tornado.platform.asyncio  # noqa: F401
 
     zmq: Any = importlib.import_module("zmq")
     from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
-    from IPython.core import completer  # noqa: F401
+    from IPython.core import completer, logger  # noqa: F401
 
     class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """A kernel app whose iopub loses nothing and opens no TCP port."""
@@ -280,7 +287,7 @@ def prebuild() -> Any:
             zmqstream: Any = importlib.import_module("zmq.eventloop.zmqstream")
             self._pipe_uuid = os.urandom(16)
             self._pipe_address = f"ipc://{app.connection_file}-forks"
-            if len(self._pipe_address) > SOCKET_PATH_BYTES:
+            if app.transport != "ipc" or len(self._pipe_address) > SOCKET_PATH_BYTES:
                 super()._setup_pipe_in()
                 self._pipe_address = f"tcp://127.0.0.1:{self._pipe_port}"
                 return
