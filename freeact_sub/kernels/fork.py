@@ -98,6 +98,11 @@ class ForkKernelProvider(LocalKernelProvider):
                 await server.aclose()
         await super().aclose()
 
+    async def refilled(self) -> None:
+        """Wait until no spare is being made."""
+        while self._background:
+            await asyncio.wait(self._background)
+
     async def _start_waited_for(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
         try:
             async with asyncio.timeout(spec.start_timeout_seconds):

@@ -1,0 +1,35 @@
+"""The benchmarks run, in their smallest form; how fast is not a test's business."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory and CPU time are read from /proc"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "figures"),
+    [
+        ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
+        ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),
+        ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
+    ],
+)
+def test_a_benchmark_runs_in_its_smallest_form(name, figures):
+    command = [sys.executable, "-m", "benchmarks", name, "--small", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr or done.stdout
+    [result] = json.loads(done.stdout).values()
+    assert figures <= {row["figure"] for row in result["rows"]}
+    for row in result["rows"]:
+        assert row["values"], row
+        assert all(value is None or value >= 0 for value in row["values"].values()) or name == "soak", row
+    assert result["versions"]["ipykernel"]
