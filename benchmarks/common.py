@@ -93,7 +93,9 @@ class Series:
 
     def row(self, figure: str, unit: str, *goals: Goal) -> Row | None:
         """The medians of a figure; None where nothing was measured."""
-        medians = {name: statistics.median(values) for name, values in self.values.get(figure, {}).items()}
+        medians: dict[str, float | None] = {
+            name: statistics.median(values) for name, values in self.values.get(figure, {}).items()
+        }
         return Row(figure=figure, unit=unit, values=medians, goals=goals) if medians else None
 
 

@@ -93,36 +93,29 @@ class StockKernel:
     async def run(self, code: str, *, look_away_seconds: float = 0) -> Cell:
         """See `Spawned`."""
         cell, request_id = Cell(), self._client.execute(code)
-
-        async def reply() -> None:
-            while (await self._client.get_shell_msg())["parent_header"].get("msg_id") != request_id:
-                pass
-
-        async def outputs() -> None:
-            while True:
-                message = await self._client.get_iopub_msg()
-                kind, content = message["msg_type"], message["content"]
-                if message["parent_header"].get("msg_id") != request_id:
-                    continue
-                if kind == "stream":
-                    if not cell.chars and look_away_seconds:
-                        await asyncio.sleep(look_away_seconds)
-                    cell.chars += len(content["text"])
-                elif kind == "status" and content["execution_state"] == "idle":
-                    cell.idle = True
-                    return
-
-        reading = asyncio.create_task(outputs())
-        await reply()
+        reading = asyncio.create_task(self._read(cell, request_id, look_away_seconds))
+        while (await self._client.get_shell_msg())["parent_header"].get("msg_id") != request_id:
+            pass
         seen = -1
-        while seen != cell.chars or not reading.done():  # the deadline is for silence, not for the whole
+        while not reading.done() and seen != cell.chars:  # the deadline is for silence, not for the whole
             seen = cell.chars
-            done, _ = await asyncio.wait({reading}, timeout=look_away_seconds + SILENCE_SECONDS)
-            if done or seen == cell.chars:
-                break
+            await asyncio.wait({reading}, timeout=look_away_seconds + SILENCE_SECONDS)
         reading.cancel()
         await asyncio.wait({reading})
         return cell
+
+    async def _read(self, cell: Cell, request_id: str, look_away_seconds: float) -> None:
+        while not cell.idle:
+            message = await self._client.get_iopub_msg()
+            kind, content = message["msg_type"], message["content"]
+            if message["parent_header"].get("msg_id") != request_id:
+                continue
+            if kind == "stream":
+                if not cell.chars and look_away_seconds:
+                    await asyncio.sleep(look_away_seconds)
+                cell.chars += len(content["text"])
+            elif kind == "status":
+                cell.idle = content["execution_state"] == "idle"
 
     async def close(self) -> None:
         """See `Spawned`."""

@@ -5,56 +5,70 @@ import contextlib
 import importlib.util
 import os
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psutil
 
-from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main, memory, processes, report, resident
-from benchmarks.contenders import Cell, Contender, Spawned, Stock, fork, plain
+from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main, memory, report, resident
+from benchmarks.contenders import Contender, Spawned, Stock, fork, plain
 
 DATA_STACK = "import numpy, pandas, matplotlib.pyplot"
-OUTPUT_MB = 100
 SAMPLE_SECONDS = 0.02
-LOOK_AWAY_SECONDS = 3.0
-"""Longer than the cell with 100 MB of output takes: all of it is put out while nobody reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sizes:
+    singles: int = 9
+    bursts: int = 3
+    burst: int = 20
+    cells: int = 200
+    outputs: int = 3
+    megabytes: int = 100
+    look_away_seconds: float = 3.0
+    """Longer than the cell with all its output takes: it is put out while nobody reads."""
+    data_stack: int = 5
+
+
+_SMALL = _Sizes(singles=1, bursts=1, burst=2, cells=5, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
     """All figures of kernels; small: one of each, without the data stack."""
-    return asyncio.run(_run(small=small))
+    return asyncio.run(_run(_SMALL if small else _Sizes()))
 
 
-async def _run(*, small: bool) -> dict[str, Any]:
-    load, series, notes = OtherLoad(), Series(), []
-    singles, bursts, size, cells, megabytes = (1, 1, 2, 5, 1) if small else (9, 3, 20, 200, OUTPUT_MB)
-    async with Stock() as stock, plain() as local, fork() as forked, fork(spares=1) as spare, fork(spares=size) as spares:
-        contenders: list[Contender] = [stock, local, forked, spare]
-        for contender in contenders:
-            await _warm_up(contender)
-        for _ in range(singles):
-            for contender in contenders:
-                await _single(contender, series)
-        for _ in range(1 if small else 3):
-            for contender in contenders[:3]:
-                await _small_cells(contender, series, cells)
-                for look_away in (0.0, LOOK_AWAY_SECONDS / (10 if small else 1)):
-                    await _output(contender, series, megabytes, look_away)
-        await _warm_up(spares)
-        for _ in range(bursts):
-            for contender in (stock, local, forked, spares):
-                await _burst(contender, series, size)
+async def _run(sizes: _Sizes) -> dict[str, Any]:
+    load, series = OtherLoad(), Series()
+    async with Stock() as stock, plain() as local, fork() as forked:
+        contenders: tuple[Contender, ...] = (stock, local, forked)
+        async with fork(spares=1) as spare:
+            await _in_turns(sizes.singles, (*contenders, spare), lambda contender: _single(contender, series))
+        async with fork(spares=sizes.burst) as spares:
+            await _in_turns(sizes.bursts, (*contenders, spares), lambda contender: _burst(contender, series, sizes.burst))
+        await _in_turns(3, contenders, lambda contender: _small_cells(contender, series, sizes.cells))
+        for look_away in (0.0, sizes.look_away_seconds):
+            measure = partial(_output, series=series, megabytes=sizes.megabytes, look_away=look_away)
+            await _in_turns(sizes.outputs, contenders, measure)
     missing = [name for name in ("numpy", "pandas", "matplotlib") if importlib.util.find_spec(name) is None]
-    if missing or small:
-        notes.append(f"no rows of the data stack: {', '.join(missing)} not installed" if missing else "small: no data stack")
-    else:
+    notes = [f"no rows of the data stack: {', '.join(missing)} not installed"] if missing else []
+    if sizes.data_stack and not missing:
         async with Stock() as stock, plain() as local, fork("data") as forked:
-            for contender in (stock, local, forked):
-                await _warm_up(contender)
-            for _ in range(5):
-                for contender in (stock, local, forked):
-                    await _data_stack(contender, series)
-    return report("kernels", _rows(series, size, megabytes), load, notes)
+            await _in_turns(sizes.data_stack, (stock, local, forked), lambda contender: _data_stack(contender, series))
+    return report("kernels", _rows(series), load, notes)
+
+
+async def _in_turns(
+    repetitions: int, contenders: tuple[Contender, ...], measure: Callable[[Contender], Awaitable[None]]
+) -> None:
+    """Measure all contenders again and again, so that what happens on the machine meanwhile hits all of them."""
+    for contender in contenders:
+        await _warm_up(contender)
+    for _ in range(repetitions):
+        for contender in contenders:
+            await measure(contender)
 
 
 async def _warm_up(contender: Contender) -> None:
@@ -108,17 +122,15 @@ async def _small_cells(contender: Contender, series: Series, count: int) -> None
 async def _output(contender: Contender, series: Series, megabytes: int, look_away: float) -> None:
     """200 flushed prints of 5000 bytes a megabyte; a reader that looks away reads the rest afterwards."""
     kernel = await contender.spawn()
-    growth, started = 0.0, clock()
     code = f"for _ in range({megabytes * 200}): print('x' * 4999, flush=True)"
-    cell = Cell()
+    started = clock()
     with _most_memory() as most:
         cell = await kernel.run(code, look_away_seconds=look_away)
-        growth = most()
     name = "slow" if look_away else "prints"
     series.add(f"{name} seconds", contender.name, clock() - started)
     series.add(f"{name} arrived", contender.name, 100 * cell.chars / (megabytes * 1e6))
     series.add(f"{name} idle", contender.name, 100.0 * cell.idle)
-    series.add(f"{name} growth", contender.name, growth)
+    series.add(f"{name} growth", contender.name, most())
     await kernel.close()
 
 
@@ -171,7 +183,7 @@ async def _data_stack(contender: Contender, series: Series) -> None:
     await kernel.close()
 
 
-def _rows(series: Series, size: int, megabytes: int) -> list[Row | None]:
+def _rows(series: Series) -> list[Row | None]:
     row, both = series.row, ("plain", "fork")
     everything = [Goal(of=name, at_least=100) for name in both]
     bounded = [Goal(of=name, at_most=64) for name in both]

@@ -1,7 +1,7 @@
 """Children through the real `Agent`, with a scripted model: from the `task` call to the first event, output and result.
 
-`plain`, `fork` and `spare` name where kernels come from, as in `benchmarks.kernels`; `spare` keeps one kernel ready, which is
-the default, and `spares` twenty.
+`plain`, `fork` and `spare` name where kernels come from, as in `benchmarks.kernels`; `spare` keeps one kernel ready, which
+is the default, and `spares` twenty.
 """
 
 import asyncio
@@ -23,8 +23,15 @@ from freeact_sub.events import AgentStarted, CodeExecutionOutputChunk, ResponseC
 from freeact_sub.kernels import ForkKernelProvider, KernelProvider, LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 
-WAIT_SECONDS = 60
-"""A child that is to be measured while it lives waits for a file, at most for this long."""
+WAIT = """
+import os, time
+print(1, flush=True)
+for _ in range(1200):
+    if os.path.exists({file!r}):
+        break
+    time.sleep(0.05)
+"""
+"""A child that is to be measured while it lives waits for a file, for a minute at most."""
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
@@ -112,7 +119,7 @@ class _Bench:
         before, outputs = {child.pid for child in here.children(recursive=True)}, 0
         own = memory([here.pid])[1]
         self._release.unlink(missing_ok=True)
-        code = f"import os, time; print(1, flush=True)\nfor _ in range({WAIT_SECONDS * 20}):\n    if os.path.exists({str(self._release)!r}): break\n    time.sleep(0.05)"
+        code = WAIT.format(file=str(self._release))
         async for event in self._agent.stream(f"spawn {size} {code}"):
             if isinstance(event, CodeExecutionOutputChunk) and event.depth == 1:
                 outputs += 1

@@ -125,13 +125,17 @@ class Agent:
         """End all that is open. Can be called again."""
         await carry_out(self._close(), timeout_seconds=60)
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> Self:
+        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` ends it."""
         self._resources.push_async_callback(self._tree.provider.aclose)
         await self._resources.enter_async_context(self._tree.model)  # its HTTP client is closed when the agent is
         self._loop = AgentLoop(self._root, output_type=self._output_type)
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
         return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

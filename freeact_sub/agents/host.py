@@ -4,7 +4,8 @@ It is placed last in the list, so that a user's own capabilities come first and 
 ending is noted here (`ended`) when it is decided, because a user's capability may turn our refusal into a normal result.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -20,6 +21,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Usage
 from freeact_sub.calls import Call, ToolCall
+from freeact_sub.closing import end_task
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
 from freeact_sub.events import ToolCallStarted, ToolOutput, UsageUpdated
 from freeact_sub.tools import AgentToolset, McpToolset, Outcome, ToolResult, model_content
@@ -46,6 +48,22 @@ class Host(AbstractCapability[Any]):
     """The run's history, live: also after an error and a cancel."""
     context: RunContext[Any] | None = None
     """Of the latest step; steering goes through it."""
+    inner_tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    """Tasks that pydantic-ai has made for the run."""
+
+    async def end_inner_tasks(self) -> None:
+        """End what a cancelled run has left behind.
+
+        pydantic-ai 2.68 loses sight of its inner tasks (of the run, and of a streamed request) when the run is cancelled in
+        the very moment in which they hand over; they would wait for ever.
+        """
+        for task in tuple(self.inner_tasks):
+            await end_task(task)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        return await self._as_inner_task(handler())
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """See pydantic-ai. At a limit no tools are offered."""
@@ -70,6 +88,22 @@ class Host(AbstractCapability[Any]):
             request_context,
             model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions),
         )
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        return await self._as_inner_task(handler(request_context))
+
+    async def _as_inner_task(self, work: Awaitable[Any]) -> Any:
+        """Await the work; meanwhile the task in which this happens can be ended by `end_inner_tasks`."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no asyncio task")
+        self.inner_tasks.add(task)
+        try:
+            return await work
+        finally:
+            self.inner_tasks.discard(task)
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse

@@ -114,7 +114,7 @@ class AgentLoop:
             await node.take_slot()
             node.status = "running"
             self.resources.kernel.start_soon()
-            output = await self._bounded(self._run_model(prompt, host))
+            output = await self._bounded(self._run_model(prompt, host), host)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
             # what the host decided counts, also where something on the way up made another error of it
@@ -155,7 +155,7 @@ class AgentLoop:
         host.messages = result.all_messages()
         return result.output
 
-    async def _bounded(self, work: Any) -> Any:
+    async def _bounded(self, work: Any, host: Host) -> Any:
         """Await the work; when cancelled, wait for it within a bound and then abandon it."""
         task = asyncio.create_task(work, name=f"run of {self.node.agent_id}")
         try:
@@ -168,6 +168,7 @@ class AgentLoop:
                     # nobody needs the state of a child's kernel any more: no cell is waited for
                     await self.resources.kernel.aclose()
                 await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
+                await host.end_inner_tasks()
             if not task.done():
                 logger.error(  # noqa: TRY400  # the cancellation is no news; the tool is
                     "a tool of %s does not end when it is cancelled: it is abandoned", self.node.agent_id

@@ -24,6 +24,7 @@ from freeact_sub.config import Config
 from freeact_sub.events import RunStatus
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpCatalogue
+from freeact_sub.text import one_line
 
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
 """Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
@@ -43,6 +44,12 @@ class RunResult:
     tree_usage: Usage = Usage()
     """What the agent and its descendants have spent in the run."""
     seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        why = f", error={self.error!r}" if self.error else ""
+        return (
+            f"RunResult(status={self.status!r}, output={one_line(repr(self.output), 60)}{why}, seconds={self.seconds:.1f})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import Token
 
 from freeact_sub.cells import MimeBundle
+from freeact_sub.text import clean, one_line, printable, visible
 
 TEXT_CHARS = 8_000
 """A text output is shown with the first and the last half of so many characters."""
@@ -32,18 +33,6 @@ HTML_CHARS = 200_000
 
 PICTURE_BYTES = 4_000_000
 """A picture over this size (in base64) is named, not shown."""
-
-_SEQUENCES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC, DCS and the like: titles, links, clipboard
-    r"|\x1b[ -/]*[0-~]"
-)
-_HIDING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
-    "\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2065\u3164\ufeff\uffa0\U000e0000-\U000e007f"  # drawn as nothing
-    "\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]"  # change the order, break lines, are no characters
-)
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _COLOURS = (
     (Token.Comment, "--jp-mirror-editor-comment-color", "#6a737d"),
@@ -77,28 +66,6 @@ _SPANS = re.compile(r"\b(colspan|rowspan)=[\"']?([0-9]{1,3})\b", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
 
 
-def clean(text: str) -> str:
-    """What a terminal would show of the text: no escape sequences, carriage returns overwrite the line."""
-    text = _SEQUENCES.sub("", text).replace("\r\n", "\n")
-    if "\r" in text:
-        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return _CONTROL.sub("", text)
-
-
-def visible(text: str) -> str:
-    """The text with every character written out that is not drawn, or that changes how others are drawn.
-
-    For code and arguments that a person judges: nothing can hide in them.
-    """
-    return _HIDING.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r\n", "\n"))
-
-
-def one_line(text: str, limit: int = 120) -> str:
-    """The text as one line of at most so many characters."""
-    line = " ".join(visible(text).split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 def bounded(text: str, limit: int = TEXT_CHARS) -> str:
     """The head and the tail of the text, and how much is left out between them."""
     if len(text) <= limit:
@@ -128,7 +95,7 @@ def code_html(code: str) -> str:
 
 def markdown_html(text: str) -> str:
     """Markdown without raw HTML, without pictures, and without links other than those that are safe to click."""
-    return f'<div class="fsub-markdown">{_MARKDOWN.render(_CONTROL.sub("", text))}</div>'
+    return f'<div class="fsub-markdown">{_MARKDOWN.render(printable(text))}</div>'
 
 
 def table_html(source: str) -> str:
@@ -222,7 +189,7 @@ class _Rebuilder:
         self.html = "".join(self._parts) + "".join(f"</{tag}>" for tag in reversed(self._open))
 
     def _add_text(self, source: str) -> None:
-        text = _CONTROL.sub("", html.unescape(source))
+        text = printable(html.unescape(source))
         self._parts.append(escaped(text))
         self.has_text = self.has_text or bool(text.strip())
 

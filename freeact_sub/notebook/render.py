@@ -19,15 +19,13 @@ from freeact_sub.notebook.blocks import FIRST_STEPS, SPAWN_TOOL, WAITING, Block,
 from freeact_sub.notebook.markup import (
     bundle_html,
     bundle_text,
-    clean,
     code_html,
     escaped,
     is_picture,
     markdown_html,
-    one_line,
     text_html,
-    visible,
 )
+from freeact_sub.text import clean, one_line, visible
 
 STREAMING_CHARS = 8_000
 """Of a text that still streams the last so many characters are drawn."""

@@ -10,9 +10,9 @@ from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.terminal.approvals import HINT, Questions
-from freeact_sub.terminal.sanitize import one_line
 from freeact_sub.terminal.texts import call_text, question
 from freeact_sub.terminal.views import Views
+from freeact_sub.text import one_line
 
 NOBODY: Final = Decision(
     allowed=False, reason="nobody can be asked: standard input is not a terminal (the option --yes approves everything)"

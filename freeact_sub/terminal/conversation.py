@@ -20,10 +20,10 @@ from freeact_sub.terminal.drawing import colour
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.live import live_area
 from freeact_sub.terminal.run import OpenAgent, exit_status
-from freeact_sub.terminal.sanitize import one_line, visible
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.terminal.transcript import Transcript
 from freeact_sub.terminal.views import LABEL_CHARS, Views
+from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run

@@ -8,10 +8,10 @@ from rich.text import Text
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.terminal.approvals import HINT, Questions
 from freeact_sub.terminal.drawing import Barred, Cut, colour
-from freeact_sub.terminal.sanitize import clean, one_line
 from freeact_sub.terminal.texts import question
 from freeact_sub.terminal.transcript import Transcript, draw_call
 from freeact_sub.terminal.views import AgentView, Views
+from freeact_sub.text import clean, one_line
 
 TAIL_ROWS = 8
 """Of one agent's unfinished text."""

@@ -28,7 +28,6 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.terminal.sanitize import clean, one_line, visible
 from freeact_sub.terminal.texts import (
     answer,
     arguments_text,
@@ -40,6 +39,7 @@ from freeact_sub.terminal.texts import (
     question,
 )
 from freeact_sub.terminal.views import AgentView, Views
+from freeact_sub.text import clean, one_line, visible
 
 
 class PlainLines:

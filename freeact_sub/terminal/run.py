@@ -19,9 +19,9 @@ from freeact_sub.terminal.asking import Asker
 from freeact_sub.terminal.drawing import make_console
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain import PlainLines
-from freeact_sub.terminal.sanitize import clean, one_line
 from freeact_sub.terminal.transcript import Transcript
 from freeact_sub.terminal.views import Views
+from freeact_sub.text import clean, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, Run

@@ -8,7 +8,7 @@ from typing import Any, Final
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
-from freeact_sub.terminal.sanitize import clean, one_line, visible
+from freeact_sub.text import clean, one_line, visible
 
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12

@@ -36,9 +36,10 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.terminal.drawing import Barred, Folded, colour
-from freeact_sub.terminal.sanitize import clean, coloured, one_line, visible
+from freeact_sub.terminal.sanitize import coloured
 from freeact_sub.terminal.texts import answer, cell_notes, display_text, error_text, first_lines, question, written
 from freeact_sub.terminal.views import AgentView, Views
+from freeact_sub.text import clean, one_line, visible
 
 CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
 

@@ -23,7 +23,8 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.terminal.sanitize import LineBuffer, one_line
+from freeact_sub.terminal.sanitize import LineBuffer
+from freeact_sub.text import one_line
 
 TAIL_CHARS = 4000
 """How much of a text that is still being written is kept."""

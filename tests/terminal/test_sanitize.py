@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeact_sub.terminal.sanitize import LINE_CHARS, LineBuffer, clean, coloured, colours_only, one_line, visible
+from freeact_sub.terminal.sanitize import LINE_CHARS, LineBuffer, coloured
+from freeact_sub.text import clean, colours_only, one_line, visible
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 hostile = st.text(st.sampled_from("\x1b\x9b\x9d\x90\x07\x9c\r\n\t\x08[]0123456789;mHJPX^_\\(%ab\u202e\u2066\ud800"))

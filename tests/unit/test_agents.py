@@ -444,3 +444,18 @@ async def test_many_agents_of_one_model_do_not_mix_their_scripts(make):
         events, _ = await read(agent.run("root"))
     answers = [event.content.splitlines()[-1] for event in of_kind(events, ToolOutput)]
     assert sorted(answers) == sorted(f"number {number}" for number in range(30))
+
+
+async def test_a_run_can_be_cancelled_at_any_step_and_leaves_no_task(make):
+    for steps in range(100):
+        async with make([["before ", asyncio.Event()]]) as agent:
+            before = asyncio.all_tasks()
+            run = agent.run("go")
+            reader = asyncio.create_task(run.result())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            run.cancel()
+            assert (await asyncio.wait_for(reader, 20)).status == "cancelled"
+            kernels = {"watch kernel of " + agent.agent_id, "start kernel of " + agent.agent_id}
+            left = [task for task in asyncio.all_tasks() - before if task.get_name() not in kernels]
+            assert not left, f"after {steps} steps"

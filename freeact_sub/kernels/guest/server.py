@@ -255,7 +255,7 @@ def prebuild() -> Any:
         del sys.modules["debugpy"]
     # what would otherwise be imported after the fork, by every kernel again
     import ipykernel.comm
-    import ipykernel.subshell_manager
+    import ipykernel.subshell_manager  # noqa: F401
     import tornado.platform.asyncio  # noqa: F401
 
     zmq: Any = importlib.import_module("zmq")
