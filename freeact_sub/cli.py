@@ -140,7 +140,6 @@ def _config(options: argparse.Namespace) -> "Config":
 
 
 def _agent(config: "Config") -> Any:
-    os.environ.setdefault("PYDANTIC_AI_NO_BANNER", "1")  # its advertisement would stand between the lines
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
     return Agent(config)
