@@ -1,0 +1,20 @@
+"""What unit tests of agents share."""
+
+import pytest
+
+from freeact_sub import Agent, Config
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes an agent with a scripted model and fake kernels; `agent.provider.kernels` are the kernels it has started."""
+
+    def make_agent(script, *, config=None, **kwargs):
+        settings = Config(workspace=tmp_path, **(config or {}))
+        provider = FakeKernelProvider()
+        agent = Agent(settings, model=ScriptedModel(script), kernel_provider=provider, **kwargs)
+        agent.provider = provider
+        return agent
+
+    return make_agent
