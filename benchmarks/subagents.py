@@ -105,6 +105,7 @@ class _Bench:
                     times["output"].setdefault(child_of[event.agent_id], now)
                 case ToolOutput(tool_name="task", outcome="success"):
                     times["result"][child_of[event.tool_call_id]] = now
+        await self._settle()  # spares that are made would take part in the next measurement
         for what, by_child in times.items():
             if set(by_child) != set(called):
                 raise RuntimeError(f"{len(called)} children were called, and {len(by_child)} had their {what}")

@@ -25,6 +25,7 @@ from typing import Any, Final
 import freeact_sub.guard
 from freeact_sub.closing import carry_out, end_task
 from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.folders import make_folder
 
 GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
 LINE_LIMIT: Final = 1 << 20
@@ -52,7 +53,7 @@ class ForkServer:
 
     def __init__(self, key: ForkKey) -> None:
         self.key = key
-        self._folder = Path(tempfile.mkdtemp(prefix="fa-"))
+        self._folder = make_folder()
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +26,7 @@ from freeact_sub.closing import carry_out
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.folders import VARIABLE, end_processes_of, make_folder, sweep
 from freeact_sub.kernels.forkserver import ForkServer
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
@@ -47,6 +47,7 @@ class LocalKernelProvider:
     def __init__(self) -> None:
         self._context = zmq.asyncio.Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS
+        sweep()
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> "LocalKernel":
         """See `KernelProvider.start`."""
@@ -93,7 +94,7 @@ class LocalKernel:
     ) -> None:
         """Args: server: forks the kernel; None: it is started as a subprocess."""
         self._spec = spec
-        self._folder = Path(tempfile.mkdtemp(prefix="fa-")) if server is None else server.new_folder()
+        self._folder = make_folder() if server is None else server.new_folder()
         self._manager = AsyncKernelManager(
             context=context,
             transport="ipc",
@@ -146,7 +147,7 @@ class LocalKernel:
                 stdout=log,
                 stderr=log,
                 cwd=str(self._spec.workspace),
-                env=dict(self._spec.environment),
+                env={**self._spec.environment, VARIABLE: str(self._folder)},
             )
             # all that `start_kernel` does besides is to open a control socket of its own, and to sleep for 10 ms
             await self._provisioner.launch_kernel(command, **options)
@@ -227,8 +228,12 @@ class LocalKernel:
             self._client.lose(self._lost or f"its process {how}")
 
     async def _close(self) -> None:
+        lost = self._client.lost_reason is not None
         await self._bridge.aclose()
         await self._provisioner.kill()
+        if lost:
+            # perhaps its guard was killed with it, and nobody has looked after what its cells had started
+            await asyncio.to_thread(end_processes_of, self._folder)
         await self._client.aclose()
         await self._manager.cleanup_resources()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -118,11 +118,7 @@ async def test_a_killed_server_takes_its_kernels_and_their_daemons_with_it_and_a
         os.kill(pid, signal.SIGKILL)
         await asyncio.wait_for(kernel.wait_lost(), 5)
         assert (await run_cell(kernel, "1")).status == "kernel_lost"
-        if victim == "server":
-            await eventually(lambda: not any(map(is_running, below)), limit_seconds=5)
-        else:
-            await eventually(lambda: not is_running(below[1]), limit_seconds=5)
-            os.kill(below[0], signal.SIGKILL)  # nobody is left above it who could have done this
+    await eventually(lambda: not any(map(is_running, below)), limit_seconds=5)
     async with open_kernel(provider, tmp_path) as kernel:
         assert (await run_cell(kernel, "40 + 2")).text == "42\n"
 

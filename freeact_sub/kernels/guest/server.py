@@ -32,7 +32,12 @@ from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None)
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""A server with threads must not fork, and numerical libraries start theirs on import, unless one is all they get."""
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
+LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
+"""What every kernel would otherwise import after the fork."""
 KILL_ROUNDS = 100
 SOCKET_PATH_BYTES = 100
 """Longer paths are refused by the system."""
@@ -53,6 +58,8 @@ class Server:
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Import all that kernels will need, and build what can be built before a fork."""
         failed = {}
+        for name in BLAS_THREADS:
+            os.environ.setdefault(name, "1")  # here only: a kernel gets the environment of its request
         for name in settings["preload"]:
             try:
                 importlib.import_module(name)
@@ -147,10 +154,9 @@ class Server:
         """End a kernel with everything it has started; the host hears of it when that is done."""
         pid = request["pid"]
         if pid in self.kernels:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):  # before its setsid() the group is not there yet
-                os.kill(pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):  # before its setsid() the group is not there yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
             self.reap(wait_for=pid)
 
     def on_bound(self, descriptor: int) -> None:
@@ -205,10 +211,8 @@ class Server:
             os.write(3, b"b")
             os.close(3)
         if request["servers"] is not None:
-            from tornado.ioloop import IOLoop
-
-            loop: Any = IOLoop.current()
-            sys.modules["freeact_guest"].install(self.app.shell, request["servers"], loop.asyncio_loop)
+            loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+            sys.modules["freeact_guest"].install(self.app.shell, request["servers"], loop)
         self.app.start()
 
 
@@ -250,19 +254,14 @@ def prebuild() -> Any:
     # the debugger is no use to an agent; its import would double the memory and the time
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     try:
-        import ipykernel.debugger
+        for name in LATE:
+            importlib.import_module(name)
     finally:
         del sys.modules["debugpy"]
-    # what would otherwise be imported after the fork, by every kernel again
-    import ipykernel.comm
-    import ipykernel.subshell_manager  # noqa: F401
-    import tornado.platform.asyncio  # noqa: F401
-
     zmq: Any = importlib.import_module("zmq")
     from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
-    from IPython.core import completer, logger  # noqa: F401
 
     class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """A kernel app whose iopub loses nothing and opens no TCP port."""
@@ -372,7 +371,7 @@ def children() -> list[int]:
 
 def prctl(option: int, value: int) -> None:
     """Linux only, as this server is."""
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    LIBC.prctl(option, value, 0, 0, 0)
 
 
 def main(descriptor: int) -> None:
