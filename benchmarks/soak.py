@@ -112,7 +112,7 @@ class _Soak:
                         self.killed += 1
                         asyncio.get_running_loop().call_later(delay, _kill, kernel.pid)
                     buffer, status = CellOutputBuffer(), ""
-                    code = f"import time; time.sleep(0.1); print({number})" if victim else f"print({number})"
+                    code = f"import time; time.sleep({STEP_SECONDS}); print({number})" if victim else f"print({number})"
                     async for output in kernel.execute(code, buffer, CellClock(None)):
                         status = output.status if isinstance(output, ExecuteReply) else status
                     if not victim and (status, buffer.text) != ("ok", f"{number}\n"):

@@ -200,7 +200,7 @@ class Conversation:
             self._set_phase("cancelling")
 
     def _say(self, text: str) -> None:
-        if self._run is not None and self._phase == "running":
+        if self._run is not None and (self._once or self._phase == "running"):
             self._run.send(text)
             self._note(f"to the agent: {text}")
         else:
