@@ -8,9 +8,9 @@ For each agent there is exactly one `AgentStarted` and exactly one `AgentFinishe
 """
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from freeact_sub.budget import Usage
@@ -41,7 +41,8 @@ class AgentEvent:
     def to_json(self) -> str:
         """The event as one line of JSON; `type` names its class."""
         content = {item.name: getattr(self, item.name) for item in fields(self) if not item.name.startswith("_")}
-        return json.dumps({"type": type(self).__name__, **content}, default=_plain, ensure_ascii=False)
+        text = json.dumps(_plain({"type": type(self).__name__, **content}), ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # file names may hold what is no text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,11 +236,18 @@ Event: TypeAlias = (
 """Every kind of event there is."""
 
 
-def _plain(value: Any) -> Any:
-    """Values that `json` does not know: our own dataclasses, money, bytes."""
-    if isinstance(value, Decimal):
-        return str(value)
+def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The value as JSON has it: money and what JSON does not know as text, what contains itself cut off."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if id(value) in above:
+        return "…"
+    above = (*above, id(value))
     if hasattr(value, "__dataclass_fields__"):
         kind = {"kind": value.kind} if hasattr(value, "kind") else {"type": type(value).__name__}
-        return kind | {item.name: getattr(value, item.name) for item in fields(value)}
-    return str(value)
+        value = kind | {item.name: getattr(value, item.name) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, above) for key, item in value.items()}
+    return [_plain(item, above) for item in value] if isinstance(value, list | tuple | set | frozenset) else str(value)

@@ -110,13 +110,17 @@ class Agent:
         if self._loop is None:
             raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
         if self._run is not None:
-            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it")
+            raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
         self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
         self._run = Run(self._loop, prompt, on_end=self._forget_run)
         return self._run
 
     async def stream(self, prompt: str) -> AsyncIterator[Any]:
-        """The events of a run. Leaving the loop early cancels the run; the agent's exit waits for that."""
+        """The events of a run.
+
+        Leaving the loop early cancels the run. To use the agent again after that, close the stream first:
+        `async with contextlib.aclosing(agent.stream(prompt)) as events`.
+        """
         async with self.run(prompt) as run:
             async for event in run:
                 yield event

@@ -102,6 +102,8 @@ class AgentTree:
     channel: EventChannel = field(default_factory=EventChannel)
     """Of the present run of the root."""
     slots: Slots = field(init=False)
+    at_work: dict[str, Any] = field(default_factory=dict)
+    """The loops whose runs have begun and not ended, by agent id, in order of start."""
     nodes: dict[str, "AgentNode"] = field(default_factory=dict)
     """All agents there were, in order of start."""
 
@@ -210,8 +212,13 @@ class AgentNode:
 
     async def take_slot(self) -> None:
         """Wait for one of the tree's slots; the root needs none."""
-        if self.parent is not None:
-            await self.tree.slots.acquire()
+        if self.parent is None:
+            return
+        await self.tree.slots.acquire()
+        if self._holds_slot or self._calls_waiting:
+            # meanwhile another call of this agent has taken one, or waits for a child and needs none
+            self.tree.slots.release()
+        else:
             self._holds_slot = True
 
     def give_slot_back(self) -> None:
@@ -231,5 +238,6 @@ class AgentNode:
         finally:
             self._calls_waiting -= 1
         if self._calls_waiting == 0:
-            self.status = "running"
             await self.take_slot()
+        if self._calls_waiting == 0:
+            self.status = "running"

@@ -5,13 +5,13 @@ A question is an `ApprovalRequest` on the root's stream. Only the call that asks
 as the root lives; what a person allowed "always" is remembered here and nowhere else.
 """
 
-import asyncio
 import secrets
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from freeact_sub.approvals.policy import Rules, decide, pattern_of
+from freeact_sub.approvals.question import Question
 from freeact_sub.calls import Call
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError
@@ -20,24 +20,12 @@ from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
 NOBODY = "nobody is there to answer"
 
 
-@dataclass(eq=False)
-class _Question:
-    call: Call
-    answer: asyncio.Future[Decision]
-
-    def decide(self, decision: Decision) -> bool:
-        if self.answer.done():
-            return False
-        self.answer.set_result(decision)
-        return True
-
-
 class Gate:
     """Lets calls through, refuses them, or asks."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, Question] = {}
 
     async def check(
         self,
@@ -73,33 +61,34 @@ class Gate:
     async def _ask(self, call: Call, emitter: Emitter, path: tuple[str, ...], tool_call_id: str | None) -> Decision:
         if emitter.channel.closed:
             return Decision(allowed=False, reason=NOBODY)
-        question = _Question(call, asyncio.get_running_loop().create_future())
         request_id = f"approval-{secrets.token_hex(4)}"
-        decision = Decision(allowed=False, reason="withdrawn")
-        self._open[request_id] = question
+
+        def announce(decision: Decision) -> None:
+            answered = ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason)
+            emitter.put(answered, tool_call_id=tool_call_id)
+
+        question = self._open[request_id] = Question(call, announce)
         try:
             request = ApprovalRequest(request_id=request_id, call=call, path=path, _answer=question.decide)
             await emitter.emit(request, tool_call_id=tool_call_id)
             if emitter.channel.closed:
                 question.decide(Decision(allowed=False, reason=NOBODY))
             decision = await question.answer
-            if decision.allowed and decision.remember:
-                self._remember(call)
         finally:
+            question.decide(Decision(allowed=False, reason="withdrawn"))  # an answer that comes after this is too late
             del self._open[request_id]
-            question.answer.cancel()  # an answer that comes after this is told that it is too late
-            answered = ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason)
-            emitter.put(answered, tool_call_id=tool_call_id)
+        if decision.allowed and decision.remember:
+            self._remember(call)
         return decision
 
     def abandon(self) -> None:
-        """The reader is gone: all open questions are answered with no."""
-        for question in self._open.values():
+        """Nobody will answer any more: all open questions are answered with no."""
+        for question in tuple(self._open.values()):
             question.decide(Decision(allowed=False, reason=NOBODY))
 
     def _remember(self, call: Call) -> None:
         """Allow this kind of call from now on, those that wait included."""
         self.rules = replace(self.rules, allowed=self.rules.allowed | {pattern_of(call)})
-        for question in self._open.values():
+        for question in tuple(self._open.values()):
             if decide(question.call, self.rules) == "allow":
                 question.decide(Decision(allowed=True))

@@ -119,7 +119,9 @@ class ForkKernelProvider(LocalKernelProvider):
             return None
         key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
         starting = self._servers.get(key)
-        if starting is not None and starting.done() and (server := starting.result()) and not server.alive:
+        if starting is not None and starting.done() and starting.exception() is not None:
+            starting = None  # what failed once may go well now
+        elif starting is not None and starting.done() and (server := starting.result()) and not server.alive:
             await server.aclose()
             starting = None
         if starting is None:
@@ -174,7 +176,10 @@ class ForkKernelProvider(LocalKernelProvider):
 
 
 async def _start_server(key: ForkKey) -> ForkServer | None:
-    server = ForkServer(key)
+    try:
+        server = ForkServer(key)
+    except OSError as error:
+        raise KernelStartError(f"no private folder for a kernel: {error}") from error
     try:
         await server.open()
     except KernelStartError as error:

@@ -135,7 +135,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         environment = dict(kwargs["env"])
         if self.server is None:
             self.server = await _shared_server(ForkKey(python=cmd[0], environment=tuple(sorted(environment.items()))))
-        self.pid = await self.server.start(
+        self.pid, self._exit = await self.server.start(
             {
                 "connection_file": self.parent.connection_file,
                 "cwd": str(kwargs.get("cwd") or Path.cwd()),
@@ -145,11 +145,12 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 "servers": self.servers,
             }
         )
-        self._exit = self.server.ended(self.pid)
         return self.connection_info
 
     async def cleanup(self, restart: bool = False) -> None:
         """See Jupyter."""
+        if not restart:
+            Path(f"{self.parent.connection_file}-forks").unlink(missing_ok=True)  # noqa: ASYNC240  # one small file
 
 
 _shared_servers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ForkKey, asyncio.Task[ForkServer]]] = WeakKeyDictionary()

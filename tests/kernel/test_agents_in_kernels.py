@@ -199,6 +199,16 @@ async def test_a_picture_reaches_the_model_and_the_stream(make):
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
+async def test_a_picture_that_no_model_could_read_is_kept_from_it(make):
+    code = "from IPython.display import display\ndisplay({'image/png': 'AAAA', 'text/plain': 'x'}, raw=True)"
+    async with make([[cell(code)], "seen"]) as agent:
+        events, _ = await read(agent.run("go"))
+        returns = [part for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert of_kind(events, CodeExecutionOutput)[0].displays
+    assert returns[0].files == []
+    assert "1 of 1 pictures are not shown to you" in returns[0].model_response_str()
+
+
 async def test_reset_kernel_forgets_and_needs_no_question(make):
     from pydantic_ai.messages import ToolCallPart
 
@@ -297,6 +307,8 @@ for wrong in (lambda: agent.mcp.demo.add(99, 1), lambda: agent.mcp.demo.fail(why
     rule = lambda request: Decision(allowed="99" not in str(getattr(request.call, "args", "")), reason="too big")
     async with make([[cell(code)], "done"], mcp_servers=SERVER) as agent:
         events, _ = await read(agent.run("go"), rule)
+    outcomes = [event.outcome for event in of_kind(events, ToolOutput) if event.tool_name.startswith("demo.")]
+    assert outcomes == ["success", "success", "success", "denied", "failed"]
     lines = of_kind(events, CodeExecutionOutput)[0].text.splitlines()
     text = "\n".join(lines)
     assert lines[0] == "(a: int, b: int) Add two numbers."

@@ -11,6 +11,7 @@ import pytest
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
+from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.kernels.forkserver import ForkKey, ForkServer
 
@@ -203,9 +204,8 @@ async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usab
             if not task.cancelled():
                 await task.result().aclose()
     server = await server_of(provider)
-    await eventually(lambda: not server._ended)
+    await eventually(lambda: not server._kernels)
     assert not server._starting
-    assert not server._bound
 
 
 async def test_many_forks_with_kills_in_between_leave_nothing(provider, tmp_path):
@@ -230,6 +230,23 @@ async def test_many_forks_with_kills_in_between_leave_nothing(provider, tmp_path
         assert process.num_fds() <= descriptors
         server = await server_of(provider)
         assert len(psutil.Process(server.pid).children(recursive=True)) == 2  # the server and the one open kernel
+
+
+@pytest.mark.parametrize("delay", [0, 0.005, 0.02])
+async def test_a_server_that_is_killed_while_kernels_start_fails_them_at_once(provider, tmp_path, delay):
+    async with open_kernel(provider, tmp_path):
+        server = await server_of(provider)
+        tasks = [asyncio.create_task(provider.start(spec(tmp_path), no_host)) for _ in range(5)]
+        await asyncio.wait(tasks, timeout=delay)
+        os.kill(psutil.Process(server.pid).children()[0].pid, signal.SIGKILL)
+        await asyncio.wait_for(asyncio.wait(tasks), 20)
+        for task in tasks:
+            if task.exception() is None:
+                await task.result().aclose()
+            else:
+                assert isinstance(task.exception(), KernelStartError)
+    async with open_kernel(provider, tmp_path) as kernel:
+        assert (await run_cell(kernel, "1")).text == "1\n"
 
 
 async def test_two_servers_in_one_loop_do_not_disturb_each_other():

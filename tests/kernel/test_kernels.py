@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import sys
+import tempfile
 
 import pytest
 from support.kernels import open_kernel, run_cell, spec
@@ -257,3 +258,21 @@ async def test_closing_twice_and_from_two_tasks_is_fine(provider, tmp_path):
     async with open_kernel(provider, tmp_path) as kernel:
         await asyncio.gather(kernel.aclose(), kernel.aclose())
         assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+async def test_the_agent_survives_what_clears_the_namespace(kernel):
+    for code in ("agent = 1\ndel agent", "%reset -f"):
+        await run_cell(kernel, code)
+        assert (await run_cell(kernel, "agent")).text.startswith("<agent")
+
+
+async def test_a_long_temporary_directory_is_no_harm(tmp_path, monkeypatch):
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    provider = LocalKernelProvider()
+    try:
+        async with open_kernel(provider, tmp_path) as kernel:
+            assert (await run_cell(kernel, "1")).text == "1\n"
+    finally:
+        await provider.aclose()

@@ -1,9 +1,11 @@
 """How runs of agents with fake kernels end, are denied and are cancelled. Real kernels are in `tests/kernel`."""
 
 import asyncio
+import threading
 
 import pytest
-from pydantic_ai.messages import ThinkingPart, ToolReturnPart
+from pydantic_ai import FunctionToolset
+from pydantic_ai.messages import ThinkingPart, ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 from support.waiting import eventually
 
@@ -265,3 +267,101 @@ async def test_a_run_can_be_cancelled_at_any_step_and_leaves_no_task(make):
             kernels = {"watch kernel of " + agent.agent_id, "start kernel of " + agent.agent_id}
             left = [task for task in asyncio.all_tasks() - before if task.get_name() not in kernels]
             assert not left, f"after {steps} steps"
+
+
+async def test_a_second_child_that_is_approved_late_does_not_lock_its_siblings_out(make):
+    """Slots: one. The middle agent waits for its slot again when its second child is approved and needs that slot."""
+    script = {
+        "root": [[task("middle one"), task("middle two")], "done"],
+        "middle one": [[task("leaf a"), task("leaf b")], "one"],
+        "middle two": [[cell("1")], "two"],
+        "leaf": ["leaf"],
+    }
+    late: list[ApprovalRequest] = []
+
+    def rule(request):
+        if "leaf b" in str(request.call):
+            late.append(request)
+            return None
+        return Decision(allowed=True)
+
+    def on_event(event):
+        if isinstance(event, AgentFinished) and event.output == "leaf" and late:
+            asyncio.get_running_loop().call_soon(late.pop().approve)
+
+    async with make(script, config={"subagents": {"max_depth": 2, "max_concurrent": 1}}) as agent:
+        _, result = await asyncio.wait_for(read(agent.run("root"), rule, on_event), 30)
+        assert result.status == "completed"
+        assert not agent._tree.slots.full
+
+
+async def test_a_cell_and_a_reset_in_one_response_both_end_well(make):
+    for calls in ([cell("1"), ToolCallPart("reset_kernel", {})], [ToolCallPart("reset_kernel", {}), cell("1")]):
+        async with make([calls, [cell("2")], "done"]) as agent:
+            _, result = await read(agent.run("go"))
+        assert result.status == "completed", result.error
+
+
+async def test_a_tool_that_cancels_itself_or_exits_fails_alone(make):
+    toolset = FunctionToolset()
+
+    @toolset.tool_plain
+    async def cancels() -> str:
+        raise asyncio.CancelledError
+
+    @toolset.tool_plain
+    async def leaves() -> str:
+        raise SystemExit(3)
+
+    script = [[ToolCallPart("cancels", {}), ToolCallPart("leaves", {}), cell("6 * 7")], "done"]
+    async with make(script, toolsets=[toolset]) as agent:
+        events, result = await read(agent.run("go"))
+    assert result.status == "completed"
+    outputs = {event.tool_name: event for event in of_kind(events, ToolOutput)}
+    assert outputs["cancels"].outcome == outputs["leaves"].outcome == "failed"
+    assert "cancelled itself" in outputs["cancels"].content
+    assert "SystemExit: 3" in outputs["leaves"].content
+    assert outputs["execute_ipython_cell"].content == "42"
+
+
+async def test_a_tool_that_does_not_heed_its_cancel_is_abandoned_and_every_agent_still_ends_once(make, caplog):
+    toolset = FunctionToolset()
+    deaf = asyncio.Event()
+
+    @toolset.tool_plain
+    async def stubborn() -> str:
+        while not deaf.is_set():
+            try:
+                await deaf.wait()
+            except asyncio.CancelledError:
+                continue
+        return "at last"
+
+    script = {"root": [[task("child")], "done"], "child": [[ToolCallPart("stubborn", {})], "x"]}
+    async with make(script, toolsets=[toolset]) as agent:
+        run = agent.run("root")
+
+        def on_event(event):
+            if isinstance(event, ToolCallStarted) and event.tool_name == "stubborn":
+                asyncio.get_running_loop().call_later(0.1, run.cancel)
+
+        events, result = await asyncio.wait_for(read(run, on_event=on_event), 20)
+        assert {end.status for end in of_kind(events, AgentFinished)} == {"cancelled"}
+        assert result.status == "cancelled"
+        assert {info.status for info in agent.agents()} == {"cancelled"}
+        assert "does not end when it is cancelled" in caplog.text
+        deaf.set()
+        await eventually(lambda: not [task for task in asyncio.all_tasks() if "run of" in task.get_name()])
+
+
+async def test_an_answer_may_come_from_another_thread(make):
+    async with make([[cell("6 * 7")], "done"]) as agent:
+        run = agent.run("go")
+
+        def on_event(event):
+            if isinstance(event, ApprovalRequest):
+                threading.Thread(target=event.approve).start()
+
+        events, result = await asyncio.wait_for(read(run, lambda _: None, on_event), 20)
+    assert result.status == "completed"
+    assert of_kind(events, ToolOutput)[0].content == "42"

@@ -10,7 +10,7 @@ from freeact_sub import events
 from freeact_sub.budget import Usage
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import StreamText
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, Decision, Event
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, Decision, Event, ToolCallStarted
 
 
 def test_the_union_names_every_kind_of_event():
@@ -65,3 +65,25 @@ def test_usage_adds_up_and_an_unknown_price_is_not_free():
     assert both.unpriced_turns == 1
     assert "at least $1" in str(both)
     assert "cost unknown" in str(unknown)
+
+
+def test_strange_values_are_json_all_the_same():
+    circular: dict = {"a": 1}
+    circular["self"] = circular
+    values = {
+        "nan": float("nan"),
+        "inf": float("inf"),
+        "bytes": b"x",
+        "set": {1},
+        "circular": circular,
+        "keys": {(1, 2): 3},
+        "name": "caf\udce9.txt",
+        "money": Decimal("1.5"),
+    }
+    line = ToolCallStarted(tool_name="t", args=values).to_json()
+    args = json.loads(line.encode())["args"]
+    assert args["nan"] == "nan"
+    assert args["keys"] == {"(1, 2)": 3}
+    assert args["circular"]["self"] == "…"
+    assert args["name"] == values["name"], "a file name that is no text comes back as it was"
+    assert args["money"] == "1.5"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteReply, ExecuteResult, StreamText
 from freeact_sub.kernels import CellClock, CellOutputBuffer
-from freeact_sub.kernels.output import BUFFER_CHARS
+from freeact_sub.kernels.output import BUFFER_CHARS, DISPLAYS_CHARS
 
 
 async def read_all(buffer: CellOutputBuffer) -> list:
@@ -82,6 +82,18 @@ async def test_rich_output_is_kept_as_bundles_and_updates_replace():
     assert [display.get("image/png") for display in buffer.displays] == ["BBBB", None]
     assert buffer.displays[1]["text/html"] == "<table>"
     assert "0 1" in buffer.text
+
+
+async def test_more_rich_output_than_a_cell_may_show_is_a_note():
+    buffer = CellOutputBuffer()
+    picture = {"text/plain": "<pic>", "image/png": "A" * (DISPLAYS_CHARS * 2 // 3)}
+    for _ in range(3):
+        buffer.add(DisplayData(data=picture))
+    buffer.end(ExecuteReply(status="ok"))
+    outputs = await read_all(buffer)
+    assert len(buffer.displays) == 1
+    assert [set(output.data) for output in outputs[:-1]] == [{"text/plain", "image/png"}, {"text/plain"}, {"text/plain"}]
+    assert "more than a cell may show" in outputs[1].data["text/plain"]
 
 
 async def test_a_traceback_is_text_for_the_model_without_colours():
