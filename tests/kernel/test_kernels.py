@@ -276,3 +276,25 @@ async def test_a_long_temporary_directory_is_no_harm(tmp_path, monkeypatch):
             assert (await run_cell(kernel, "1")).text == "1\n"
     finally:
         await provider.aclose()
+
+
+async def test_messages_that_are_not_the_kernels_own_are_passed_over(kernel, caplog):
+    forge = """
+import json, zmq
+kernel = get_ipython().kernel
+parent = kernel.get_parent("shell")["header"]
+def send(*frames):
+    kernel.iopub_socket.send_multipart(list(frames))
+header = json.dumps({"msg_id": "x", "msg_type": "stream", "session": "s", "username": "u", "version": "5.3", "date": "d"}).encode()
+content = json.dumps({"name": "stdout", "text": "forged"}).encode()
+send(b"t", b"<IDS|MSG>", b"0" * 64, header, json.dumps(parent, default=str).encode(), b"{}", content)
+send(b"t")
+send(b"t", b"<IDS|MSG>", b"x")
+for body in (b"[]", b"null", b"{}", b"\\xff", b"1"):
+    kernel.session.key and send(b"t", b"<IDS|MSG>", kernel.session.sign([body] * 4), body, body, body, body)
+print("real")
+"""
+    ran = await run_cell(kernel, forge)
+    assert (ran.status, ran.text) == ("ok", "real\n")
+    assert "signature" in caplog.text
+    assert (await run_cell(kernel, "1")).text == "1\n"
