@@ -280,7 +280,7 @@ async def main():
         client = manager.get_kernel(kernel_id).client()
         client.start_channels()
         await client.wait_for_ready(timeout=30)
-        print((await client.execute("1 + 1", reply=True, timeout=30))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__)
+        print((await client.execute("1 + 1", reply=True, timeout=30))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
         client.stop_channels()
         await manager.restart_kernel(kernel_id, now=True)
         await manager.shutdown_kernel(kernel_id, now=True)
