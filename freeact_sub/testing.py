@@ -147,13 +147,13 @@ class FakeKernel:
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock
     ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
-        """See `Kernel.execute`. Cells are synchronous; `!wait` waits until it is interrupted or lost, or its time is up."""
+        """See `Kernel.execute`. Cells are synchronous; `!sleep …` waits to be interrupted or lost, or for its time to be up."""
         self._count += 1
         self._interrupted.clear()
         status: ReplyStatus
         if self.lost_reason is not None:
             status = "kernel_lost"
-        elif code.strip() == "!wait":
+        elif code.lstrip().startswith("!sleep"):
             status = await self._wait(clock)
         else:
             status = self._run(code, buffer)

@@ -151,7 +151,7 @@ async def test_cancel_ends_the_run_within_a_second_wherever_it_is(make, where):
     scripts = {
         "silent model": {"root": [["thinking", silent]]},
         "approval": {"root": [[cell("1")]]},
-        "cell": {"root": [[cell("!wait")]]},
+        "cell": {"root": [[cell("!sleep 1000")]]},
         "slot": {"root": [[task("a"), task("b")]], "a": [["x", silent]], "b": ["never"]},
     }
     config = {"subagents": {"max_concurrent": 1}}
@@ -207,7 +207,7 @@ async def test_one_child_is_cancelled_and_nobody_else(make):
 
 
 async def test_leaving_the_stream_early_ends_everything(make):
-    script = {"root": [[task("a"), task("b")], "done"], "a": [[cell("!wait")]], "b": [[cell("!wait")]]}
+    script = {"root": [[task("a"), task("b")], "done"], "a": [[cell("!sleep 1000")]], "b": [[cell("!sleep 1000")]]}
     async with make(script) as agent:
         async for event in agent.stream("root"):
             if isinstance(event, ApprovalRequest):
@@ -219,7 +219,7 @@ async def test_leaving_the_stream_early_ends_everything(make):
 
 
 async def test_a_kernel_that_dies_is_told_and_replaced_and_the_third_time_ends_the_run(make):
-    async with make(lambda *_: [cell("!wait")]) as agent:
+    async with make(lambda *_: [cell("!sleep 1000")]) as agent:
 
         def on_event(event):
             if type(event).__name__ == "ApprovalAnswered":

@@ -1,0 +1,119 @@
+"""The contract of `Kernel` and `KernelProvider`: the same for every provider, and for the fake that `testing` ships."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+from support.kernels import no_host, open_kernel, run_cell, spec
+
+from freeact_sub.cells import CellError, ExecuteResult, StreamText
+from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, LocalKernelProvider
+from freeact_sub.testing import FakeKernel, FakeKernelProvider
+
+pytestmark = pytest.mark.kernel
+
+PROVIDERS = {
+    "fake": FakeKernelProvider,
+    "local": LocalKernelProvider,
+    "fork": lambda: ForkKernelProvider(spares=0),
+    "fork with a spare": lambda: ForkKernelProvider(spares=1),
+}
+
+
+@pytest.fixture(params=PROVIDERS)
+async def provider(request):
+    provider = PROVIDERS[request.param]()
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+async def kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        yield kernel
+
+
+def kill(kernel) -> None:
+    """End the kernel from outside, without a word to it."""
+    if isinstance(kernel, FakeKernel):
+        kernel.die()
+    else:
+        os.kill(kernel.pid, signal.SIGKILL)
+
+
+async def test_a_cell_yields_its_output_in_order_and_then_one_reply(kernel):
+    ran = await run_cell(kernel, "print('a')\nprint('b')")
+    assert (ran.status, ran.text) == ("ok", "a\nb\n")
+    assert "".join(output.text for output in ran.outputs if isinstance(output, StreamText)) == "a\nb\n"
+
+
+async def test_the_value_of_an_expression_is_a_result(kernel):
+    ran = await run_cell(kernel, "6 * 7")
+    assert [output.data["text/plain"] for output in ran.outputs if isinstance(output, ExecuteResult)] == ["42"]
+    assert ran.text == "42\n"
+
+
+async def test_an_error_is_output_and_status_and_never_raised(kernel):
+    ran = await run_cell(kernel, "print('before')\n1 / 0")
+    assert ran.status == "error"
+    assert [(output.ename, output.evalue) for output in ran.outputs if isinstance(output, CellError)] == [
+        ("ZeroDivisionError", "division by zero")
+    ]
+    assert ran.text.startswith("before\n")
+
+
+async def test_state_is_kept_from_cell_to_cell_and_shared_with_no_other_kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
+        await run_cell(one, "x = 1")
+        await run_cell(two, "x = 2")
+        assert ((await run_cell(one, "x")).text, (await run_cell(two, "x")).text) == ("1\n", "2\n")
+
+
+async def test_a_cell_whose_time_is_up_ends_as_timeout_and_the_kernel_lives(kernel):
+    await run_cell(kernel, "x = 1")
+    assert (await run_cell(kernel, "!sleep 1000", limit=0.3)).status == "timeout"
+    assert kernel.lost_reason is None
+    assert (await run_cell(kernel, "x")).text == "1\n"
+
+
+async def test_an_interrupt_ends_the_cell_and_not_the_kernel(kernel):
+    cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
+    while not cell.done():
+        await asyncio.wait({cell}, timeout=0.2)  # the cell may not have begun
+        await kernel.interrupt()
+    assert cell.result().status == "interrupted"
+    assert (await run_cell(kernel, "1")).text == "1\n"
+
+
+async def test_a_kernel_that_dies_ends_its_cell_and_all_later_ones_and_tells_why(kernel):
+    lost = asyncio.create_task(kernel.wait_lost())
+    cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
+    await asyncio.wait({cell}, timeout=0.2)
+    kill(kernel)
+    assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
+    assert await asyncio.wait_for(lost, 10) == kernel.lost_reason
+    assert kernel.lost_reason
+    assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+async def test_a_cell_that_nobody_reads_any_more_is_ended(kernel):
+    outputs = kernel.execute("print('on')\n1", CellOutputBuffer(), CellClock(None))
+    await anext(outputs)
+    await asyncio.wait_for(outputs.aclose(), 10)
+    assert (await run_cell(kernel, "1")).text == "1\n"
+
+
+async def test_closing_can_be_repeated_and_ends_what_runs(provider, tmp_path):
+    kernel = await provider.start(spec(tmp_path), no_host)
+    cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
+    await asyncio.wait({cell}, timeout=0.2)
+    await asyncio.gather(kernel.aclose(), kernel.aclose())
+    assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
+    assert (await run_cell(kernel, "1")).status == "kernel_lost"
+
+
+async def test_a_provider_can_be_closed_twice(provider, tmp_path):
+    async with open_kernel(provider, tmp_path):
+        pass
+    await provider.aclose()
