@@ -147,7 +147,7 @@ class FakeKernel:
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock
     ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
-        """See `Kernel.execute`. Cells are synchronous; `!sleep …` waits to be interrupted or lost, or for its time to be up."""
+        """See `Kernel.execute`. Cells are synchronous; `!sleep …` waits for an interrupt, a loss or its time."""
         self._count += 1
         self._interrupted.clear()
         status: ReplyStatus
