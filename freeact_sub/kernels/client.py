@@ -198,7 +198,8 @@ class KernelClient:
         """Wait until the cell is over, in one way or another, and end its buffer with the true status."""
         status: ReplyStatus | None = None
         try:
-            while not (cell.reply is not None and cell.idle):
+            # an interrupt that comes as the code ends may cost the reply; idle then says that the cell is over
+            while not (cell.idle and (cell.reply is not None or status is not None)):
                 if self.lost_reason is not None:
                     status = status or "kernel_lost"
                     return
@@ -226,7 +227,8 @@ class KernelClient:
 
     async def _changed_before(self, cell: _Cell, deadline: float | None) -> bool:
         cell.changed.clear()
-        if (cell.reply is not None and cell.idle) or self.lost_reason is not None:
+        stopped = cell.interrupted or cell.clock.expired
+        if (cell.idle and (cell.reply is not None or stopped)) or self.lost_reason is not None:
             return True
         remaining = None if deadline is None else deadline - asyncio.get_running_loop().time()
         if remaining is not None and remaining <= 0:

@@ -111,8 +111,10 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def send_signal(self, signum: int) -> None:
         """See Jupyter."""
-        if self.pid is not None and self.server is not None:
-            self.server.signal(self.pid, signum)
+        if self.pid is not None and self._exit is not None and not self._exit.done():
+            # not through the server: a signal that arrives late would interrupt the next cell
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signum)
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
         """End the kernel and all that it has started."""
