@@ -45,15 +45,7 @@ class KernelStartError(KernelError):
 
 
 class KernelLostError(KernelError):
-    """The kernel's process ended while it was needed; its variables are gone.
-
-    Attributes:
-        exit_code: The process's exit code, negative for a signal, None if unknown.
-    """
-
-    def __init__(self, message: str, *, exit_code: int | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    """The kernel's process ended while it was needed; its variables are gone."""
 
 
 class McpError(FreeactError):

@@ -146,10 +146,6 @@ class ForkServer:
         """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
         return Path(tempfile.mkdtemp(prefix="", dir=self._folder))
 
-    def signal(self, pid: int, number: int) -> None:
-        """Signal the process group of a kernel."""
-        self._send({"op": "signal", "pid": pid, "signal": number})
-
     def end(self, pid: int) -> None:
         """End a kernel, with everything it has started; `ended` tells when that is done."""
         self._send({"op": "end", "pid": pid})

@@ -5,25 +5,20 @@ import os
 import signal
 
 import pytest
-from support.kernels import no_host, open_kernel, run_cell, spec
+from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.testing import FakeKernel, FakeKernelProvider
 
 pytestmark = pytest.mark.kernel
 
-PROVIDERS = {
-    "fake": FakeKernelProvider,
-    "local": LocalKernelProvider,
-    "fork": lambda: ForkKernelProvider(spares=0),
-    "fork with a spare": lambda: ForkKernelProvider(spares=1),
-}
+WITH_THE_FAKE = {"fake": FakeKernelProvider, **PROVIDERS}
 
 
-@pytest.fixture(params=PROVIDERS)
+@pytest.fixture(params=WITH_THE_FAKE)
 async def provider(request):
-    provider = PROVIDERS[request.param]()
+    provider = WITH_THE_FAKE[request.param]()
     yield provider
     await provider.aclose()
 

@@ -7,22 +7,15 @@ import sys
 import tempfile
 
 import pytest
-from support.kernels import open_kernel, run_cell, spec
+from support.kernels import PROVIDERS, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels import CellClock, CellOutputBuffer, LocalKernelProvider
 from freeact_sub.kernels.client import INTERRUPT_GRACE_SECONDS
 
 pytestmark = pytest.mark.kernel
-
-
-PROVIDERS = {
-    "local": LocalKernelProvider,
-    "fork": lambda: ForkKernelProvider(spares=0),
-    "fork with a spare": lambda: ForkKernelProvider(spares=1),
-}
 
 
 @pytest.fixture(params=PROVIDERS)

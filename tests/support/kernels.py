@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,22 @@ from typing import Any
 
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.config import KernelConfig
-from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel, KernelProvider, KernelSpec
+from freeact_sub.kernels import (
+    CellClock,
+    CellOutputBuffer,
+    ForkKernelProvider,
+    Kernel,
+    KernelProvider,
+    KernelSpec,
+    LocalKernelProvider,
+)
+
+PROVIDERS: dict[str, Callable[[], KernelProvider]] = {
+    "local": LocalKernelProvider,
+    "fork": lambda: ForkKernelProvider(spares=0),
+    "fork with a spare": lambda: ForkKernelProvider(spares=1),
+}
+"""Every way to get real kernels; what holds for a kernel holds for each."""
 
 
 async def no_host(method: str, params: Any, clock: CellClock | None) -> Any:

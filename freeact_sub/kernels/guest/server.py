@@ -7,7 +7,7 @@ ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelAp
 threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
 
 It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
-`{"ready": ...}`; then requests: `start` (a kernel), `signal`, `end`. It tells when a kernel has bound its sockets and when
+`{"ready": ...}`; then requests: `start` (a kernel) and `end`. It tells when a kernel has bound its sockets and when
 it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
@@ -142,13 +142,6 @@ class Server:
         self.kernels[pid] = True
         self.binding[bound] = pid
         self.send({"started": request["id"], "pid": pid})
-
-    def on_signal(self, request: dict[str, Any]) -> None:
-        """Signal a kernel's process group; a kernel that has ended is passed over."""
-        pid = request["pid"]
-        if pid in self.kernels:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, request["signal"])
 
     def on_end(self, request: dict[str, Any]) -> None:
         """End a kernel with everything it has started; the host hears of it when that is done."""
