@@ -8,9 +8,9 @@ For each agent there is exactly one `AgentStarted` and exactly one `AgentFinishe
 """
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from freeact_sub.budget import Usage
@@ -19,6 +19,10 @@ from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle,
 
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
 """How a run ended. The host decides it from what happened, never from text."""
+
+
+Remember: TypeAlias = Literal["session", "project"]
+"""For how long an answer holds beyond its call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,8 @@ class AgentEvent:
     def to_json(self) -> str:
         """The event as one line of JSON; `type` names its class."""
         content = {item.name: getattr(self, item.name) for item in fields(self) if not item.name.startswith("_")}
-        return json.dumps({"type": type(self).__name__, **content}, default=_plain, ensure_ascii=False)
+        text = json.dumps(_plain({"type": type(self).__name__, **content}), ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # file names may hold what is no text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +151,10 @@ class Decision:
     allowed: bool
     reason: str = ""
     """Why not; the model reads it."""
-    remember: bool = False
-    """Answer all later calls of this kind in this session the same way (see `approvals/gate.py`)."""
+    remember: Remember | None = None
+    """Allow all later calls like it too: in this session, or always in this project. None: this call alone."""
+    pattern: str | None = None
+    """What `like it` means. None: what the request suggests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,18 +168,38 @@ class ApprovalRequest(AgentEvent):
     call: Call
     path: tuple[str, ...] = ()
     """Ids (and labels) of the agents from the root to the one that asks."""
+    reason: str = ""
+    """The rule because of which it is asked."""
+    suggested: tuple[str, ...] = ()
+    """Patterns that would allow it from now on; they can be edited. Empty: it is asked each time, whatever is answered."""
+    headless: bool = False
+    """True: nobody is asked, the answer follows at once."""
+    if_nobody: Decision = Decision(allowed=False)
+    """The answer that counts where nobody is there to give one."""
     _answer: Callable[[Decision], bool] | None = field(default=None, repr=False, compare=False)
 
-    def approve(self, *, remember: bool = False) -> bool:
-        """Let the call run; with `remember`, also all like it in this session. False if it was answered already."""
-        return self.decide(Decision(allowed=True, remember=remember))
+    def approve(self, *, remember: Remember | None = None, pattern: str | None = None) -> bool:
+        """Let the call run. False if it was answered already.
+
+        Args:
+            remember: Allow all like it too, in this session or in this project. None: this call alone.
+            pattern: What `like it` means, such as `shell:git push *`. None: what is suggested.
+
+        Raises:
+            ValueError: The pattern is none; the question stays open.
+        """
+        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern))
 
     def deny(self, reason: str = "") -> bool:
         """Refuse the call; the model reads the reason and goes on. False if it was answered already."""
         return self.decide(Decision(allowed=False, reason=reason))
 
     def decide(self, decision: Decision) -> bool:
-        """Give any answer. False if the request was answered already, or is withdrawn."""
+        """Give any answer. False if the request was answered already, or is withdrawn.
+
+        Raises:
+            ValueError: The answer's pattern is none; the question stays open.
+        """
         return self._answer is not None and self._answer(decision)
 
 
@@ -235,11 +262,20 @@ Event: TypeAlias = (
 """Every kind of event there is."""
 
 
-def _plain(value: Any) -> Any:
-    """Values that `json` does not know: our own dataclasses, money, bytes."""
-    if isinstance(value, Decimal):
-        return str(value)
+def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The value as JSON has it: money and what JSON does not know as text, what contains itself cut off."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if id(value) in above:
+        return "…"
+    above = (*above, id(value))
     if hasattr(value, "__dataclass_fields__"):
         kind = {"kind": value.kind} if hasattr(value, "kind") else {"type": type(value).__name__}
-        return kind | {item.name: getattr(value, item.name) for item in fields(value)}
+        return kind | {item.name: _plain(getattr(value, item.name), above) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, above) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, above) for item in value]
     return str(value)

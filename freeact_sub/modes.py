@@ -3,7 +3,7 @@
 from typing import Final, Literal, TypeAlias, get_args
 
 Mode: TypeAlias = Literal["plan", "ask", "auto", "full"]
-"""`plan`: nothing is written, nothing connects. `ask`: what matters is asked. `auto`: unasked inside the wall. `full`: unasked."""
+"""`plan`: nothing is written or connected to. `ask`: what matters is asked. `auto`: unasked in the wall. `full`: unasked."""
 
 Headless: TypeAlias = Literal["allow", "deny", "auto"]
 """The answer to what would be asked where nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""

@@ -21,12 +21,14 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Usage
 from freeact_sub.calls import Call, ToolCall
-from freeact_sub.closing import end_task
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
 from freeact_sub.events import ToolCallStarted, ToolOutput, UsageUpdated
 from freeact_sub.tools import AgentToolset, McpToolset, Outcome, ToolResult, model_content
 
 SALVAGE = "Your turns are used up and no tools are left. Report now what you have found and done, and what is missing."
+
+INNER_TASKS_SECONDS = 0.5
+"""How long a cancelled run waits for tasks that were left behind."""
 
 FATAL = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 """What ends a run when a tool raises it; all else a tool raises is an answer that the model reads."""
@@ -57,8 +59,11 @@ class Host(AbstractCapability[Any]):
         pydantic-ai 2.68 loses sight of its inner tasks (of the run, and of a streamed request) when the run is cancelled in
         the very moment in which they hand over; they would wait for ever.
         """
-        for task in tuple(self.inner_tasks):
-            await end_task(task)
+        tasks = tuple(self.inner_tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=INNER_TASKS_SECONDS)
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
         """See pydantic-ai."""
@@ -137,7 +142,7 @@ class Host(AbstractCapability[Any]):
                 raise
             return ToolDenied(str(error))
         try:
-            result = await handler(args)
+            result = await self._run_tool(name, handler(args))
         except (ModelRetry, ToolFailed) as error:
             retried = isinstance(error, ModelRetry)
             output = ToolOutput(tool_name=name, content=str(error), outcome="retried" if retried else "failed")
@@ -146,6 +151,19 @@ class Host(AbstractCapability[Any]):
         output = ToolOutput(tool_name=name, content=_text_of(result), outcome=_outcome_of(result))
         await emitter.emit(output, tool_call_id=call_id)
         return result
+
+    async def _run_tool(self, name: str, work: Awaitable[Any]) -> Any:
+        """Await a tool. One that ends as if it, or the whole program, were to end has failed; nobody else ends with it."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            why = "it cancelled itself"
+        except SystemExit as error:
+            why = f"it tried to end the program (SystemExit: {error.code})"
+        return model_content(ToolResult(text=f"[ERROR] the tool {name} ended without a result: {why}", outcome="failed"))
 
     async def on_tool_execute_error(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
@@ -173,7 +191,8 @@ class Host(AbstractCapability[Any]):
         return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
 
     async def _check(self, call: Call, tool_call_id: str) -> None:
-        await self.node.tree.gate.check(call, self.node.emitter, path=self.node.path, tool_call_id=tool_call_id)
+        node = self.node
+        await node.tree.gate.check(call, node.policy, node.emitter, path=node.path, tool_call_id=tool_call_id)
 
 
 def _usage_of(response: ModelResponse) -> Usage:

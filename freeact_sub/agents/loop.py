@@ -75,6 +75,7 @@ class AgentLoop:
         node = self.node
         if node.scope is None:
             node.begin()
+        node.tree.at_work[node.agent_id] = self
         queued = node.parent is not None and node.tree.slots.full
         node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued))
         ending = _Ending(status="cancelled", error="the run was cancelled")
@@ -91,10 +92,24 @@ class AgentLoop:
                 if node.parent is not None:
                     await carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS)
             finally:
-                node.end(ending.status)
-                result = self._result(ending)
-                node.emitter.put(_finished(result))
-                node.give_slot_back()  # not before all is closed: a slot stands for a live kernel
+                result = self._finish(ending)
+        return result
+
+    def _finish(self, ending: _Ending) -> RunResult:
+        """Tell of the end, once; whoever was abandoned below ends here too, or its end would come after its parent's."""
+        node = self.node
+        result = self._result(ending)
+        if node.agent_id in node.tree.at_work:
+            for below in [loop for loop in reversed(node.tree.at_work.values()) if node in loop.node.ancestors()][:-1]:
+                below._finish(_Ending(status="cancelled", output=below._last_text(), error="it did not end in time"))  # noqa: SLF001
+            if node.parent is None:
+                node.tree.gate.abandon()  # what code in a kernel still asks finds nobody
+            del node.tree.at_work[node.agent_id]
+            node.end(ending.status)
+            node.emitter.put(_finished(result))
+            node.give_slot_back()  # not before all is closed: a slot stands for a live kernel
+            if node.parent is not None:
+                node.history = []  # nobody reads it any more
         return result
 
     def send(self, text: str) -> bool:
@@ -176,6 +191,8 @@ class AgentLoop:
             elif not task.cancelled():
                 task.exception()  # retrieved: the cancellation is what counts
             raise
+        if task.cancelled():
+            raise FreeactError("something in the run cancelled itself")
         return task.result()
 
     def _tools(self) -> list[Tool]:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import Gate
+from freeact_sub.budget import Usage
 from freeact_sub.calls import McpCall
 from freeact_sub.closing import carry_out, end_task
-from freeact_sub.errors import FreeactError, KernelLostError, McpError
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, McpError
 from freeact_sub.events import KernelLost, ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock, Kernel, KernelSpec
 from freeact_sub.mcp import McpServers
@@ -39,27 +40,29 @@ class AgentKernel:
             mcp_servers=mcp_servers,
         )
         self._starting: asyncio.Task[Kernel] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.deaths = 0
         """In the present run."""
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless there is one."""
-        if self._starting is None or (self._starting.done() and self._failed(self._starting)):
+        if not self._closed and (self._starting is None or (self._starting.done() and self._failed(self._starting))):
             self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._node.agent_id}")
 
     async def get(self) -> Kernel:
         """See `KernelAccess`."""
-        if self.deaths >= MAX_DEATHS:
-            raise KernelLostError(f"the kernel died {self.deaths} times in this run")
-        self.start_soon()
-        while True:
+        while not self._closed:
+            if self.deaths >= MAX_DEATHS:
+                raise KernelLostError(f"the kernel died {self.deaths} times in this run")
+            self.start_soon()
             starting = self._starting
-            if starting is None:
-                raise KernelLostError("the agent is closed")
-            await asyncio.wait({starting})
-            if starting is self._starting:
+            if starting is not None:
+                await asyncio.wait({starting})
+            if starting is not None and starting is self._starting:
                 return starting.result()
+            # it was reset, or has died, meanwhile: there is another one
+        raise KernelLostError("the agent is closed")
 
     async def reset(self) -> None:
         """See `KernelAccess`."""
@@ -67,12 +70,15 @@ class AgentKernel:
         await self.get()
 
     async def aclose(self) -> None:
-        """End the kernel, in whatever state it is."""
+        """End the kernel, in whatever state it is, for good."""
+        self._closed = True
         await carry_out(self._drop())
 
     async def _start(self) -> Kernel:
         kernel = await self._node.tree.provider.start(self._spec, self._host.answer)
-        self._watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
+        watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
         return kernel
 
     async def _watch(self, kernel: Kernel) -> None:
@@ -83,17 +89,18 @@ class AgentKernel:
         self._starting = None
         if self.deaths < MAX_DEATHS:
             self.start_soon()
-        await kernel.aclose()
+        await carry_out(kernel.aclose())
 
     async def _drop(self) -> None:
+        """End what there is: first what starts, so that nobody begins to watch it."""
         starting, self._starting = self._starting, None
-        watching, self._watching = self._watching, None
-        if watching is not None:
-            await end_task(watching)
         if starting is not None:
-            await end_task(starting)
-            if not self._failed(starting):
-                await starting.result().aclose()
+            starting.cancel()
+            await asyncio.wait({starting})
+        for watching in tuple(self._watching):
+            await end_task(watching)
+        if starting is not None and not self._failed(starting):
+            await starting.result().aclose()
 
     def _failed(self, starting: asyncio.Task[Kernel]) -> bool:
         return starting.cancelled() or starting.exception() is not None
@@ -113,10 +120,12 @@ class HostRequests:
                 return await self._mcp_tools(str(params.get("server")))
             case "mcp_call":
                 args = params.get("args")
+                server, tool = str(params.get("server")), str(params.get("tool"))
                 call = McpCall(
-                    server=str(params.get("server")),
-                    tool=str(params.get("tool")),
+                    server=server,
+                    tool=tool,
                     args=dict(args) if isinstance(args, Mapping) else {},
+                    read_only=self._mcp.is_read_only(server, tool),
                 )
                 return await self._mcp_call(call, clock)
         raise FreeactError(f"the host does not know the request {method!r}")
@@ -135,9 +144,16 @@ class HostRequests:
         emitter, gate = self._node.emitter, self._node.tree.gate
         tool_call_id = clock.tool_call_id if clock is not None else None
         name = f"{call.server}.{call.tool}"
+        self._node.spend(Usage(tool_calls=1))
         await emitter.emit(ToolCallStarted(tool_name=name, args=call.args), tool_call_id=tool_call_id)
-        await self._check(gate, call, clock)
-        result = await self._mcp.call(call.server, call.tool, call.args)
+        try:
+            await self._check(gate, call, clock)
+            result = await self._mcp.call(call.server, call.tool, call.args)
+        except FreeactError as error:
+            denied = isinstance(error, ApprovalDeniedError)
+            output = ToolOutput(tool_name=name, content=str(error), outcome="denied" if denied else "failed")
+            await emitter.emit(output, tool_call_id=tool_call_id)
+            raise
         output = ToolOutput(tool_name=name, content=result.text, outcome="failed" if result.is_error else "success")
         await emitter.emit(output, tool_call_id=tool_call_id)
         if result.is_error:
@@ -147,6 +163,7 @@ class HostRequests:
     async def _check(self, gate: Gate, call: McpCall, clock: CellClock | None) -> None:
         await gate.check(
             call,
+            self._node.policy,
             self._node.emitter,
             path=self._node.path,
             tool_call_id=clock.tool_call_id if clock is not None else None,

@@ -9,7 +9,8 @@ stars takes a time that an adversary chooses.
 """
 
 import os
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -104,7 +105,7 @@ def _absolute(glob: str, workspace: Path) -> str:
     while glob.startswith("./"):
         glob = glob[2:]
     while glob.startswith("../"):
-        glob, folder = glob[3:], os.path.dirname(folder)  # noqa: PTH120  (a glob, no path)
+        glob, folder = glob[3:], os.path.dirname(folder).rstrip("/")  # noqa: PTH120  (a glob, no path)
     return f"{folder}/{glob}"
 
 
@@ -152,7 +153,9 @@ def _matches(tokens: tuple[_Token, ...], text: str, *, certain: bool) -> bool:
     for index, char in enumerate(text):
         if char in (UNKNOWN, WILD):
             at_start = index == 0 or text[index - 1] == "/"
-            step = _step_certain(places, tokens, char) if certain else _step_possible(places, tokens, char, at_start=at_start)
+            step = (
+                _step_certain(places, tokens, char) if certain else _step_possible(places, tokens, char, at_start=at_start)
+            )
         else:
             step = {place for old in places if old < len(tokens) for place in _next(old, tokens[old], char)}
         places = _closed(step, tokens)
@@ -161,7 +164,7 @@ def _matches(tokens: tuple[_Token, ...], text: str, *, certain: bool) -> bool:
     return len(tokens) in places
 
 
-def _closed(places: Set[int], tokens: tuple[_Token, ...]) -> set[int]:
+def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
     """The places, and those that are reached from them without a character."""
     closed = set(places)
     todo = list(places)
@@ -190,28 +193,29 @@ def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
         case "star":
             return (place,) if char != value else ()
         case "folders":
-            return (place + 2,) if char == "/" else (place + 1,)
+            return (place,) if char == "/" else (place + 1,)
         case "inside":
-            return (place + 1,) if char == "/" else (place,)
+            return (place - 1,) if char == "/" else (place,)
         case _:
             return (place,)
 
 
-def _step_certain(places: Set[int], tokens: tuple[_Token, ...], char: str) -> set[int]:
+def _step_certain(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str) -> set[int]:
     """Only `**` takes what may be anything; `*` takes a wildcard as well, for what that expands to is a name."""
     kinds = ("deep", "star") if char == WILD else ("deep",)
     return {place for place in places if place < len(tokens) and tokens[place][0] in kinds}
 
 
-def _step_possible(places: Set[int], tokens: tuple[_Token, ...], char: str, *, at_start: bool) -> set[int]:
+def _step_possible(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str, *, at_start: bool) -> set[int]:
     """What is not known may be whatever takes the glob on; a wildcard does not stand for `/`, nor for a leading dot."""
     if char == UNKNOWN:
         return set(range(min(places), len(tokens) + 1)) if places else set()
     reached: set[int] = set()
     for place in places:
         for further in range(place, len(tokens) + 1):
-            reached.add(further)
-            token = tokens[further] if further < len(tokens) else None
-            if token is None or token == ("one", "/") or (at_start and token == ("one", ".")):
+            token = tokens[further] if further < len(tokens) else ("end", "")
+            reached.add(further + (token[0] == "folders"))
+            leading_dot = at_start and further == place and token == ("one", ".")
+            if leading_dot or token[0] in ("folders", "inside") or token == ("one", "/"):
                 break
     return reached

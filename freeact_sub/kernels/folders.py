@@ -2,7 +2,7 @@
 
 A folder is `fa-…` in the temporary directory (mode 0700: sockets have a path limit, so it is short) and holds a file `owner`
 with the process id and the start time of the program that made it. The folder's path is in the environment of every process
-that came of it (`FREEACT_FOLDER`), which is how a daemon is found that has outlived its kernel, its guard and its host.
+that came of it (`FA_FOLDER`; not `FREEACT_…`, which are settings), which is how a daemon is found that has outlived its kernel, its guard and its host.
 """
 
 import contextlib
@@ -16,14 +16,15 @@ from typing import Final
 
 PREFIX: Final = "fa-"
 OWNER: Final = "owner"
-VARIABLE: Final = "FREEACT_FOLDER"
+MAX_BASE_CHARS: Final = 60
+VARIABLE: Final = "FA_FOLDER"
 
 logger = logging.getLogger(__name__)
 
 
 def make_folder() -> Path:
     """A new private folder that belongs to this process."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base()))
     (folder / OWNER).write_text(_identity(os.getpid()) or "", encoding="ascii")
     return folder
 
@@ -35,7 +36,7 @@ def sweep() -> list[Path]:
         The folders that were removed.
     """
     removed = []
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in _base().glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError, ValueError):
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():
                 continue
@@ -56,6 +57,14 @@ def end_processes_of(folder: Path) -> None:
         with contextlib.suppress(OSError, ValueError):  # it has ended, or is another user's
             if any(item == mark or item.startswith(mark + b"/") for item in path.read_bytes().split(b"\0")):
                 os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+def _base() -> Path:
+    """The temporary directory, unless sockets in it would have paths that the system refuses."""
+    base = Path(tempfile.gettempdir())
+    if len(str(base)) <= MAX_BASE_CHARS:
+        return base
+    return next((other for other in (Path(f"/run/user/{os.getuid()}"), Path("/tmp")) if os.access(other, os.W_OK)), base)  # noqa: S108  # the folder in it is private
 
 
 def _identity(pid: int) -> str | None:

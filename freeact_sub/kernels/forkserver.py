@@ -48,6 +48,13 @@ class ForkUnsafeError(KernelStartError):
     """Forking is not safe here, for example because a preloaded module has started threads; the text says why."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Kernel:
+    pid: int
+    bound: asyncio.Future[None]
+    ended: asyncio.Future[int]
+
+
 class ForkServer:
     """A running fork server and the kernels that came from it."""
 
@@ -58,9 +65,8 @@ class ForkServer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
-        self._starting: dict[int, asyncio.Future[int]] = {}
-        self._bound: dict[int, asyncio.Future[None]] = {}
-        self._ended: dict[int, asyncio.Future[int]] = {}
+        self._starting: dict[int, asyncio.Future[_Kernel]] = {}
+        self._kernels: dict[int, _Kernel] = {}
         self.ready: Mapping[str, Any] = {}
         """What the server told of itself when it was ready."""
         self.alive = False
@@ -110,33 +116,35 @@ class ForkServer:
         self.alive = True
         self._reading = asyncio.create_task(self._read(reader), name="fork server")
 
-    async def start(self, request: Mapping[str, Any]) -> int:
-        """Fork a kernel and wait until it has bound its sockets; its process id."""
+    async def start(self, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
+        """Fork a kernel and wait until it has bound its sockets.
+
+        Returns:
+            Its process id, and a future with its exit code, negative for a signal; by then all it has started is gone too.
+        """
+        if not self.alive:
+            raise KernelStartError("the fork server has ended")
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
-        started: asyncio.Future[int] = loop.create_future()
+        started: asyncio.Future[_Kernel] = loop.create_future()
         self._starting[number] = started
         self._send({"op": "start", "id": number, **request})
         try:
-            pid = await asyncio.shield(started)
+            kernel = await asyncio.shield(started)
         except asyncio.CancelledError:
             # the kernel will be there in a moment, and nobody wants it any more
             started.add_done_callback(self._end_unwanted)
             raise
         try:
-            await self._bound[pid]
+            await asyncio.shield(kernel.bound)
         except BaseException:
-            self.end(pid)
+            self.end(kernel.pid)
             raise
-        return pid
+        return kernel.pid, kernel.ended
 
     def new_folder(self) -> Path:
         """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
         return Path(tempfile.mkdtemp(prefix="", dir=self._folder))
-
-    def ended(self, pid: int) -> asyncio.Future[int]:
-        """A future with the exit code of a kernel; negative for a signal. By then all it has started is gone as well."""
-        return self._ended[pid]
 
     def signal(self, pid: int, number: int) -> None:
         """Signal the process group of a kernel."""
@@ -190,36 +198,41 @@ class ForkServer:
         loop = asyncio.get_running_loop()
         match message:
             case {"started": number, "pid": pid}:
-                self._bound[pid], self._ended[pid] = loop.create_future(), loop.create_future()
-                self._starting.pop(number).set_result(pid)
+                kernel = _Kernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
+                self._kernels[pid] = kernel
+                self._starting.pop(number).set_result(kernel)
             case {"failed": number, "reason": reason} if number in self._starting:
                 self._starting.pop(number).set_exception(KernelStartError(f"the kernel could not be forked: {reason}"))
             case {"bound": pid}:
-                _resolve(self._bound[pid], None)
+                _resolve(self._kernels[pid].bound, None)
             case {"ended": pid, "code": code}:
-                bound = self._bound.pop(pid)
-                if not bound.done():
-                    bound.set_exception(KernelStartError(f"the kernel ended while it started, with exit code {code}"))
-                    bound.exception()  # retrieved: its waiter may be gone
-                _resolve(self._ended.pop(pid), code)
+                kernel = self._kernels.pop(pid)
+                _fail(kernel.bound, f"the kernel ended while it started, with exit code {code}")
+                _resolve(kernel.ended, code)
 
     def _lose_all(self) -> None:
         """The server is gone, and so are its kernels."""
         for started in self._starting.values():
-            if not started.done():
-                started.set_exception(KernelStartError("the fork server ended"))
-                started.exception()
-        for ended in self._ended.values():
-            _resolve(ended, -signal.SIGKILL)
+            _fail(started, "the fork server ended")
+        for kernel in self._kernels.values():
+            _fail(kernel.bound, "the fork server ended")
+            _resolve(kernel.ended, -signal.SIGKILL)
         self._starting.clear()
+        self._kernels.clear()
 
-    def _end_unwanted(self, started: asyncio.Future[int]) -> None:
+    def _end_unwanted(self, started: asyncio.Future[_Kernel]) -> None:
         if not started.cancelled() and started.exception() is None:
-            self.end(started.result())
+            self.end(started.result().pid)
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _fail(future: asyncio.Future[Any], reason: str) -> None:
+    if not future.done():
+        future.set_exception(KernelStartError(reason))
+        future.exception()  # retrieved: its waiter may be gone
 
 
 def _resolve(future: asyncio.Future[Any], value: Any) -> None:

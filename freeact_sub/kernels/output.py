@@ -30,7 +30,7 @@ BUFFER_CHARS: Final = 4_000_000
 CHUNK_CHARS: Final = 65_536
 """Longer text is handed on in pieces: an event must stay small, or a bounded number of them is no bound."""
 DISPLAYS_CHARS: Final = 20_000_000
-"""Characters of rich output (pictures are base64) that one cell may show."""
+"""Characters of rich output (pictures are base64) that one cell may show; past it a note stands for each."""
 MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
 
@@ -75,6 +75,8 @@ class CellOutputBuffer:
         size = len(text)
         if isinstance(output, DisplayData | ExecuteResult):
             size += self._keep_display(output)
+            if self._displays_chars > DISPLAYS_CHARS:
+                output, size = _too_large(output, size), 0
         self._hand_on(output, size)
 
     def end(self, reply: ExecuteReply) -> None:
@@ -159,8 +161,8 @@ class CellOutputBuffer:
             return 0
         size = sum(len(str(data)) for data in rich.values())
         display_id = output.display_id if isinstance(output, DisplayData) else None
-        if self._displays_chars + size <= DISPLAYS_CHARS:
-            self._displays_chars += size
+        self._displays_chars += size
+        if self._displays_chars <= DISPLAYS_CHARS:
             self._displays[display_id or f"#{len(self._displays)}"] = output.data
         return size
 
@@ -184,6 +186,11 @@ class CellOutputBuffer:
             return
         for start in range(0, len(text), CHUNK_CHARS):
             self._waiting.append(StreamText(name=name, text=text[start : start + CHUNK_CHARS]))
+
+
+def _too_large(output: DisplayData | ExecuteResult, size: int) -> DisplayData:
+    kinds = ", ".join(kind for kind in output.data if kind != "text/plain") or "text/plain"
+    return DisplayData(data={"text/plain": f"[{kinds}, {size:,} characters: more than a cell may show]"})
 
 
 def _text_of(output: CellOutput) -> str:

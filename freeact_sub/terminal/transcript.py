@@ -37,7 +37,16 @@ from freeact_sub.events import (
 )
 from freeact_sub.terminal.drawing import Barred, Folded, colour
 from freeact_sub.terminal.sanitize import coloured
-from freeact_sub.terminal.texts import answer, call_text, cell_notes, display_text, error_text, first_lines, question, written
+from freeact_sub.terminal.texts import (
+    answer,
+    call_text,
+    cell_notes,
+    display_text,
+    error_text,
+    first_lines,
+    question,
+    written,
+)
 from freeact_sub.terminal.views import AgentView, Views
 from freeact_sub.text import clean, one_line, visible
 

@@ -17,7 +17,10 @@ from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.tools.tool import ToolContext, ToolResult
 
-IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+IMAGE_STARTS = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+"""What models read, and how its data begin."""
+MAX_IMAGE_BYTES = 4_000_000
+"""Providers refuse larger ones, and a refused picture in the history would end the conversation."""
 MAX_IMAGES_TO_MODEL = 5
 
 _cell_numbers = itertools.count(1)
@@ -68,10 +71,11 @@ class ExecuteIPythonCell:
                 seconds=time.monotonic() - started,
             )
         )
-        images = tuple(_images(buffer.displays)) if settings.show_images_to_model else ()
-        return ToolResult(
-            text=text, images=images[:MAX_IMAGES_TO_MODEL], outcome="success" if reply.status == "ok" else "failed"
-        )
+        images = list(_images(buffer.displays)) if settings.show_images_to_model else []
+        shown = [image for image in images if _is_sound(image)][:MAX_IMAGES_TO_MODEL]
+        if len(shown) < len(images):
+            text += f"\n[{len(images) - len(shown)} of {len(images)} pictures are not shown to you: too many, too large, or damaged]"
+        return ToolResult(text=text, images=tuple(shown), outcome="success" if reply.status == "ok" else "failed")
 
     def _text(self, buffer: CellOutputBuffer, reply: ExecuteReply, timeout: float | None, lost: str | None) -> str:
         text = buffer.text
@@ -90,9 +94,13 @@ class ExecuteIPythonCell:
         return text.strip("\n") or "(the cell ran and put nothing out)"
 
 
+def _is_sound(image: BinaryContent) -> bool:
+    return len(image.data) <= MAX_IMAGE_BYTES and image.data.startswith(IMAGE_STARTS[image.media_type])
+
+
 def _images(displays: tuple[MimeBundle, ...]) -> Iterator[BinaryContent]:
     for data in displays:
-        for media_type in IMAGE_TYPES:
+        for media_type in IMAGE_STARTS:
             if media_type in data:
                 try:
                     yield BinaryContent(base64.b64decode(data[media_type]), media_type=media_type)

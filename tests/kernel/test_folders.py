@@ -83,8 +83,8 @@ def test_a_process_number_that_is_used_again_is_not_mistaken():
 
 
 async def test_only_processes_of_the_folder_itself_are_ended(tmp_path):
-    mark = {"FREEACT_FOLDER": f"{tmp_path}/fa-a"}
-    other = {"FREEACT_FOLDER": f"{tmp_path}/fa-ab"}
+    mark = {"FA_FOLDER": f"{tmp_path}/fa-a"}
+    other = {"FA_FOLDER": f"{tmp_path}/fa-ab"}
     processes = [await asyncio.create_subprocess_exec("sleep", "1000", env=os.environ | env) for env in (mark, other)]
     end_processes_of(tmp_path / "fa-a")
     assert await asyncio.wait_for(processes[0].wait(), 10) == -signal.SIGKILL

@@ -7,6 +7,7 @@ of its own; so answers arrive while the main thread waits, in `await` or in plai
 """
 
 import asyncio
+import builtins
 import importlib
 import inspect
 import keyword
@@ -248,6 +249,7 @@ def install(shell: Any, servers: list[str], loop: asyncio.AbstractEventLoop) -> 
     prepare_iopub(shell.kernel)
     agent = Agent(Requests(shell.kernel), servers)
     shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
+    builtins.agent = agent  # type: ignore[attr-defined]  # and there it survives `del agent` and `%reset`
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
