@@ -73,7 +73,7 @@ class _Bench:
     def __init__(self, provider: KernelProvider, folder: Path) -> None:
         self._provider = provider
         self._release = folder / "release"
-        config = Config(workspace=folder, approval="allow", subagents=SubagentsConfig(max_concurrent=20))
+        config = Config(workspace=folder, mode="full", subagents=SubagentsConfig(max_concurrent=20))
         self._agent = Agent(config, model=ScriptedModel(self._script, chunk_chars=1000), kernel_provider=provider)
 
     async def open(self) -> None:

@@ -26,10 +26,9 @@ try:
         AgentStarted,
         ApprovalAnswered,
         CodeExecutionOutput,
-        Decision,
         ToolOutput,
     )
-    from freeact_sub.terminal.asking import LineAsker, OneAnswer
+    from freeact_sub.terminal.asking import LineAsker, NoAsker
     from freeact_sub.terminal.conversation import converse
     from freeact_sub.terminal.run import run_once
 except ModuleNotFoundError as error:
@@ -45,10 +44,15 @@ def main() -> int:
     options = _options()
     if importlib.util.find_spec("matplotlib") is None:
         return _complain(f"matplotlib is missing: {INSTALL}", USAGE)
-    demo = Demo(out=options.out.resolve(), model=options.model, base_url=options.base_url)
+    demo = Demo(
+        out=options.out.resolve(),
+        model=options.model,
+        base_url=options.base_url,
+        approve_all=options.yes or not sys.stdin.isatty(),
+    )
     try:
         demo.prepare()
-        status = asyncio.run(_run(demo, approve_all=options.yes))
+        status = asyncio.run(_run(demo))
     except (FreeactError, OSError) as error:
         return _complain(str(error), USAGE)
     except KeyboardInterrupt:
@@ -70,13 +74,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def _run(demo: "Demo", *, approve_all: bool) -> int:
+async def _run(demo: "Demo") -> int:
     """Run in the front end that fits: a terminal asks; without one, or with `--yes`, all is approved."""
     print(f"model: {demo.model or MODEL_NAME}\nfiles: {demo.out}\n", flush=True)
-    somebody = sys.stdin.isatty()
-    if somebody and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return await converse(demo.agent, prompt=demo.prompt, approve_all=approve_all)
-    asker = LineAsker(sys.stderr) if somebody and not approve_all else OneAnswer(Decision(allowed=True))
+    if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return await converse(demo.agent, prompt=demo.prompt)
+    asker = NoAsker() if demo.approve_all else LineAsker(sys.stderr)
     return await run_once(demo.agent, demo.prompt, output="plain", asker=asker)
 
 
@@ -93,6 +96,8 @@ class Demo:
     model: str | None = None
     """A model's name. None: the script."""
     base_url: str | None = None
+    approve_all: bool = False
+    """Ask nobody."""
     events: list[AgentEvent] = field(default_factory=list)
 
     @property
@@ -115,6 +120,8 @@ class Demo:
         """The root agent."""
         units = McpServerConfig(command=sys.executable, args=(str(HERE / "units_server.py"),))
         config = Config(workspace=self.out, model=self.model, base_url=self.base_url, mcp_servers={"units": units})
+        if self.approve_all:
+            config = config.model_copy(update={"headless": "allow"})
         return Agent(config, model=None if self.model else demo_model(), taps=[self.events.append])
 
     def problems(self) -> Iterator[str]:

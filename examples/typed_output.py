@@ -28,7 +28,7 @@ class Table(BaseModel):
 
 async def main(model: str | None) -> None:
     """Run one prompt; everything is allowed, so nobody needs to read the events."""
-    config = load_config(arguments={"approval": "allow"})
+    config = load_config(arguments={"mode": "full"})
     async with Agent(config, model=model or ScriptedModel(script), output_type=Table) as agent:
         result = await agent.run(PROMPT).result()
     if result.status != "completed":

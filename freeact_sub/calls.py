@@ -5,7 +5,12 @@ values and never a reference to something that could change after the answer.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from freeact_sub.modes import Mode
+
+FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
+"""`change`: of permissions, owner or times. A rename is two writes: of the old name and of the new one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +29,59 @@ class CodeAction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ShellCommand:
+    """A program that is about to be started, by code in a cell or by the host for the agent."""
+
+    kind: ClassVar[str] = "shell"
+    command: str
+    """As a shell would read it; what is started without a shell is quoted to mean the same."""
+    cwd: str = ""
+    """The directory in which it starts. Empty: the workspace."""
+
+    @property
+    def summary(self) -> str:
+        """One line that says what is asked."""
+        lines = self.command.strip().splitlines() or [""]
+        more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
+        where = f" (in {self.cwd})" if self.cwd else ""
+        return f"run: {lines[0]}{more}{where}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileWrite:
+    """A file that is about to be written, renamed, removed or otherwise changed."""
+
+    kind: ClassVar[str] = "write"
+    path: str
+    """Absolute, or relative to the workspace."""
+    operation: FileOperation = "write"
+
+    @property
+    def summary(self) -> str:
+        """One line that says what is asked."""
+        return f"{self.operation} {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConnect:
+    """A connection that is about to be made."""
+
+    kind: ClassVar[str] = "connect"
+    host: str
+    port: int
+
+    @property
+    def summary(self) -> str:
+        """One line that says what is asked."""
+        return f"connect to {self.address}"
+
+    @property
+    def address(self) -> str:
+        """`host:port`, with an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class McpCall:
     """A tool of an MCP server, called by the model or by code in the kernel."""
 
@@ -31,6 +89,8 @@ class McpCall:
     server: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
+    read_only: bool = False
+    """The server says that the tool changes nothing."""
 
     @property
     def summary(self) -> str:
@@ -46,6 +106,8 @@ class SpawnCall:
     prompt: str
     description: str = ""
     max_turns: int | None = None
+    mode: Mode | None = None
+    """The mode that is asked for. None: the parent's."""
 
     @property
     def summary(self) -> str:
@@ -67,7 +129,7 @@ class ToolCall:
         return f"{self.tool_name}({_arguments(self.args)})"
 
 
-Call: TypeAlias = CodeAction | McpCall | SpawnCall | ToolCall
+Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | ToolCall
 """Any action that may need approval."""
 
 

@@ -8,15 +8,16 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.modes import MODES
 
 if TYPE_CHECKING:
     from freeact_sub.config import Config
-    from freeact_sub.terminal.asking import Asker
     from freeact_sub.terminal.run import Output
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     debug = getattr(options, "debug", False)
     try:
-        return _run(options) if options.command == "run" else _converse(options)
+        return _COMMANDS[options.command](options)
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConfigError as error:
@@ -56,7 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
     common.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
     common.add_argument("--max-turns", metavar="N", type=int, help="model responses the root agent may use in a run")
-    common.add_argument("--yes", action="store_true", help="approve everything without asking")
+    common.add_argument("--mode", choices=MODES, help="how much runs without a question (default: ask)")
+    common.add_argument(
+        "--headless",
+        choices=("allow", "deny", "auto"),
+        help="ask nobody: what would be asked is allowed, denied, or (auto) allowed in the modes auto and full only",
+    )
+    common.add_argument("--yes", action="store_true", help="the same as --headless allow")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
@@ -84,7 +91,36 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: drawn in a terminal, else plain; plain: lines of text; json: one event a line; text: the answer only",
     )
+    _add_permissions(commands, common)
     return parser
+
+
+def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
+    permissions = commands.add_parser("permissions", help="which rules there are, and what they decide", allow_abbrev=False)
+    ways = permissions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    check = ways.add_parser(
+        "check",
+        help="what is decided about a call, and by which rule",
+        description="Print what is decided about a call, the rule that decides, and the file it stands in.",
+        epilog="Exit status: 0 allowed, 1 denied, 3 asked for, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check.add_argument("call", metavar="CALL", help="a command; or what --kind says")
+    check.add_argument(
+        "--kind",
+        choices=("shell", "write", "connect", "mcp", "tool", "spawn", "code"),
+        default="shell",
+        help="shell: a command (the default); write: a path; connect: HOST:PORT; mcp: SERVER/TOOL; tool: a name",
+    )
+    ways.add_parser("list", help="all rules, those that win first", parents=[common], allow_abbrev=False)
+
+
+def _permissions(options: argparse.Namespace) -> int:
+    from freeact_sub.terminal.permissions import check, list_rules  # noqa: PLC0415
+
+    config = _config(options)
+    return check(config, options.kind, options.call) if options.way == "check" else list_rules(config)
 
 
 def _converse(options: argparse.Namespace) -> int:
@@ -95,48 +131,50 @@ def _converse(options: argparse.Namespace) -> int:
 
     from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-    return asyncio.run(converse(lambda: _agent(config), approve_all=hasattr(options, "yes")))
+    return asyncio.run(converse(lambda: _agent(config)))
 
 
 def _run(options: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise ConfigError("standard output is closed: there is nowhere to write to")
     prompt = _prompt(options)
-    config = _config(options)
-    approve_all = hasattr(options, "yes")
+    terminal = _asking_terminal()
+    config = _config(options, headless=None if terminal is not None else "auto")
     import asyncio  # noqa: PLC0415
 
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        return asyncio.run(converse(lambda: _agent(config), prompt=prompt, approve_all=approve_all))
+        return asyncio.run(converse(lambda: _agent(config), prompt=prompt))
     from freeact_sub.terminal.run import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
-    asker = _asker(approve_all=approve_all)
+    from freeact_sub.terminal.asking import LineAsker, NoAsker  # noqa: PLC0415
+
+    asker = LineAsker(terminal) if terminal is not None and config.headless is None else NoAsker()
     return asyncio.run(run_once(lambda: _agent(config), prompt, output=output, asker=asker))
 
 
-def _asker(*, approve_all: bool) -> "Asker":
-    from freeact_sub.events import Decision  # noqa: PLC0415
-    from freeact_sub.terminal.asking import NOBODY, LineAsker, OneAnswer  # noqa: PLC0415
-
-    if approve_all:
-        return OneAnswer(Decision(allowed=True))
-    terminal = next((stream for stream in (sys.stderr, sys.stdout) if _is_terminal(stream)), None)
-    return LineAsker(terminal) if terminal is not None and _is_terminal(sys.stdin) else OneAnswer(NOBODY)
+def _asking_terminal() -> TextIO | None:
+    """Where a person can be asked; None if nobody can."""
+    if not _is_terminal(sys.stdin):
+        return None
+    return next((stream for stream in (sys.stderr, sys.stdout) if _is_terminal(stream)), None)
 
 
-def _config(options: argparse.Namespace) -> "Config":
+def _config(options: argparse.Namespace, *, headless: str | None = None) -> "Config":
+    """Args: headless: what counts where no setting and no option names it."""
     from freeact_sub.config import load_config  # noqa: PLC0415
 
-    settings: dict[str, Any] = {name: getattr(options, name, None) for name in ("model", "base_url", "max_turns")}
+    names = ("model", "base_url", "max_turns", "mode", "headless")
+    settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
     if hasattr(options, "yes"):
-        settings["approval"] = "ask"  # asked and approved, whatever the file says, so that the events show it
+        settings["headless"] = "allow"
     workspace = getattr(options, "workspace", None)
     if workspace is not None and not workspace.is_dir():
         raise ConfigError(f"--workspace: {workspace} is not a directory")
-    return load_config(workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+    config = load_config(workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+    return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
 
 
 def _agent(config: "Config") -> Any:
@@ -173,6 +211,13 @@ def _can_draw(stream: TextIO | None) -> bool:
 
 def _is_interactive() -> bool:
     return _is_terminal(sys.stdin) and _can_draw(sys.stdout)
+
+
+_COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
+    None: _converse,
+    "run": _run,
+    "permissions": _permissions,
+}
 
 
 def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:

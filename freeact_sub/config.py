@@ -18,9 +18,13 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from freeact_sub.errors import ConfigError
+from freeact_sub.modes import Headless, Mode
 
 CONFIG_FILE = Path(".freeact") / "config.toml"
 """Where a workspace keeps its settings."""
+
+PERMISSIONS_FILE = Path(".freeact") / "permissions.toml"
+"""Where a workspace keeps its rules."""
 
 ENVIRONMENT_PREFIX = "FREEACT_"
 
@@ -54,6 +58,23 @@ class KernelConfig(_Section):
     """False for models that cannot read pictures; people see them all the same."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
+    sandbox: Literal["off", "auto", "required"] = "off"
+    """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
+    told once; `off`: there is none."""
+    readable: tuple[Path, ...] = ()
+    """What walled kernels (modes `plan` and `auto`) may read, besides the system, Python and the workspace."""
+    writable: tuple[Path, ...] = ()
+    """What kernels in mode `auto` may write, and those in `plan` read, besides the workspace."""
+    network: bool = False
+    """Kernels in mode `auto` have the network."""
+    memory_bytes: int | None = Field(default=None, gt=0)
+    """Bound on each process of a kernel with a sandbox. None: the machine's memory."""
+    max_processes: int = Field(default=1024, ge=0)
+    """Bound on the threads and processes of a kernel with a sandbox. 0: none."""
+    max_file_bytes: int = Field(default=16 * 2**30, ge=0)
+    """Bound on each file that a kernel with a sandbox writes. 0: none."""
+    cpu_seconds: int = Field(default=0, ge=0)
+    """Bound on the processor time of each process of a kernel with a sandbox. 0: none."""
 
     def environment(self) -> dict[str, str]:
         """The whole environment of a kernel's process."""
@@ -115,8 +136,13 @@ class Config(_Section):
     """Turns of a run of the root agent. None: no limit."""
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
-    approval: Literal["ask", "allow", "deny"] = "ask"
-    """`ask` asks a person; `allow` and `deny` answer every question without asking."""
+    mode: Mode = "ask"
+    """How much runs without a question: `plan`, `ask`, `auto` or `full`."""
+    headless: Headless | None = None
+    """Nobody is asked: what would be asked is answered with `allow` or `deny`, or by `auto`: yes in the modes `auto` and
+    `full`, else no. None: whoever reads the events answers, and where nobody does, `auto` counts."""
+    permission_files: tuple[Path, ...] = ()
+    """Files with rules, the most specific first. `load_config` adds the workspace's and the user's where they exist."""
     on_denial: Literal["continue", "end"] = "continue"
     """`continue`: the model reads a denial and goes on; `end`: the run of the agent that was denied ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
@@ -165,10 +191,19 @@ def load_config(
     _merge(settings, _from_environment(variables))
     _merge(settings, _without_none(arguments or {}))
     settings.setdefault("workspace", folder)
+    if "permission_files" not in settings:
+        files = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
+        settings["permission_files"] = tuple(path for path in files if path.is_file())
     found = mcp_file or next((path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if path.is_file()), None)
     if found is not None:
         settings["mcp_servers"] = read_mcp_servers(found, variables) | settings.get("mcp_servers", {})
     return _validate(Config, settings)
+
+
+def user_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where the user's own settings stand: in `$XDG_CONFIG_HOME`, else in `~/.config`."""
+    folder = (os.environ if environment is None else environment).get("XDG_CONFIG_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home() / ".config") / "freeact"
 
 
 def read_mcp_servers(path: Path, environment: Mapping[str, str] | None = None) -> dict[str, Any]:

@@ -21,6 +21,10 @@ RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cance
 """How a run ended. The host decides it from what happened, never from text."""
 
 
+Remember: TypeAlias = Literal["session", "project"]
+"""For how long an answer holds beyond its call."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentEvent:
     """The header of every event."""
@@ -147,8 +151,10 @@ class Decision:
     allowed: bool
     reason: str = ""
     """Why not; the model reads it."""
-    remember: bool = False
-    """Answer all later calls of this kind in this session the same way (see `approvals/gate.py`)."""
+    remember: Remember | None = None
+    """Allow all later calls like it too: in this session, or always in this project. None: this call alone."""
+    pattern: str | None = None
+    """What `like it` means. None: what the request suggests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,18 +168,38 @@ class ApprovalRequest(AgentEvent):
     call: Call
     path: tuple[str, ...] = ()
     """Ids (and labels) of the agents from the root to the one that asks."""
+    reason: str = ""
+    """The rule because of which it is asked."""
+    suggested: tuple[str, ...] = ()
+    """Patterns that would allow it from now on; they can be edited. Empty: it is asked each time, whatever is answered."""
+    headless: bool = False
+    """True: nobody is asked, the answer follows at once."""
+    if_nobody: Decision = Decision(allowed=False)
+    """The answer that counts where nobody is there to give one."""
     _answer: Callable[[Decision], bool] | None = field(default=None, repr=False, compare=False)
 
-    def approve(self, *, remember: bool = False) -> bool:
-        """Let the call run; with `remember`, also all like it in this session. False if it was answered already."""
-        return self.decide(Decision(allowed=True, remember=remember))
+    def approve(self, *, remember: Remember | None = None, pattern: str | None = None) -> bool:
+        """Let the call run. False if it was answered already.
+
+        Args:
+            remember: Allow all like it too, in this session or in this project. None: this call alone.
+            pattern: What `like it` means, such as `shell:git push *`. None: what is suggested.
+
+        Raises:
+            ValueError: The pattern is none; the question stays open.
+        """
+        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern))
 
     def deny(self, reason: str = "") -> bool:
         """Refuse the call; the model reads the reason and goes on. False if it was answered already."""
         return self.decide(Decision(allowed=False, reason=reason))
 
     def decide(self, decision: Decision) -> bool:
-        """Give any answer. False if the request was answered already, or is withdrawn."""
+        """Give any answer. False if the request was answered already, or is withdrawn.
+
+        Raises:
+            ValueError: The answer's pattern is none; the question stays open.
+        """
         return self._answer is not None and self._answer(decision)
 
 

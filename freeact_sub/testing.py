@@ -127,7 +127,7 @@ class ScriptedApprover:
         """Read a run to its end; its result."""
         async for event in run:
             self.events.append(event)
-            if isinstance(event, ApprovalRequest) and (decision := self._rule(event)) is not None:
+            if isinstance(event, ApprovalRequest) and not event.headless and (decision := self._rule(event)) is not None:
                 event.decide(decision)
         return await run.result()
 

@@ -13,11 +13,11 @@ from pydantic_ai.toolsets import AbstractToolset
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.tree import AgentInfo, AgentNode, AgentTree
-from freeact_sub.approvals import Gate, Rules
+from freeact_sub.approvals import Gate, Policy, load_rules
 from freeact_sub.budget import Usage
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.closing import carry_out
-from freeact_sub.config import Config
+from freeact_sub.config import PERMISSIONS_FILE, Config
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
@@ -59,7 +59,7 @@ class Agent:
             taps: Called with every event before the reader gets it.
 
         Raises:
-            ConfigError: There is no model, or it cannot be built.
+            ConfigError: There is no model, or it cannot be built; or a file with rules is wrong.
         """
         self.config = config or Config()
         if isinstance(model, str):
@@ -71,7 +71,10 @@ class Agent:
             model=model if isinstance(model, Model) else build_model(self.config),
             provider=kernel_provider or make_provider(self.config.kernel),
             catalogue=McpCatalogue(),
-            gate=Gate(Rules(default=self.config.approval)),
+            gate=Gate(headless=self.config.headless, project_file=self.config.workspace / PERMISSIONS_FILE),
+            policy=Policy(
+                workspace=self.config.workspace, mode=self.config.mode, rules=load_rules(self.config.permission_files)
+            ),
             toolsets=tuple(toolsets),
             capabilities=tuple(capabilities),
             model_settings={**build_model_settings(self.config), **(model_settings or {})},

@@ -191,7 +191,8 @@ class Host(AbstractCapability[Any]):
         return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
 
     async def _check(self, call: Call, tool_call_id: str) -> None:
-        await self.node.tree.gate.check(call, self.node.emitter, path=self.node.path, tool_call_id=tool_call_id)
+        node = self.node
+        await node.tree.gate.check(call, node.policy, node.emitter, path=node.path, tool_call_id=tool_call_id)
 
 
 def _usage_of(response: ModelResponse) -> Usage:

@@ -120,10 +120,12 @@ class HostRequests:
                 return await self._mcp_tools(str(params.get("server")))
             case "mcp_call":
                 args = params.get("args")
+                server, tool = str(params.get("server")), str(params.get("tool"))
                 call = McpCall(
-                    server=str(params.get("server")),
-                    tool=str(params.get("tool")),
+                    server=server,
+                    tool=tool,
                     args=dict(args) if isinstance(args, Mapping) else {},
+                    read_only=self._mcp.is_read_only(server, tool),
                 )
                 return await self._mcp_call(call, clock)
         raise FreeactError(f"the host does not know the request {method!r}")
@@ -161,6 +163,7 @@ class HostRequests:
     async def _check(self, gate: Gate, call: McpCall, clock: CellClock | None) -> None:
         await gate.check(
             call,
+            self._node.policy,
             self._node.emitter,
             path=self._node.path,
             tool_call_id=clock.tool_call_id if clock is not None else None,

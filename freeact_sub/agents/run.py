@@ -7,7 +7,6 @@ from typing import Self
 
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.tree import AgentNode, AgentStatus, AgentTree, RunResult
-from freeact_sub.approvals.gate import NOBODY
 from freeact_sub.budget import Usage
 from freeact_sub.closing import carry_out
 from freeact_sub.events import ApprovalRequest, Event
@@ -61,10 +60,10 @@ class Run:
         self._flush()
 
     async def result(self) -> RunResult:
-        """Read to the end and return how it ended. What is asked meanwhile is denied: nobody else is there to answer."""
+        """Read to the end and return how it ended. What is asked meanwhile is answered as where nobody is asked."""
         async for event in self:
             if isinstance(event, ApprovalRequest):
-                event.deny(NOBODY)
+                event.decide(event.if_nobody)
         return await self._outcome()
 
     async def aclose(self) -> None:

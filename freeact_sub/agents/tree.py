@@ -17,13 +17,14 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
-from freeact_sub.approvals import Gate
+from freeact_sub.approvals import Gate, Policy, narrowed
 from freeact_sub.budget import Usage
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config import Config
 from freeact_sub.events import RunStatus
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpCatalogue
+from freeact_sub.modes import Mode
 from freeact_sub.text import one_line
 
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
@@ -96,6 +97,8 @@ class AgentTree:
     provider: KernelProvider
     catalogue: McpCatalogue
     gate: Gate
+    policy: Policy
+    """Of the root; a child's is its parent's, or narrower."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
@@ -110,12 +113,27 @@ class AgentTree:
     def __post_init__(self) -> None:
         self.slots = Slots(self.config.subagents.max_concurrent)
 
-    def add(self, parent: "AgentNode | None" = None, *, description: str = "", max_turns: int | None = None) -> "AgentNode":
-        """Make an agent, with an id that no other of the tree has."""
+    def add(
+        self,
+        parent: "AgentNode | None" = None,
+        *,
+        description: str = "",
+        max_turns: int | None = None,
+        mode: Mode | None = None,
+    ) -> "AgentNode":
+        """Make an agent, with an id that no other of the tree has. In mode None it has its parent's."""
         agent_id = next(
             agent_id for agent_id in iter(lambda: f"agent-{secrets.token_hex(4)}", "") if agent_id not in self.nodes
         )
-        node = AgentNode(tree=self, agent_id=agent_id, parent=parent, description=description, max_turns=max_turns)
+        policy = parent.policy if parent else self.policy
+        node = AgentNode(
+            tree=self,
+            agent_id=agent_id,
+            parent=parent,
+            description=description,
+            max_turns=max_turns,
+            policy=policy if mode is None else narrowed(policy, mode),
+        )
         self.nodes[agent_id] = node
         return node
 
@@ -129,6 +147,8 @@ class AgentNode:
     parent: "AgentNode | None"
     description: str = ""
     max_turns: int | None = None
+    policy: Policy
+    """What decides about its calls."""
     status: AgentStatus = "idle"
     usage: Usage = Usage()
     tree_usage: Usage = Usage()

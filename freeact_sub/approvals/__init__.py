@@ -1,6 +1,20 @@
-"""May this call run? Rules first, then a person."""
+"""May this call run? Rules and mode first, then a person."""
 
 from freeact_sub.approvals.gate import Gate
-from freeact_sub.approvals.policy import Rules, Verdict, decide, pattern_of
+from freeact_sub.approvals.policy import Policy, Ruling, Wall, decide, narrowed
+from freeact_sub.approvals.rules import Rules, Verdict, add_rule, load_rules, make_rules, shipped_rules
 
-__all__ = ["Gate", "Rules", "Verdict", "decide", "pattern_of"]
+__all__ = [
+    "Gate",
+    "Policy",
+    "Rules",
+    "Ruling",
+    "Verdict",
+    "Wall",
+    "add_rule",
+    "decide",
+    "load_rules",
+    "make_rules",
+    "narrowed",
+    "shipped_rules",
+]

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import sys
 from collections import defaultdict, deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver import ForkKey, ForkServer
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider, not_ready
+from freeact_sub.kernels.sandbox import SandboxPolicy
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
 """Share of the machine's memory that must be free for a spare to be made."""
@@ -36,6 +37,7 @@ class _SpareKey:
     workspace: Path
     environment: tuple[tuple[str, str], ...]
     mcp_servers: tuple[str, ...]
+    sandbox: SandboxPolicy | None
 
     @classmethod
     def of(cls, spec: KernelSpec) -> "_SpareKey":
@@ -44,15 +46,18 @@ class _SpareKey:
             workspace=spec.workspace,
             environment=tuple(sorted(spec.environment.items())),
             mcp_servers=spec.mcp_servers,
+            sandbox=spec.sandbox,
         )
 
 
 class ForkKernelProvider(LocalKernelProvider):
     """Forks kernels; falls back to plain subprocesses."""
 
-    def __init__(self, *, preload: tuple[str, ...] = (), spares: int = 1) -> None:
+    def __init__(
+        self, *, preload: tuple[str, ...] = (), spares: int = 1, on_notice: Callable[[str], None] | None = None
+    ) -> None:
         """Args: preload: modules that every kernel finds imported. spares: how many kernels are kept ready."""
-        super().__init__()
+        super().__init__(on_notice=on_notice)
         self._preload = DATA_STACK if preload == ("data",) else preload
         self._spares_wanted = spares
         self._servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
@@ -66,6 +71,7 @@ class ForkKernelProvider(LocalKernelProvider):
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
         """See `KernelProvider.start`."""
+        await self._check_sandbox(spec)
         key = _SpareKey.of(spec)
         kernel = self._take_spare(key)
         if kernel is not None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.sandbox import SandboxPolicy
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
@@ -28,6 +29,8 @@ class KernelSpec:
     start_timeout_seconds: float = 60
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers that code in the kernel finds under `agent.mcp`."""
+    sandbox: SandboxPolicy | None = None
+    """The wall around the kernel; None: there is none."""
 
 
 class Kernel(Protocol):

@@ -5,6 +5,7 @@ not be read from it. No TCP port serves a kernel.
 """
 
 import asyncio
+import contextlib
 import importlib.resources
 import json
 import logging
@@ -12,7 +13,7 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from jupyter_client.session import Session
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels import sandbox
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.folders import VARIABLE, end_processes_of, make_folder, sweep
@@ -37,6 +39,8 @@ KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 RECONNECT_MILLISECONDS: Final = 10
 """The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
 LOG_TAIL_CHARS: Final = 2000
+ENDS_OF_A_SOCKET: Final = 2
+"""Of a kernel's socket with one connection: the one that listens, and the kernel's end of the connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +48,28 @@ logger = logging.getLogger(__name__)
 class LocalKernelProvider:
     """Starts each kernel as a subprocess."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_notice: Callable[[str], None] | None = None) -> None:
+        """Args: on_notice: told once what of a kernel's sandbox this machine cannot enforce. None: the log is told."""
+        self._on_notice = on_notice or logger.warning
+        self._noticed: set[str] = set()
         self._context = zmq.asyncio.Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS
         sweep()
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> "LocalKernel":
         """See `KernelProvider.start`."""
+        await self._check_sandbox(spec)
         return await self._open(LocalKernel(spec, self._context, handler), spec)
+
+    async def _check_sandbox(self, spec: KernelSpec) -> None:
+        """Refuse a kernel whose sandbox is required and cannot be had whole; tell once what is missing."""
+        if spec.sandbox is None:
+            return
+        missing = sandbox.check(spec.sandbox, await asyncio.to_thread(sandbox.support))
+        new = [what for what in missing if what not in self._noticed]
+        self._noticed.update(new)
+        if new:
+            self._on_notice(f"the sandbox of mode `{spec.sandbox.mode}` does not cover: {'; '.join(new)}")
 
     async def _open(self, kernel: "LocalKernel", spec: KernelSpec) -> "LocalKernel":
         """Start the kernel within the spec's time; what does not become ready is closed."""
@@ -140,6 +158,9 @@ class LocalKernel:
 
     async def open(self) -> None:
         """Start the process, connect, and install what code finds as `agent`."""
+        environment = {**self._spec.environment, VARIABLE: str(self._folder)}
+        if self._spec.sandbox is not None:
+            environment |= await self._prepare_sandbox(self._spec.sandbox)
         log_file = self._folder / "kernel.log"
         with log_file.open("ab") as log:
             command, options = await self._manager.pre_start_kernel(
@@ -147,7 +168,7 @@ class LocalKernel:
                 stdout=log,
                 stderr=log,
                 cwd=str(self._spec.workspace),
-                env={**self._spec.environment, VARIABLE: str(self._folder)},
+                env=environment,
             )
             # all that `start_kernel` does besides is to open a control socket of its own, and to sleep for 10 ms
             await self._provisioner.launch_kernel(command, **options)
@@ -155,6 +176,32 @@ class LocalKernel:
         await self._client.open()
         if isinstance(self._provisioner, GuardedProvisioner):
             await self._install()
+        if self._spec.sandbox is not None:
+            self._hide()
+
+    async def _prepare_sandbox(self, policy: sandbox.SandboxPolicy) -> Mapping[str, str]:
+        """Give the provisioner the kernel's wall; variables for the kernel's process."""
+        machine = await asyncio.to_thread(sandbox.support)
+        self._provisioner.wall = sandbox.wire(policy, machine, self._folder, self._spec.workspace)
+        environment = sandbox.private_environment(policy, self._folder)
+        for path in map(Path, environment.values()):
+            path.mkdir(parents=True, exist_ok=True)  # a few folders in memory or on a local disk
+        return environment
+
+    def _hide(self) -> None:
+        """Take the key and the sockets away: we are connected, and nobody else is to be, least of all another kernel.
+
+        Raises:
+            KernelStartError: Somebody was quicker.
+        """
+        for path in (self.connection_file, *self._folder.glob("k-*")):
+            path.unlink(missing_ok=True)
+        # whoever subscribes to iopub reads the output; the other sockets do nothing for who has not got the key
+        address = f" {self._manager.ip}-{self._manager.iopub_port}"
+        with contextlib.suppress(FileNotFoundError):  # not Linux
+            lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+            if sum(line.endswith(address) for line in lines) > ENDS_OF_A_SOCKET:
+                raise KernelStartError("somebody else has connected to the kernel while it started")
 
     async def _install(self) -> None:
         """Have the kernel make what code finds as `agent`; a fork server has done it already."""

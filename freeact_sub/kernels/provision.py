@@ -6,8 +6,10 @@ both can be named in a kernelspec (entry points `freeact-local`, `freeact-fork`)
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -15,6 +17,7 @@ from weakref import WeakKeyDictionary
 from jupyter_client.provisioning import KernelProvisionerBase, LocalProvisioner
 
 from freeact_sub.kernels.forkserver import GUARD_COMMAND, ForkKey, ForkServer
+from freeact_sub.kernels.sandbox import wall_script
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
 
@@ -24,6 +27,8 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
 
     folder: Path | None = None
     """The kernel's private folder, which the guard removes where the host has ended and so cannot; None: there is none."""
+    wall: Mapping[str, Any] | None = None
+    """What the wall around the kernel leaves open (`sandbox.wire`); None: there is no wall."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 
@@ -42,7 +47,9 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
         """Put the guard in front of the kernel's command."""
         kwargs = await super().pre_launch(**kwargs)
         remove = [] if self.folder is None else ["--remove", str(self.folder)]
-        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), *remove, *kwargs["cmd"]]
+        python = kwargs["cmd"][0]
+        wall = [] if self.wall is None else [python, "-I", "-S", str(wall_script()), json.dumps(self.wall)]
+        kwargs["cmd"] = [*GUARD_COMMAND, str(os.getpid()), *remove, *wall, *kwargs["cmd"]]
         self._exit = self._pidfd = None
         return kwargs
 
@@ -83,6 +90,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     """The server to fork from, set before the kernel is started; None: one that all such kernels of this loop share."""
     servers: tuple[str, ...] | None = None
     """Names of the MCP servers that code finds under `agent.mcp`; None: it finds no `agent`."""
+    wall: Mapping[str, Any] | None = None
+    """See `GuardedProvisioner`."""
     pid: int | None = None
     connection_info: dict[str, Any]
 
@@ -145,6 +154,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),
                 "umask": _umask(),
                 "servers": self.servers,
+                "wall": self.wall,
             }
         )
         return self.connection_info

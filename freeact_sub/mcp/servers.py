@@ -92,6 +92,11 @@ class McpServers:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
         return await self._connection(server).call(tool, dict(args))
 
+    def is_read_only(self, server: str, tool: str) -> bool:
+        """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
+        listing = self._catalogue.listings.get(server)
+        return isinstance(listing, tuple) and any(known.name == tool and known.read_only for known in listing)
+
     def _check_server(self, server: str) -> None:
         if server not in self._configs:
             raise McpError(f"there is no MCP server {server!r}{_hint(server, self._configs)}", server=server)

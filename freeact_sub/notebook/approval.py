@@ -151,7 +151,7 @@ def read_answer(line: str) -> Decision | None:
         case "y" | "yes":
             return Decision(allowed=True)
         case "a" | "always":
-            return Decision(allowed=True, remember=True)
+            return Decision(allowed=True, remember="session")
         case "n" | "no":
             return Decision(allowed=False)
         case _:
@@ -224,7 +224,7 @@ class ButtonAsking:
             self._loop.call_soon_threadsafe(request.decide, decision)  # widgets may be served by another thread
 
         approve.on_click(lambda _: decide(Decision(allowed=True)))
-        always.on_click(lambda _: decide(Decision(allowed=True, remember=True)))
+        always.on_click(lambda _: decide(Decision(allowed=True, remember="session")))
         deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
         row = widgets.HBox([approve, always, deny, reason])
         return widgets.VBox([widgets.HTML(question_html(request)), row])

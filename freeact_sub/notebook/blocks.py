@@ -95,6 +95,8 @@ class Call:
                 return name == self.name
             case McpCall():
                 return self.code is None
+            case _:  # what the code of a cell does
+                return False
 
     def add(self, output: StreamText | DisplayData | ExecuteResult | CellError) -> bool:
         """Take in output of the running cell. True if the body changes."""

@@ -88,7 +88,7 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
 async def _read(run: Run, page: "Page", asking: Asking) -> None:
     async for event in run:
         page.take(event)
-        if isinstance(event, ApprovalRequest):
+        if isinstance(event, ApprovalRequest) and not event.headless:
             asking.ask(event)
         elif isinstance(event, ApprovalAnswered):
             asking.withdraw(event.request_id)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.notebook.blocks import FIRST_STEPS, SPAWN_TOOL, WAITING, Block, Call, Note, Step, Text
@@ -147,6 +147,12 @@ def _question(request: ApprovalRequest) -> tuple[str, str]:
     match request.call:
         case CodeAction(code=code):
             return "wants to run code", code
+        case ShellCommand(command=command, cwd=cwd):
+            return visible(f"wants to run a command{cwd and f' in {cwd}'}"), command
+        case FileWrite(path=path, operation=operation):
+            return f"wants to {operation} a file", path
+        case NetworkConnect(address=address):
+            return "wants to connect to a host", address
         case McpCall(server=server, tool=tool, args=args):
             return visible(f"wants to call the tool {tool} of the MCP server {server}"), _args(args)
         case SpawnCall(prompt=prompt, description=description):

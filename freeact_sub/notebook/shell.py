@@ -51,7 +51,7 @@ async def ask_line(prompt: str) -> str:
     """
     if not stdin_allowed():
         raise NobodyToAskError(
-            'nobody can answer: this notebook runs without input (Config(approval="allow") runs without asking)'
+            'nobody can answer: this notebook runs without input (Config(headless="allow") runs without asking)'
         )
     kernel = running_kernel()
     try:

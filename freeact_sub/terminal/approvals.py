@@ -4,11 +4,23 @@ One is asked at a time; the others wait behind it, and everybody who did not ask
 question that was on the screen: one that is withdrawn takes the half-typed answer with it (the front ends see to that).
 """
 
+import re
 from dataclasses import dataclass, field
 
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event
+from freeact_sub.text import one_line
 
 HINT = "y yes · n no · a always in this session · or type why not"
+
+_ALWAYS = re.compile(r"(a|always|p|project)(?:\s+((?:code|spawn|shell|file|write|connect|mcp|tool)(?::.*)?))?", re.DOTALL)
+
+
+def always_means(request: ApprovalRequest) -> str:
+    """What "always" would allow, and how to say something else; empty where nothing can be allowed for longer."""
+    if not request.suggested:
+        return ""
+    patterns = one_line(", ".join(request.suggested), 200)
+    return f"a allows {patterns} · p the same in this project for ever · after either, a pattern of your own"
 
 
 @dataclass
@@ -29,7 +41,7 @@ class Questions:
 
     def observe(self, event: Event) -> None:
         """Take in a question, or take away one that is closed: answered from elsewhere, or withdrawn."""
-        if isinstance(event, ApprovalRequest):
+        if isinstance(event, ApprovalRequest) and not event.headless:
             self.waiting.append(event)
         elif isinstance(event, ApprovalAnswered):
             self.waiting = [request for request in self.waiting if request.request_id != event.request_id]
@@ -39,12 +51,15 @@ class Questions:
         request, word = self.current, text.strip()
         if request is None or not word:
             return False
+        always = _ALWAYS.fullmatch(word) or _ALWAYS.fullmatch(word.lower())
+        if always is not None and not _approve(request, always):
+            return False
         self.waiting = self.waiting[1:]
-        match word.lower():
+        match word.lower() if always is None else "always":
+            case "always":
+                pass
             case "y" | "yes":
                 request.approve()
-            case "a" | "always":
-                request.approve(remember=True)
             case "n" | "no":
                 request.deny()
             case _:
@@ -56,3 +71,12 @@ class Questions:
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             request.decide(decision)
+
+
+def _approve(request: ApprovalRequest, always: re.Match[str]) -> bool:
+    """Approve for longer; False if the pattern is none, and the question stays."""
+    try:
+        request.approve(remember="session" if always[1][0] == "a" else "project", pattern=always[2])
+    except ValueError:
+        return False
+    return True

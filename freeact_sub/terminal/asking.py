@@ -1,4 +1,4 @@
-"""Who answers approval requests where there is no input line: one answer for all of them, or a person, line by line."""
+"""Who answers approval requests where there is no input line: nobody, or a person, line by line."""
 
 import asyncio
 import os
@@ -9,14 +9,11 @@ from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event
-from freeact_sub.terminal.approvals import HINT, Questions
+from freeact_sub.terminal.approvals import HINT, Questions, always_means
 from freeact_sub.terminal.texts import call_text, question
 from freeact_sub.terminal.views import Views
 from freeact_sub.text import one_line
 
-NOBODY: Final = Decision(
-    allowed=False, reason="nobody can be asked: standard input is not a terminal (the option --yes approves everything)"
-)
 GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed")
 
 
@@ -34,16 +31,13 @@ class Asker(Protocol):
     ) -> None: ...
 
 
-class OneAnswer:
-    """Answers every question in the same way."""
-
-    def __init__(self, decision: Decision) -> None:
-        self._decision = decision
+class NoAsker:
+    """For a run in which nobody is asked: what comes all the same gets the answer that counts where nobody is there."""
 
     def observe(self, event: Event) -> None:
         """See `Asker`."""
         if isinstance(event, ApprovalRequest):
-            event.decide(self._decision)
+            event.decide(event.if_nobody)
 
     def __enter__(self) -> Self:
         return self
@@ -100,8 +94,9 @@ class LineAsker:
 
     def _print_question(self, request: ApprovalRequest) -> None:
         path = " -> ".join(one_line(name, 60) for name in request.path) or self._views.of(request).name
+        always = f"({means})\n" if (means := always_means(request)) else ""
         number = f"Approval 1 of {len(self._questions.waiting)}"
-        self._print(f"{number}: {path} {question(request.call)}\n{call_text(request.call)}\n({HINT})")
+        self._print(f"{number}: {path} {question(request.call)}\n{call_text(request.call)}\n{always}({HINT})")
 
     def _read(self) -> None:
         text = os.read(self._input, 8192).decode(errors="replace")

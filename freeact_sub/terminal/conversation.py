@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from freeact_sub.events import AgentStarted, ApprovalRequest, Event, RunStatus
+from freeact_sub.events import AgentStarted, Event, RunStatus
 from freeact_sub.terminal.approvals import Questions
 from freeact_sub.terminal.drawing import colour
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
@@ -48,23 +48,21 @@ COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
 )
 
 
-async def converse(open_agent: OpenAgent, *, prompt: str | None = None, approve_all: bool = False) -> int:
+async def converse(open_agent: OpenAgent, *, prompt: str | None = None) -> int:
     """Talk with an agent in the terminal; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
-        approve_all: Approve all that would be asked.
     """
-    return await Conversation(prompt=prompt, approve_all=approve_all).hold(open_agent)
+    return await Conversation(prompt=prompt).hold(open_agent)
 
 
 class Conversation:
     """See `converse`. It drives the screen (`screen.Driver`)."""
 
-    def __init__(self, *, prompt: str | None, approve_all: bool) -> None:
+    def __init__(self, *, prompt: str | None) -> None:
         self._once = prompt is not None
-        self._approve_all = approve_all
         self._views = Views()
         self._questions = Questions()
         self._transcript = Transcript(self._views)
@@ -127,10 +125,7 @@ class Conversation:
         drawn = self._transcript.draw(event)
         if drawn is not None:
             self._screen.post(drawn)
-        if self._approve_all and isinstance(event, ApprovalRequest):
-            event.approve()
-        else:
-            self._questions.observe(event)
+        self._questions.observe(event)
         self._refresh()
 
     # What the screen draws (see `Driver`)

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.events import ApprovalRequest
-from freeact_sub.terminal.approvals import HINT, Questions
+from freeact_sub.terminal.approvals import HINT, Questions, always_means
 from freeact_sub.terminal.drawing import Barred, Cut, colour
 from freeact_sub.terminal.texts import question
 from freeact_sub.terminal.transcript import Transcript, draw_call
@@ -38,8 +38,9 @@ def _question(views: Views, questions: Questions, request: ApprovalRequest, rows
     number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
     path = " → ".join(one_line(name, 60) for name in request.path) or view.name
     call = [] if rows is None else [Cut(body=draw_call(request.call), rows=rows)]
+    always = [Text(means, "dim")] if (means := always_means(request)) else []
     asks = Text.assemble((path, f"bold {colour(view)}"), " ", (question(request.call), "bold yellow"))
-    return Barred(body=Group(number, asks, *call, Text(HINT, "yellow")), view=view)
+    return Barred(body=Group(number, asks, *call, *always, Text(HINT, "yellow")), view=view)
 
 
 def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:

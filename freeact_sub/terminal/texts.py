@@ -5,7 +5,7 @@ import binascii
 import json
 from typing import Any, Final
 
-from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall
+from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
 from freeact_sub.text import clean, one_line, visible
@@ -57,7 +57,14 @@ def question(call: Call) -> str:
             return f"asks to start a child agent{label}{turns}"
         case McpCall():
             return f"asks to call {one_line(call.tool)} of the MCP server {one_line(call.server)}"
-        case _:
+        case ShellCommand():
+            where = f" in {one_line(call.cwd, 200)}" if call.cwd else ""
+            return f"asks to run this command{where}"
+        case FileWrite():
+            return f"asks to {call.operation} this file"
+        case NetworkConnect():
+            return "asks to connect to this host"
+        case ToolCall():
             return f"asks to call {one_line(call.tool_name)}"
 
 
@@ -68,7 +75,13 @@ def call_text(call: Call) -> str:
             return visible(call.code)
         case SpawnCall():
             return visible(call.prompt)
-        case _:
+        case ShellCommand():
+            return visible(call.command)
+        case FileWrite():
+            return visible(call.path)
+        case NetworkConnect():
+            return visible(call.address)
+        case McpCall() | ToolCall():
             return arguments_text(call.args)
 
 

@@ -14,7 +14,7 @@ from rich.markdown import Markdown
 from rich.syntax import Syntax
 from rich.text import Text
 
-from freeact_sub.calls import Call, CodeAction, SpawnCall
+from freeact_sub.calls import Call, CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
@@ -37,7 +37,16 @@ from freeact_sub.events import (
 )
 from freeact_sub.terminal.drawing import Barred, Folded, colour
 from freeact_sub.terminal.sanitize import coloured
-from freeact_sub.terminal.texts import answer, cell_notes, display_text, error_text, first_lines, question, written
+from freeact_sub.terminal.texts import (
+    answer,
+    call_text,
+    cell_notes,
+    display_text,
+    error_text,
+    first_lines,
+    question,
+    written,
+)
 from freeact_sub.terminal.views import AgentView, Views
 from freeact_sub.text import clean, one_line, visible
 
@@ -109,10 +118,10 @@ def draw_call(call: Call) -> RenderableType:
     match call:
         case CodeAction():
             return _code(call.code)
-        case SpawnCall():
-            return _text(visible(call.prompt))
-        case _:
+        case ToolCall() | McpCall():
             return _arguments(call.args)
+        case _:
+            return _text(call_text(call))
 
 
 def _started(views: Views, view: AgentView, event: AgentStarted) -> Iterable[Block]:

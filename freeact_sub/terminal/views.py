@@ -176,3 +176,5 @@ def _shows(shown: ToolCallStarted, call: Call) -> bool:
             return call.server in shown.tool_name and call.tool in shown.tool_name and shown.args == call.args
         case ToolCall():
             return shown.tool_name == call.tool_name and shown.args == call.args
+        case _:  # what the code of a cell does
+            return False

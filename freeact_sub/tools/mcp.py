@@ -71,7 +71,7 @@ class McpToolset(AbstractToolset[Any]):
         if name not in self._tools:
             return None
         server, tool = self._tools[name]
-        return McpCall(server=server, tool=tool.name, args=dict(tool_args))
+        return McpCall(server=server, tool=tool.name, args=dict(tool_args), read_only=tool.read_only)
 
     async def _list(self, server: str) -> None:
         if server in self._listed:

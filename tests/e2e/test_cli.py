@@ -98,7 +98,7 @@ def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, 
     lines = done.stdout.splitlines()
     assert all(line.startswith("agent-") for line in lines)
     assert "started: multiply" in lines[0]
-    assert any("denied (nobody can be asked: standard input is not a terminal" in line for line in lines)
+    assert any("denied (nobody is there to answer" in line for line in lines)
     assert "ended (completed): turns 2, tool calls 1, tokens 32" in lines[-1]
     assert "--yes" in reporter.read_by_model()
     assert done.stderr == ""
@@ -106,7 +106,7 @@ def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, 
 
 def test_yes_approves_everything_and_the_events_show_it(reporter: Chat, tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
-    (tmp_path / ".freeact" / "config.toml").write_text('approval = "deny"\n')
+    (tmp_path / ".freeact" / "config.toml").write_text('headless = "deny"\n')
     done = run("--yes", "run", "multiply", *reporter.options, cwd=tmp_path)
     for words in ("asks to run this cell", "approved: run code", "output: six times seven", "output: 42", "cell ok"):
         assert words in done.stdout

@@ -179,7 +179,7 @@ def test_without_a_terminal_to_answer_blocks_are_drawn_and_questions_denied(star
         terminal = start(server, "run", "ask", shell='"$0" "$@" < /dev/null')
         assert terminal.wait_end() == 0
         assert "--yes" in server.read_by_model()
-    assert "denied (nobody can be asked" in terminal.shown
+    assert "denied (nobody is there" in terminal.shown
     assert "▌ I was denied." in terminal.shown
 
 

@@ -96,7 +96,7 @@ def test_another_model(examples: Path, name: str) -> None:
 def test_notebook(examples: Path, tmp_path: Path) -> None:
     """Nobody can press buttons here, so everything is allowed by a setting."""
     assert all(not cell.get("outputs") for cell in nbformat.read(examples / "notebook.ipynb", as_version=4).cells)
-    env = {"FREEACT_APPROVAL": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    env = {"FREEACT_HEADLESS": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", f"--output={tmp_path}/done", "notebook.ipynb")
     done = run_python(*arguments, cwd=examples, env=env)
     assert done.returncode == 0, done.stderr

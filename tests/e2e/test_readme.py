@@ -66,7 +66,7 @@ def test_the_notebook_in_a_few_lines(model: Chat, tmp_path: Path) -> None:
     assert len([line for line in NOTEBOOK.splitlines() if line]) <= 5
     cells = [nbformat.v4.new_code_cell(source) for source in (NOTEBOOK, "result.output")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "readme.ipynb")
-    env = {**settings_of(model), "FREEACT_APPROVAL": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    env = {**settings_of(model), "FREEACT_HEADLESS": "allow", "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
     arguments = ("-m", "jupyter", "execute", "--kernel_name=python3", "--inplace", "readme.ipynb")
     done = run_python(*arguments, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr

@@ -359,7 +359,7 @@ script = {
 }
 
 async def main():
-    async with Agent(Config(workspace=sys.argv[1], approval="allow"), model=ScriptedModel(script)) as agent:
+    async with Agent(Config(workspace=sys.argv[1], mode="full"), model=ScriptedModel(script)) as agent:
         async for event in agent.stream("root"):
             if type(event).__name__ == "CodeExecutionOutput":
                 print(event.text, flush=True)

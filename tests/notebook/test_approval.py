@@ -43,8 +43,8 @@ class Answers(dict):
     [
         ("y", Decision(allowed=True)),
         (" YES ", Decision(allowed=True)),
-        ("a", Decision(allowed=True, remember=True)),
-        ("always", Decision(allowed=True, remember=True)),
+        ("a", Decision(allowed=True, remember="session")),
+        ("always", Decision(allowed=True, remember="session")),
         ("n", Decision(allowed=False)),
         ("no", Decision(allowed=False)),
         ("not this file", Decision(allowed=False, reason="not this file")),
@@ -80,7 +80,10 @@ async def test_buttons_are_answered_in_any_order():
     assert buttons["Approve"].disabled
     buttons_of(two)[0]["Always for this session"].click()
     await eventually(lambda: len(answers) == 2)
-    assert answers == {"three": Decision(allowed=False, reason="too risky"), "two": Decision(allowed=True, remember=True)}
+    assert answers == {
+        "three": Decision(allowed=False, reason="too risky"),
+        "two": Decision(allowed=True, remember="session"),
+    }
     asking.withdraw("three")
     asking.withdraw("two")
     assert panel.children == (one,)

@@ -133,7 +133,7 @@ async def test_display_run_in_a_plain_console(make, capsys):
         "root": [[task("north", description="the child")], [cell("print(6 * 7)")], "All done."],
         "north": [cell("print('from the child')"), "child done"],
     }
-    agent = await make(script, approval="allow")
+    agent = await make(script, mode="full")
     result = await display_run(agent, "root")
     assert (result.status, result.output) == ("completed", "All done.")
     shown = capsys.readouterr().out

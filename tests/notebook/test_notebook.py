@@ -53,7 +53,7 @@ async def test_nbclient_runs_a_notebook(tmp_path):
     _, first, second, headless, _ = await run_by_nbclient(
         tmp_path,
         SETUP
-        + "talker = await start({'Plot': [[ThinkingPart('hm'), cell(PLOT)], 'The **plot**.', 'Again.']}, approval='allow')\n"
+        + "talker = await start({'Plot': [[ThinkingPart('hm'), cell(PLOT)], 'The **plot**.', 'Again.']}, mode='full')\n"
         "asker = await start([cell('print(1)'), 'Then not.'])",
         "%%agent --name talker --out result\nPlot it.",
         "%%agent --name talker\nAnd now?",
@@ -157,9 +157,7 @@ async def test_a_page_without_widgets_is_asked_as_text(tmp_path):
 async def test_an_interrupted_cell_cancels_its_run(tmp_path, turn):
     agents = 2 if "task" in turn else 1
     async with notebook_kernel(tmp_path) as notebook:
-        await notebook.run(
-            SETUP + f"agent = await start({{'root': [{turn}], 'child': [asyncio.Event()]}}, approval='allow')"
-        )
+        await notebook.run(SETUP + f"agent = await start({{'root': [{turn}], 'child': [asyncio.Event()]}}, mode='full')")
         async with notebook.running("await display_run(agent, 'root')\nprint('not reached')") as page:
             await page.wait_for(
                 lambda page: page.html.count('class="fsub-head"') == agents and ("sum" not in turn or "range" in page.html)
@@ -198,7 +196,7 @@ async def test_many_lines_are_drawn_seldom(tmp_path):
     async with notebook_kernel(tmp_path) as notebook:
         await notebook.run(
             SETUP
-            + "agent = await start([cell('import time\\nfor n in range(150):\\n    print(n); time.sleep(.01)'), 'done'], approval='allow')"
+            + "agent = await start([cell('import time\\nfor n in range(150):\\n    print(n); time.sleep(.01)'), 'done'], mode='full')"
         )
         page = await notebook.run("result = await display_run(agent, 'root')")
         await notebook.run("await agent.aclose()")
@@ -261,7 +259,7 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
     script = by_turn([Call("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})], ["answer"])
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         cells = [
-            "%load_ext freeact_sub.notebook\nimport os\nos.environ['FREEACT_APPROVAL'] = 'allow'",
+            "%load_ext freeact_sub.notebook\nimport os\nos.environ['FREEACT_MODE'] = 'full'",
             f"%%agent --name helper --model openai-chat:local --base-url {server.base_url} --out result\nHello",
             "for _ in range(1):\n    %agent_close helper\nprint(result.output, result.status)",
             "%agent_close",

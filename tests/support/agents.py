@@ -32,7 +32,7 @@ async def read(
     events: list[Event] = []
     async for event in run:
         events.append(event)
-        if isinstance(event, ApprovalRequest) and (decision := rule(event)) is not None:
+        if isinstance(event, ApprovalRequest) and not event.headless and (decision := rule(event)) is not None:
             event.decide(decision)
         on_event(event)
     check_stream(events)

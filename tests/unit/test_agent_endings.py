@@ -100,7 +100,7 @@ async def test_always_for_this_session_covers_children_as_well(make):
 
     def rule(request):
         asked.append(request.call.kind)
-        return Decision(allowed=True, remember=True)
+        return Decision(allowed=True, remember="session")
 
     script = {"root": [[task("child")], [cell("1")], "done"], "child": [[cell("1")], "x"]}
     async with make(script) as agent:

@@ -106,7 +106,7 @@ async def test_usage_of_the_tree_is_the_sum_of_what_its_agents_spent_and_what_th
 
 async def test_a_question_is_never_asked_where_the_configuration_answers(make):
     for answer in ("allow", "deny"):
-        async with make([[cell("1 + 1")], "done"], config={"approval": answer}) as agent:
+        async with make([[cell("1 + 1")], "done"], config={"headless": answer}) as agent:
             events, _ = await read(agent.run("go"), lambda _: pytest.fail("asked"))
         outcome = of_kind(events, ToolOutput)[0].outcome
         assert outcome == ("success" if answer == "allow" else "denied")

@@ -34,7 +34,7 @@ def test_tables_and_lists_in_the_environment_are_json(tmp_path):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"FREEACT_MODLE": "x"}, ["FREEACT_MODLE", "`modle`", "`model`"]),
+        ({"FREEACT_MODELL": "x"}, ["FREEACT_MODELL", "`modell`", "`model`"]),
         ({"FREEACT_KERNEL__CELL_TIMEOUT": "3"}, ["`kernel.cell_timeout`", "`kernel.cell_timeout_seconds`"]),
         ({"FREEACT_MAX_TURNS": "0"}, ["FREEACT_MAX_TURNS", "`max_turns`", "'0'"]),
         ({"FREEACT_SUBAGENTS__MAX_DEPTH": "11"}, ["`subagents.max_depth`", "10"]),

@@ -50,9 +50,9 @@ def test_a_request_serialises_with_its_call_and_without_its_answer(call):
 def test_answers_reach_the_one_who_asked():
     answers: list[Decision] = []
     event = ApprovalRequest(request_id="r", call=CodeAction(code="1"), _answer=lambda answer: not answers.append(answer))
-    assert event.approve(remember=True)
+    assert event.approve(remember="session")
     assert event.deny("too risky")
-    assert answers == [Decision(allowed=True, remember=True), Decision(allowed=False, reason="too risky")]
+    assert answers == [Decision(allowed=True, remember="session"), Decision(allowed=False, reason="too risky")]
     assert not ApprovalRequest(request_id="r", call=CodeAction(code="1")).approve()
 
 

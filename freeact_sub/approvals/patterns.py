@@ -1,0 +1,221 @@
+"""`Pattern`: `KIND` or `KIND:GLOB`, as it stands in a rule file; globs over commands, paths, hosts and names.
+
+What a shell command will be is not always known before it runs: `$(…)` and `$x` stand in its words as `UNKNOWN`, a file-name
+wildcard as `WILD`. So a glob is held against a text in two ways. `covers`: whatever it will be, the glob matches; only this
+allows. `may_match`: it could be something that the glob matches; a rule that denies must not be got round by hiding a word.
+
+The matcher walks the text once with the set of places in the glob where it could be. A regular expression with several
+stars takes a time that an adversary chooses.
+"""
+
+import os
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, get_args
+
+Kind: TypeAlias = Literal["code", "shell", "file", "write", "connect", "mcp", "tool", "spawn"]
+"""`file`: a file that is named by a command or written to, in whatever way. The others are the kinds of calls."""
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+WHOLE: Final = ("code", "spawn")
+"""Kinds that are decided as a whole: a glob over code, or over a prompt, would judge by words."""
+
+UNKNOWN: Final = "\ue000"
+"""Stands in a command for text that is known only when it runs."""
+WILD: Final = "\ue001"
+"""Stands in a command for a wildcard that the shell will expand to parts of file names."""
+
+_Token: TypeAlias = tuple[str, str]
+"""A kind of token and its character or characters: one, set, not, any, star, deep, folders, inside."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """What a rule is about."""
+
+    kind: Kind
+    glob: str = ""
+    """Empty: all of the kind."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.glob}" if self.glob else self.kind
+
+    def covers(self, text: str, workspace: Path) -> bool:
+        """Whether this is about the text, whatever is not known of it."""
+        return not self.glob or any(_matches(glob, text, certain=True) for glob in self._globs(workspace))
+
+    def may_match(self, text: str, workspace: Path) -> bool:
+        """Whether this could be about the text."""
+        return not self.glob or any(_matches(glob, text, certain=False) for glob in self._globs(workspace))
+
+    def _globs(self, workspace: Path) -> Iterator[tuple[_Token, ...]]:
+        glob = self.glob
+        match self.kind:
+            case "shell":
+                yield _tokens(glob, "")
+                for end in (" **", " *"):
+                    if glob.endswith(end):
+                        yield _tokens(glob.removesuffix(end), "")
+                        break
+            case "file" | "write":
+                yield _tokens(_absolute(glob, workspace), "/")
+            case "connect":
+                has_port = ":" in glob.rpartition("]")[2]
+                yield _tokens((glob if has_port else f"{glob}:*").lower(), "")
+            case _:
+                yield _tokens(glob, "")
+
+
+def parse_pattern(text: str) -> Pattern:
+    """Read a pattern as it stands in a rule file.
+
+    Raises:
+        ValueError: It is none; says why.
+    """
+    name, _, glob = text.partition(":")
+    kind = next((kind for kind in KINDS if kind == name), None)
+    if kind is None:
+        raise ValueError(f"{text!r} does not begin with a kind: write KIND or KIND:GLOB, with a kind of {', '.join(KINDS)}")
+    if glob != glob.strip() or (":" in text and not glob):
+        raise ValueError(f"{text!r} has an empty glob, or spaces around it: write {kind} for all, or {kind}:GLOB")
+    if glob and kind in WHOLE:
+        raise ValueError(f"{text!r}: {kind} has no parts to tell apart: write {kind}")
+    if UNKNOWN in glob or WILD in glob or "\0" in glob:
+        raise ValueError(f"{text!r} has a character that no glob can have")
+    return Pattern(kind=kind, glob=glob)
+
+
+def escaped(text: str) -> str:
+    """A glob that matches just this text."""
+    return "".join(f"[{char}]" if char in "*?[" else char for char in text)
+
+
+def _absolute(glob: str, workspace: Path) -> str:
+    if glob.endswith("/"):
+        glob += "**"
+    if glob.startswith("~/") or glob == "~":
+        return escaped(str(Path.home())) + glob[1:]
+    if glob.startswith("**/"):
+        return f"/{glob}"
+    if glob.startswith("/"):
+        return glob
+    folder = escaped(str(workspace)).rstrip("/")
+    while glob.startswith("./"):
+        glob = glob[2:]
+    while glob.startswith("../"):
+        glob, folder = glob[3:], os.path.dirname(folder).rstrip("/")  # noqa: PTH120  (a glob, no path)
+    return f"{folder}/{glob}"
+
+
+@lru_cache(maxsize=4096)
+def _tokens(glob: str, separator: str) -> tuple[_Token, ...]:
+    """A glob in pieces. With a separator, `*` and `?` do not cross it and `**/` is any folders, or none."""
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(glob):
+        if separator and glob.startswith("**/", at) and (at == 0 or glob[at - 1] == "/"):
+            tokens += [("folders", ""), ("inside", "")]
+            at += 3
+        elif glob.startswith("**", at):
+            tokens.append(("deep", ""))
+            at += 2
+        elif glob[at] in "*?":
+            tokens.append(("star" if glob[at] == "*" else "any", separator))
+            at += 1
+        elif glob[at] == "[" and (end := glob.find("]", at + 2)) > 0:
+            inside = glob[at + 1 : end]
+            tokens.append(("not", _members(inside[1:])) if inside[0] in "!^" and inside[1:] else ("set", _members(inside)))
+            at = end + 1
+        else:
+            tokens.append(("one", glob[at]))
+            at += 1
+    return tuple(tokens)
+
+
+def _members(inside: str) -> str:
+    """The characters of a `[…]`, ranges written out."""
+    members, at = "", 0
+    while at < len(inside):
+        if at + 2 < len(inside) and inside[at + 1] == "-":
+            first, last = ord(inside[at]), min(ord(inside[at + 2]), ord(inside[at]) + 0xFFFF)
+            members += "".join(map(chr, range(first, last + 1)))
+            at += 3
+        else:
+            members += inside[at]
+            at += 1
+    return members
+
+
+def _matches(tokens: tuple[_Token, ...], text: str, *, certain: bool) -> bool:
+    places = _closed({0}, tokens)
+    for index, char in enumerate(text):
+        if char in (UNKNOWN, WILD):
+            at_start = index == 0 or text[index - 1] == "/"
+            step = (
+                _step_certain(places, tokens, char) if certain else _step_possible(places, tokens, char, at_start=at_start)
+            )
+        else:
+            step = {place for old in places if old < len(tokens) for place in _next(old, tokens[old], char)}
+        places = _closed(step, tokens)
+        if not places:
+            return False
+    return len(tokens) in places
+
+
+def _closed(places: AbstractSet[int], tokens: tuple[_Token, ...]) -> set[int]:
+    """The places, and those that are reached from them without a character."""
+    closed = set(places)
+    todo = list(places)
+    while todo:
+        place = todo.pop()
+        kind = tokens[place][0] if place < len(tokens) else ""
+        further = place + 1 if kind in ("star", "deep") else place + 2 if kind == "folders" else place
+        if further not in closed:
+            closed.add(further)
+            todo.append(further)
+    return closed
+
+
+def _next(place: int, token: _Token, char: str) -> tuple[int, ...]:
+    """Where a character leads."""
+    kind, value = token
+    match kind:
+        case "one":
+            return (place + 1,) if char == value else ()
+        case "set":
+            return (place + 1,) if char in value else ()
+        case "not":
+            return (place + 1,) if char not in value else ()
+        case "any":
+            return (place + 1,) if char != value else ()
+        case "star":
+            return (place,) if char != value else ()
+        case "folders":
+            return (place,) if char == "/" else (place + 1,)
+        case "inside":
+            return (place - 1,) if char == "/" else (place,)
+        case _:
+            return (place,)
+
+
+def _step_certain(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str) -> set[int]:
+    """Only `**` takes what may be anything; `*` takes a wildcard as well, for what that expands to is a name."""
+    kinds = ("deep", "star") if char == WILD else ("deep",)
+    return {place for place in places if place < len(tokens) and tokens[place][0] in kinds}
+
+
+def _step_possible(places: AbstractSet[int], tokens: tuple[_Token, ...], char: str, *, at_start: bool) -> set[int]:
+    """What is not known may be whatever takes the glob on; a wildcard does not stand for `/`, nor for a leading dot."""
+    if char == UNKNOWN:
+        return set(range(min(places), len(tokens) + 1)) if places else set()
+    reached: set[int] = set()
+    for place in places:
+        for further in range(place, len(tokens) + 1):
+            token = tokens[further] if further < len(tokens) else ("end", "")
+            reached.add(further + (token[0] == "folders"))
+            leading_dot = at_start and further == place and token == ("one", ".")
+            if leading_dot or token[0] in ("folders", "inside") or token == ("one", "/"):
+                break
+    return reached

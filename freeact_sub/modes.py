@@ -1,0 +1,16 @@
+"""`Mode`: how much an agent may do without a question, from the least to the most. `../docs/security.md` has the table."""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+Mode: TypeAlias = Literal["plan", "ask", "auto", "full"]
+"""`plan`: nothing is written or connected to. `ask`: what matters is asked. `auto`: unasked in the wall. `full`: unasked."""
+
+Headless: TypeAlias = Literal["allow", "deny", "auto"]
+"""The answer to what would be asked where nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""
+
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+
+def narrower(one: Mode, other: Mode) -> Mode:
+    """The one of two modes that asks, or forbids, more."""
+    return min(one, other, key=MODES.index)
