@@ -58,7 +58,7 @@ class KernelConfig(_Section):
     """False for models that cannot read pictures; people see them all the same."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
-    sandbox: Literal["off", "auto", "required"] = "off"
+    sandbox: Literal["off", "auto", "required"] = "auto"
     """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
     told once; `off`: there is none."""
     readable: tuple[Path, ...] = ()

@@ -69,7 +69,7 @@ class Agent:
         self._tree = AgentTree(
             config=self.config,
             model=model if isinstance(model, Model) else build_model(self.config),
-            provider=kernel_provider or make_provider(self.config.kernel),
+            provider=kernel_provider or make_provider(self.config.kernel, on_notice=self._notice),
             catalogue=McpCatalogue(),
             gate=Gate(headless=self.config.headless, project_file=self.config.workspace / PERMISSIONS_FILE),
             policy=Policy(
@@ -154,6 +154,9 @@ class Agent:
         if self._run is not None:
             await self._run.aclose()
         await self._resources.aclose()
+
+    def _notice(self, text: str) -> None:
+        self._tree.notice(text)
 
     def _forget_run(self) -> None:
         self._run = None

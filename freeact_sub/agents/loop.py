@@ -78,6 +78,8 @@ class AgentLoop:
         node.tree.at_work[node.agent_id] = self
         queued = node.parent is not None and node.tree.slots.full
         node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued))
+        while node.parent is None and node.tree.notices:
+            node.emitter.put(Notice(content=node.tree.notices.pop(0)))
         ending = _Ending(status="cancelled", error="the run was cancelled")
         try:
             with node.scope or anyio.CancelScope():

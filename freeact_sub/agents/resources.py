@@ -2,18 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from freeact_sub.agents.requests import CodeCalls, HostRequests, McpRequests
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.approvals import Gate
-from freeact_sub.budget import Usage
-from freeact_sub.calls import McpCall
 from freeact_sub.closing import carry_out, end_task
-from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, McpError
-from freeact_sub.events import KernelLost, ToolCallStarted, ToolOutput
-from freeact_sub.kernels import CellClock, Kernel, KernelSpec
+from freeact_sub.errors import KernelLostError
+from freeact_sub.events import KernelLost
+from freeact_sub.kernels import Kernel, KernelSpec, policy_for
 from freeact_sub.mcp import McpServers
 
 MAX_DEATHS: Final = 3
@@ -27,7 +24,7 @@ logger = logging.getLogger(__name__)
 class AgentKernel:
     """The agent's kernel: started in the background, watched, replaced when it dies."""
 
-    def __init__(self, node: AgentNode, host: "HostRequests", mcp_servers: tuple[str, ...]) -> None:
+    def __init__(self, node: AgentNode, host: HostRequests, mcp_servers: tuple[str, ...]) -> None:
         self._node = node
         self._host = host
         settings = node.tree.config.kernel
@@ -38,6 +35,7 @@ class AgentKernel:
             environment=settings.environment(),
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
+            sandbox=policy_for(node.policy.mode, settings, node.tree.config.workspace),
         )
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
@@ -106,71 +104,6 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-class HostRequests:
-    """Answers what code in the agent's kernel asks of its host."""
-
-    def __init__(self, node: AgentNode, mcp: McpServers) -> None:
-        self._node = node
-        self._mcp = mcp
-
-    async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        """See `HostRequestHandler`. Everything in `params` was written by code in the kernel: nothing of it is trusted."""
-        match method:
-            case "mcp_tools":
-                return await self._mcp_tools(str(params.get("server")))
-            case "mcp_call":
-                args = params.get("args")
-                server, tool = str(params.get("server")), str(params.get("tool"))
-                call = McpCall(
-                    server=server,
-                    tool=tool,
-                    args=dict(args) if isinstance(args, Mapping) else {},
-                    read_only=self._mcp.is_read_only(server, tool),
-                )
-                return await self._mcp_call(call, clock)
-        raise FreeactError(f"the host does not know the request {method!r}")
-
-    async def _mcp_tools(self, server: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters_json_schema": tool.parameters_json_schema,
-            }
-            for tool in await self._mcp.tools(server)
-        ]
-
-    async def _mcp_call(self, call: McpCall, clock: CellClock | None) -> Any:
-        emitter, gate = self._node.emitter, self._node.tree.gate
-        tool_call_id = clock.tool_call_id if clock is not None else None
-        name = f"{call.server}.{call.tool}"
-        self._node.spend(Usage(tool_calls=1))
-        await emitter.emit(ToolCallStarted(tool_name=name, args=call.args), tool_call_id=tool_call_id)
-        try:
-            await self._check(gate, call, clock)
-            result = await self._mcp.call(call.server, call.tool, call.args)
-        except FreeactError as error:
-            denied = isinstance(error, ApprovalDeniedError)
-            output = ToolOutput(tool_name=name, content=str(error), outcome="denied" if denied else "failed")
-            await emitter.emit(output, tool_call_id=tool_call_id)
-            raise
-        output = ToolOutput(tool_name=name, content=result.text, outcome="failed" if result.is_error else "success")
-        await emitter.emit(output, tool_call_id=tool_call_id)
-        if result.is_error:
-            raise McpError(f"MCP tool {name} failed: {result.text}", server=call.server)
-        return result.value
-
-    async def _check(self, gate: Gate, call: McpCall, clock: CellClock | None) -> None:
-        await gate.check(
-            call,
-            self._node.policy,
-            self._node.emitter,
-            path=self._node.path,
-            tool_call_id=clock.tool_call_id if clock is not None else None,
-            pause=clock.paused() if clock is not None else None,
-        )
-
-
 class AgentResources:
     """Everything one agent has open."""
 
@@ -178,7 +111,9 @@ class AgentResources:
         tree = node.tree
         self.output_folder = tree.config.workspace / OUTPUT_FOLDER / node.agent_id
         self.mcp = McpServers(tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=self.output_folder)
-        self.kernel = AgentKernel(node, HostRequests(node, self.mcp), self.mcp.names)
+        calls = CodeCalls(node)
+        requests = HostRequests(McpRequests(calls, self.mcp).handlers)
+        self.kernel = AgentKernel(node, requests, self.mcp.names)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; one that fails to close does not keep the other open."""

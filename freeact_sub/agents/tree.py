@@ -21,7 +21,7 @@ from freeact_sub.approvals import Gate, Policy, narrowed
 from freeact_sub.budget import Usage
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config import Config
-from freeact_sub.events import RunStatus
+from freeact_sub.events import Notice, RunStatus
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.modes import Mode
@@ -109,9 +109,19 @@ class AgentTree:
     """The loops whose runs have begun and not ended, by agent id, in order of start."""
     nodes: dict[str, "AgentNode"] = field(default_factory=dict)
     """All agents there were, in order of start."""
+    notices: list[str] = field(default_factory=list)
+    """What is to be told at the beginning of the next run."""
 
     def __post_init__(self) -> None:
         self.slots = Slots(self.config.subagents.max_concurrent)
+
+    def notice(self, text: str) -> None:
+        """Tell whoever reads the root's events; where nobody does at the moment, in the next run."""
+        root = next(iter(self.nodes.values()), None)
+        if root is None or root.scope is None:
+            self.notices.append(text)
+        else:
+            root.emitter.put(Notice(content=text))
 
     def add(
         self,

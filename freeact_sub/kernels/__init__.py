@@ -5,6 +5,7 @@ from freeact_sub.kernels.kernel import HostRequestHandler, Kernel, KernelProvide
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 from freeact_sub.kernels.provider import make_provider
+from freeact_sub.kernels.sandbox import policy_for
 
 __all__ = [
     "CellClock",
@@ -16,4 +17,5 @@ __all__ = [
     "KernelSpec",
     "LocalKernelProvider",
     "make_provider",
+    "policy_for",
 ]

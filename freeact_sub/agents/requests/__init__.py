@@ -1,0 +1,10 @@
+"""What code in an agent's kernel can ask of its host, by method; each module here answers some of the methods.
+
+Everything in a request was written by code in the kernel: nothing of it is trusted, and what a request may do is decided
+here, of what the host itself knows about the agent.
+"""
+
+from freeact_sub.agents.requests.base import CodeCalls, Handler, HostRequests
+from freeact_sub.agents.requests.mcp import McpRequests
+
+__all__ = ["CodeCalls", "Handler", "HostRequests", "McpRequests"]
