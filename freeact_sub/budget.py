@@ -8,6 +8,23 @@ from decimal import Decimal
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What a run, with its descendants, may spend. None: what its parent has left; for the root, no bound."""
+
+    turns: int | None = None
+    """Model responses of the agent itself."""
+    tool_calls: int | None = None
+    tokens: int | None = None
+    """Input and output tokens together."""
+    cost_usd: Decimal | None = None
+    seconds: float | None = None
+    children: int | None = None
+    """Spawns in the whole subtree."""
+    depth: int | None = None
+    """How many levels of agents there may be below."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Usage:
     """What a run, or a whole tree of runs, has spent."""
 

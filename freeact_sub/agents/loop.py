@@ -6,9 +6,8 @@ once, whatever happens in between. The status comes from what the host saw happe
 
 import asyncio
 import importlib.resources
-import json
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
@@ -20,25 +19,24 @@ from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelAPIError, UserError
 from pydantic_ai.messages import ModelResponse, repair_messages
 from pydantic_ai.usage import UsageLimits
-from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.host import Host
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.spawn import Spawner, text_of
 from freeact_sub.agents.tree import AgentNode, RunResult
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice, RunStatus
+from freeact_sub.kernels import Kernel
 from freeact_sub.tools import (
     AgentToolset,
     ExecuteIPythonCell,
     McpToolset,
     ResetKernel,
-    SpawnRequest,
     Task,
     Tool,
     ToolContext,
-    ToolResult,
 )
 
 ABANDON_SECONDS: Final = 1.0
@@ -69,8 +67,9 @@ class AgentLoop:
         self._ours = AgentToolset(self._tools(), self._context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._host: Host | None = None
+        self.spawner = Spawner(node, AgentLoop)
 
-    async def run(self, prompt: str) -> RunResult:
+    async def run(self, prompt: str, *, prepare: Callable[[Kernel], Awaitable[str]] | None = None) -> RunResult:
         """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
         node = self.node
         if node.scope is None:
@@ -83,7 +82,7 @@ class AgentLoop:
         ending = _Ending(status="cancelled", error="the run was cancelled")
         try:
             with node.scope or anyio.CancelScope():
-                ending = await self._work(prompt)
+                ending = await self._work(prompt, prepare)
         finally:
             if ending.status == "cancelled":
                 ending = _Ending(status="cancelled", output=self._last_text(), error=ending.error)
@@ -121,7 +120,7 @@ class AgentLoop:
         self._host.context.enqueue(text)
         return True
 
-    async def _work(self, prompt: str) -> _Ending:
+    async def _work(self, prompt: str, prepare: Callable[[Kernel], Awaitable[str]] | None) -> _Ending:
         node = self.node
         self._host = host = Host(
             node=node, ours=self._ours, mcp=self._mcp, salvage=node.tree.config.subagents.salvage, messages=node.history
@@ -131,6 +130,8 @@ class AgentLoop:
             await node.take_slot()
             node.status = "running"
             self.resources.kernel.start_soon()
+            if prepare is not None:
+                prompt = f"{prompt}\n\n{await prepare(await self.resources.kernel.get())}"
             output = await self._bounded(self._run_model(prompt, host), host)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
@@ -209,17 +210,8 @@ class AgentLoop:
             kernel=self.resources.kernel,
             output_folder=self.resources.output_folder,
             emit=lambda event: emitter.emit(event, tool_call_id=tool_call_id),
-            spawn=self._spawn,
+            spawn=self.spawner.for_model,
         )
-
-    async def _spawn(self, request: SpawnRequest) -> ToolResult:
-        settings = self.node.tree.config.subagents
-        child = self.node.tree.add(
-            self.node, description=request.description, max_turns=request.max_turns or settings.max_turns
-        )
-        async with self.node.waiting_for_child():
-            result = await AgentLoop(child).run(request.prompt)
-        return ToolResult(text=report(child, result), outcome="success" if result.status == "completed" else "failed")
 
     def _instructions(self) -> str:
         tree, node = self.node.tree, self.node
@@ -254,25 +246,8 @@ class AgentLoop:
             usage=node.usage,
             tree_usage=node.tree_usage,
             seconds=node.seconds,
+            agent_id=node.agent_id,
         )
-
-
-def report(child: AgentNode, result: RunResult) -> str:
-    """What the parent's model reads of a child: status line and answer, the reason in front of a failure."""
-    usage = result.tree_usage
-    status = f"[{child.agent_id}: {result.status}; {usage}; {result.seconds:.1f} s]"
-    answer = text_of(result.output)
-    if result.status == "completed":
-        return f"{status}\n{answer}"
-    partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
-    return f"[ERROR] The child did not complete: {result.error}\n{status}{partial}"
-
-
-def text_of(output: Any) -> str:
-    """An answer as text: JSON for what is not text."""
-    if isinstance(output, str):
-        return output
-    return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
 
 
 def _finished(result: RunResult) -> AgentFinished:

@@ -45,6 +45,9 @@ class RunResult:
     tree_usage: Usage = Usage()
     """What the agent and its descendants have spent in the run."""
     seconds: float = 0.0
+    agent_id: str = ""
+    files_written: tuple[str, ...] = ()
+    """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
 
     def __repr__(self) -> str:
         why = f", error={self.error!r}" if self.error else ""

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, Field
 
+from freeact_sub.budget import Budget
 from freeact_sub.calls import SpawnCall
 from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
 
@@ -31,7 +32,7 @@ class Task:
             SpawnRequest(
                 prompt=arguments.prompt,
                 description=arguments.description,
-                max_turns=self._turns(arguments),
+                budget=Budget(turns=self._turns(arguments)),
                 tool_call_id=context.tool_call_id,
             )
         )

@@ -5,17 +5,19 @@ A tool knows nothing of agents. What it needs of its agent stands in the context
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 from pydantic_ai import BinaryContent
 
+from freeact_sub.budget import Budget
 from freeact_sub.calls import Call
 from freeact_sub.config import Config
 from freeact_sub.events import AgentEvent
 from freeact_sub.kernels import Kernel
+from freeact_sub.modes import Mode
 
 Outcome: TypeAlias = Literal["success", "failed"]
 
@@ -31,12 +33,25 @@ class ToolResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SpawnRequest:
-    """A child that is asked for."""
+    """A child that is asked for, by whatever way."""
 
     prompt: str
     description: str = ""
-    max_turns: int | None = None
+    """A label of a few words."""
+    agent: str | None = None
+    """A named agent type. None: an agent like its parent."""
+    mode: Mode | None = None
+    """None: the parent's; it is never more than that."""
+    budget: Budget = field(default_factory=Budget)
+    """Cut to what the parent has left."""
+    output_type: Any = str
+    """What the child's answer must be, as pydantic-ai's `output_type`."""
+    branch: bool = False
+    """The child's kernel starts as a copy of its parent's live kernel."""
+    prepare: Callable[[Kernel], Awaitable[str]] | None = None
+    """Called with the child's kernel before its first turn; what it returns is added to the prompt."""
     tool_call_id: str | None = None
+    """Of the call that asks."""
 
 
 class KernelAccess(Protocol):
