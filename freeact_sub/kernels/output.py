@@ -7,7 +7,6 @@ good: the text as the model reads it (head and tail) is kept apart, and all of i
 
 import asyncio
 import logging
-import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ from freeact_sub.cells import (
     MimeBundle,
     StreamText,
 )
+from freeact_sub.kernels.tracebacks import short_traceback, without_colours
 
 BUFFER_CHARS: Final = 4_000_000
 """Characters of output that may wait for the reader."""
@@ -35,8 +35,6 @@ MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
 
 logger = logging.getLogger(__name__)
-
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class CellOutputBuffer:
@@ -71,7 +69,7 @@ class CellOutputBuffer:
             self._changed.set()
             return
         text = _text_of(output)
-        self._keep_text(_ANSI.sub("", text) if "\x1b" in text else text)
+        self._keep_text(short_traceback(output) if isinstance(output, CellError) else without_colours(text))
         size = len(text)
         if isinstance(output, DisplayData | ExecuteResult):
             size += self._keep_display(output)

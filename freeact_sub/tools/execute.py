@@ -23,6 +23,8 @@ MAX_IMAGE_BYTES = 4_000_000
 """Providers refuse larger ones, and a refused picture in the history would end the conversation."""
 MAX_IMAGES_TO_MODEL = 5
 
+NO_OUTPUT = "(the cell ran without output; print what you need to see)"
+
 _cell_numbers = itertools.count(1)
 
 
@@ -92,7 +94,7 @@ class ExecuteIPythonCell:
                 f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost. "
                 "The cell is not run again; a new kernel starts with your next cell."
             )
-        return text.strip("\n") or "(the cell ran and put nothing out)"
+        return text.strip("\n") or NO_OUTPUT
 
 
 def _is_sound(image: BinaryContent) -> bool:
