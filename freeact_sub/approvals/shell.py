@@ -20,7 +20,7 @@ import tree_sitter_bash
 from tree_sitter import Node
 
 from freeact_sub.approvals.patterns import UNKNOWN, WILD
-from freeact_sub.approvals.words import OpaqueError, WordReader, bare, names, shown_part, text_of
+from freeact_sub.approvals.words import OpaqueError, WordReader, bare, encoded, names, shown_part, text_of
 from freeact_sub.approvals.wrappers import inside
 
 MAX_CHARS: Final = 20_000
@@ -120,7 +120,7 @@ class _Walk(WordReader):
             raise OpaqueError(f"the command is longer than {MAX_CHARS:,} characters")
         if re.search(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]", text):
             raise OpaqueError("the command has characters that cannot be seen")
-        root = _parser().parse(text.encode()).root_node
+        root = _parser().parse(encoded(text)).root_node
         self._statement(root)
         if root.has_error:  # also where nothing of it was looked at
             raise OpaqueError(f"the command is not understood: {shown_part(root)}")

@@ -188,11 +188,19 @@ def text_of(node: Node) -> str:
     return _decoded(node.text or b"")
 
 
+def encoded(text: str) -> bytes:
+    """A script in ASCII, for the parser: its scanner looks letters up in tables of 256, and ends the program past them.
+
+    To a shell such a letter is a part of a word, as the marks are that stand for it here.
+    """
+    return re.sub(r"[^\x00-\x7f]", lambda match: f"\x01{ord(match[0]):x}\x02", text).encode("ascii")
+
+
 def _decoded(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise OpaqueError("the command has characters that the parser cuts in two") from error
+    text = re.sub(r"\x01([0-9a-f]+)\x02", lambda match: chr(int(match[1], 16)), content.decode("ascii"))
+    if "\x01" in text or "\x02" in text:
+        raise OpaqueError("the command has characters that the parser cuts in two")
+    return text
 
 
 def shown_part(node: Node) -> str:

@@ -121,6 +121,18 @@ def test_no_text_breaks_it(text):
     read_script(text)
 
 
+def test_letters_beyond_ascii_are_parts_of_words_and_no_harm():
+    """tree-sitter-bash looks characters up in tables of 256; the first of these ended the program."""
+    read_script("{\U000d7a50\tE*\U0001f600\\\\")
+    script = read_script("grüße=/x/ä 'für' $ß *é; rm ñ > Ωmega")
+    assert [command.words for command in script.commands] == [
+        ("grüße=/x/ä", "für", UNKNOWN, "ß", "*é".replace("*", WILD)),
+        ("rm", "ñ"),
+    ]
+    assert [file.path for file in script.files] == ["Ωmega"]
+    assert read_script("cat <<é\nè\ncat <<'X'\né\nrm -rf /\nX\n").commands[-2].words == ("rm", "-rf", "/")
+
+
 PIECES = [
     "aa", "bb", "cc", "dd", "echo", "x", "-c", "-n", "eval", "bash", "env", "xargs", "exec", "command", "time", "trap", "EXIT", "find", "-exec", ";", "\\;",
     "&&", "||", "|", "&", "\n", "(", ")", "{", "}", "$(", "`", '"', "'", "\\", "$", "$x", "${x}", "${x:-", "x=", "x=aa", "$((", "))", "<<E\n", "\nE\n",
