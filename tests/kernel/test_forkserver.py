@@ -227,7 +227,7 @@ async def test_many_forks_with_kills_in_between_leave_nothing(provider, tmp_path
         descriptors = process.num_fds()
         for number in range(3):
             await asyncio.gather(*(one(number) for number in range(10)))
-        assert process.num_fds() <= descriptors
+        await eventually(lambda: process.num_fds() <= descriptors)  # zmq closes sockets in a thread of its own
         server = await server_of(provider)
         assert len(psutil.Process(server.pid).children(recursive=True)) == 2  # the server and the one open kernel
 
