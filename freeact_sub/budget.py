@@ -1,27 +1,59 @@
 """Limits and what was spent: plain values, added up to every ancestor by the host.
 
+`Budget` is validated wherever it comes from (settings, the SDK, a model's arguments); what is wrong is named by its field.
 Cost is None while no request of the sum has a known price, so that an unknown price never looks like "free".
 """
 
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What a run, with its descendants, may spend. None: what its parent has left; for the root, no bound."""
+class Budget(BaseModel):
+    """What a run may spend. None: what its parent has left; for the root, no bound. Zero is none at all.
 
-    turns: int | None = None
-    """Model responses of the agent itself."""
-    tool_calls: int | None = None
-    tokens: int | None = None
+    `turns` and `tool_calls` are the agent's own; all else counts what its descendants spend as well.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    turns: int | None = Field(default=None, ge=0)
+    """Model responses of the agent itself; a last report at a limit comes on top."""
+    tool_calls: int | None = Field(default=None, ge=0)
+    """Tool calls of the agent itself, those of its code included."""
+    tokens: int | None = Field(default=None, ge=0)
     """Input and output tokens together."""
-    cost_usd: Decimal | None = None
-    seconds: float | None = None
-    children: int | None = None
+    cost_usd: Decimal | None = Field(default=None, ge=0)
+    """Needs a model whose price is known."""
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """From start to end; time in which a person is asked does not count."""
+    children: int | None = Field(default=None, ge=0)
     """Spawns in the whole subtree."""
-    depth: int | None = None
+    depth: int | None = Field(default=None, ge=0, le=10)
     """How many levels of agents there may be below."""
+
+    def over(self, defaults: "Budget") -> Self:
+        """This budget, with the defaults where it names no bound."""
+        return self._with({name: getattr(defaults, name) if mine is None else mine for name, mine in self})
+
+    def cut(self, left: "Budget") -> Self:
+        """This budget, nowhere more than what is left."""
+        bounds = {name: [bound for bound in (mine, getattr(left, name)) if bound is not None] for name, mine in self}
+        return self._with({name: min(known) if known else None for name, known in bounds.items()})
+
+    def _with(self, bounds: dict[str, int | float | Decimal | None]) -> Self:
+        return self.model_copy(update=bounds)
+
+    def __str__(self) -> str:
+        units = {"seconds": "s", "cost_usd": "USD"}
+        known = [
+            f"{bound:,} {units.get(name, name.replace('_', ' '))}"
+            for name, bound in self
+            if bound is not None and name != "depth"
+        ]
+        return ", ".join(known)
 
 
 @dataclass(frozen=True, kw_only=True)
