@@ -50,13 +50,19 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"freeact-sub: {message} (freeact-sub --help lists what there is)\n")
 
 
+def _turns(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns: give 1 or more")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     common.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
     common.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
     common.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
     common.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
-    common.add_argument("--max-turns", metavar="N", type=int, help="model responses the root agent may use in a run")
+    common.add_argument("--max-turns", metavar="N", type=_turns, help="model responses the root agent may use in a run")
     common.add_argument("--mode", choices=MODES, help="how much runs without a question (default: ask)")
     common.add_argument(
         "--headless",
@@ -166,8 +172,9 @@ def _config(options: argparse.Namespace, *, headless: str | None = None) -> "Con
     """Args: headless: what counts where no setting and no option names it."""
     from freeact_sub.config import load_config  # noqa: PLC0415
 
-    names = ("model", "base_url", "max_turns", "mode", "headless")
+    names = ("model", "base_url", "mode", "headless")
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
+    settings["budget"] = {"turns": getattr(options, "max_turns", None)}
     if hasattr(options, "yes"):
         settings["headless"] = "allow"
     workspace = getattr(options, "workspace", None)

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from freeact_sub.budget import Budget
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import Headless, Mode
 
@@ -58,6 +59,8 @@ class KernelConfig(_Section):
     """False for models that cannot read pictures; people see them all the same."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
+    max_live: int = Field(default=50, ge=1)
+    """Live kernels of one root and all its children; a child that needs one more waits in order."""
     sandbox: Literal["off", "auto", "required"] = "auto"
     """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
     told once; `off`: there is none."""
@@ -82,6 +85,12 @@ class KernelConfig(_Section):
         return {**inherited, "PYTHONUNBUFFERED": "1", **self.env}
 
 
+class ChildBudget(Budget):
+    """The budget of a child, as far as its parent names none."""
+
+    turns: int | None = Field(default=10, ge=0)
+
+
 class SubagentsConfig(_Section):
     """Bounds on child agents."""
 
@@ -89,10 +98,10 @@ class SubagentsConfig(_Section):
     """False: no agent is offered the `task` tool."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
     """How many children of one root work at the same time; more wait in order."""
-    max_turns: int = Field(default=10, ge=1)
-    """Turns of a child whose `task` call names none."""
+    budget: ChildBudget = ChildBudget()
+    """What a child may spend whose parent names no bound; never more than its parent has left."""
     salvage: bool = True
-    """At a limit the child gets one last request, without tools, to report what it has."""
+    """At a limit an agent gets one last request, without tools, to report what it has."""
     max_depth: int = Field(default=1, ge=0, le=10)
     """How deep agents may nest: 1 means that the root may start children and they may not."""
 
@@ -132,8 +141,8 @@ class Config(_Section):
     """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
     instructions: str = ""
     """Added to every agent's system prompt."""
-    max_turns: int | None = Field(default=None, ge=1)
-    """Turns of a run of the root agent. None: no limit."""
+    budget: Budget = Budget()
+    """What a run of the root may spend, with all its children."""
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"

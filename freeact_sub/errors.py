@@ -10,6 +10,7 @@
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ApprovalDeniedError  a person or a rule said no; carries the reason
+    ├── SpawnForbiddenError  a child may not be started; the text names the limit and its setting
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
 Errors carry values. Nobody reads an error's text to learn what happened.
@@ -72,6 +73,13 @@ class ApprovalDeniedError(FreeactError):
         self.reason = reason
 
 
+class SpawnForbiddenError(FreeactError):
+    """A child may not be started. The message names the limit and its setting."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"forbidden: {reason}")
+
+
 class LimitReachedError(FreeactError):
     """A budget is used up.
 
@@ -79,10 +87,17 @@ class LimitReachedError(FreeactError):
         limit: Name of the budget's field, for example `turns`.
         amount: What was spent.
         bound: What was allowed.
+        owner: The agent whose budget it is.
     """
 
-    def __init__(self, limit: str, *, amount: float, bound: float) -> None:
-        super().__init__(f"the limit of {limit} is reached: {amount:g} of {bound:g}")
+    def __init__(self, limit: str, *, amount: float, bound: float, owner: str = "") -> None:
+        whose = f", in the budget of {owner}" if owner else ""
+        super().__init__(f"the limit of {limit} is reached: {_plain(amount)} of {_plain(bound)}{whose}")
         self.limit = limit
         self.amount = amount
         self.bound = bound
+        self.owner = owner
+
+
+def _plain(number: float) -> str:
+    return f"{number:,.6f}".rstrip("0").rstrip(".")

@@ -57,7 +57,9 @@ class AgentStarted(AgentEvent):
     description: str = ""
     """A short label of the work, where its parent gave one."""
     queued: bool = False
-    """True where the agent first waits for a place among the working children."""
+    """True where the agent first waits for a place among the working children, or for a kernel."""
+    key: str = ""
+    """The agent's durable name, which shows the chain above it: `agent:ROOT:subagent:ID`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.run import Run
-from freeact_sub.agents.tree import AgentInfo, AgentNode, AgentTree
+from freeact_sub.agents.tree import NO_BOUNDS, AgentInfo, AgentNode, AgentTree
 from freeact_sub.approvals import Gate, Policy, load_rules
-from freeact_sub.budget import Usage
+from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.closing import carry_out
 from freeact_sub.config import PERMISSIONS_FILE, Config
@@ -79,7 +79,7 @@ class Agent:
             capabilities=tuple(capabilities),
             model_settings={**build_model_settings(self.config), **(model_settings or {})},
         )
-        self._root: AgentNode = self._tree.add(max_turns=self.config.max_turns)
+        self._root: AgentNode = self._tree.add()
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
         self._resources = AsyncExitStack()
@@ -103,8 +103,12 @@ class Agent:
         """The root and every child there was, in order of start."""
         return tuple(node.info for node in self._tree.nodes.values())
 
-    def run(self, prompt: str) -> Run:
+    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run; see `Run`.
+
+        Args:
+            prompt: What to do.
+            budget: What the run may spend, with all its children; `config.budget` counts for what it does not name.
 
         Raises:
             AgentBusyError: The agent's present run has not ended.
@@ -115,16 +119,16 @@ class Agent:
         if self._run is not None:
             raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
         self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
-        self._run = Run(self._loop, prompt, on_end=self._forget_run)
+        self._run = Run(self._loop, prompt, budget=budget, on_end=self._forget_run)
         return self._run
 
-    async def stream(self, prompt: str) -> AsyncIterator[Any]:
-        """The events of a run.
+    async def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncIterator[Any]:
+        """The events of a run; the arguments are those of `run`.
 
         Leaving the loop early cancels the run. To use the agent again after that, close the stream first:
         `async with contextlib.aclosing(agent.stream(prompt)) as events`.
         """
-        async with self.run(prompt) as run:
+        async with self.run(prompt, budget=budget) as run:
             async for event in run:
                 yield event
 

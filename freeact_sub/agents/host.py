@@ -18,14 +18,24 @@ from pydantic_ai.messages import BinaryContent, InstructionPart, ModelMessage, M
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
+from freeact_sub.agents.ledger import Reservation
+from freeact_sub.agents.quote import quote_for, with_max_tokens
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Usage
-from freeact_sub.calls import Call, ToolCall
-from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
+from freeact_sub.calls import Call, SpawnCall, ToolCall
+from freeact_sub.errors import (
+    ApprovalDeniedError,
+    FreeactError,
+    KernelLostError,
+    LimitReachedError,
+    SpawnForbiddenError,
+)
 from freeact_sub.events import ToolCallStarted, ToolOutput, UsageUpdated
 from freeact_sub.tools import AgentToolset, McpToolset, Outcome, ToolResult, model_content
 
-SALVAGE = "Your turns are used up and no tools are left. Report now what you have found and done, and what is missing."
+SALVAGE = (
+    "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
+)
 
 INNER_TASKS_SECONDS = 0.5
 """How long a cancelled run waits for tasks that were left behind."""
@@ -42,10 +52,16 @@ class Host(AbstractCapability[Any]):
     ours: AgentToolset
     mcp: McpToolset
     salvage: bool
+    """At a limit there is one last request, without tools, for a report."""
+    hidden: frozenset[str] = frozenset()
+    """Tools that the model is not told of, and whose calls are answered all the same."""
     ended: Exception | None = None
     """Why the run must end, once that is decided."""
     salvaged: bool = False
-    turns: int = 0
+    shortened: bool = False
+    """The request may answer less than it would, because the budget has no more."""
+    reservation: Reservation | None = None
+    """For the request that is being made."""
     messages: Sequence[ModelMessage] = field(default_factory=list)
     """The run's history, live: also after an error and a cancel."""
     context: RunContext[Any] | None = None
@@ -73,31 +89,62 @@ class Host(AbstractCapability[Any]):
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """See pydantic-ai. At a limit no tools are offered."""
         self.context, self.messages = ctx, ctx.messages
-        limit = self.node.max_turns
-        if limit is not None and self.turns >= limit and self.ended is None:
-            self.ended = LimitReachedError("turns", amount=self.turns, bound=limit)
+        try:
+            self.node.account.check_turns()
+        except LimitReachedError as error:
+            self.ended = self.ended or error
         return [] if self.ended else tool_defs
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Counts the turn, or makes it the salvage, or ends the run."""
+        """See pydantic-ai. Reserves what the request may take and counts the turn, or makes it the salvage, or ends the run."""
         self.context, self.messages = ctx, ctx.messages
         if self.ended is None:
-            self.turns += 1
-            return request_context
-        if self.salvaged or not self.salvage or not isinstance(self.ended, LimitReachedError):
+            try:
+                request = await self._reserved(self._without_hidden(request_context), last=False)
+            except LimitReachedError as error:
+                self.ended = error
+            else:
+                self.node.account.turns += 1
+                return request
+        nothing_done = self.node.account.turns == 0
+        if self.salvaged or not self.salvage or nothing_done or not isinstance(self.ended, LimitReachedError):
             raise self.ended
         self.salvaged = True
-        parameters = request_context.model_request_parameters
-        instructions = [*(parameters.instruction_parts or []), InstructionPart(content=SALVAGE)]
+        try:
+            return await self._reserved(self._as_salvage(request_context, self.ended), last=True)
+        except LimitReachedError:
+            raise self.ended from None
+
+    def _without_hidden(self, request: ModelRequestContext) -> ModelRequestContext:
+        parameters = request.model_request_parameters
+        shown = [tool for tool in parameters.function_tools if tool.name not in self.hidden]
+        return replace(request, model_request_parameters=replace(parameters, function_tools=shown))
+
+    def _as_salvage(self, request: ModelRequestContext, reason: Exception) -> ModelRequestContext:
+        parameters = request.model_request_parameters
+        instructions = [*(parameters.instruction_parts or []), InstructionPart(content=SALVAGE.format(reason=reason))]
         return replace(
-            request_context,
-            model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions),
+            request, model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions)
         )
+
+    async def _reserved(self, request: ModelRequestContext, *, last: bool) -> ModelRequestContext:
+        account = self.node.account
+        quote = quote_for(account, request, salvage=self.salvage, last=last)
+        self.reservation = reservation = await account.ledger.reserve(account, quote, last=last)
+        if not account.counts_amounts:
+            return request
+        self.shortened = reservation.output_tokens < quote.output_tokens
+        return replace(request, model_settings=with_max_tokens(request, reservation.output_tokens))
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
         """See pydantic-ai."""
         del ctx
-        return await self._as_inner_task(handler(request_context))
+        try:
+            return await self._as_inner_task(handler(request_context))
+        except Exception:
+            if self.reservation is not None:
+                self.reservation.settle(0, Decimal(0))  # a request that fails is not billed
+            raise
 
     async def _as_inner_task(self, work: Awaitable[Any]) -> Any:
         """Await the work; meanwhile the task in which this happens can be ended by `end_inner_tasks`."""
@@ -115,7 +162,12 @@ class Host(AbstractCapability[Any]):
     ) -> ModelResponse:
         """See pydantic-ai. Counts what the response cost; a salvage that calls tools all the same has them taken away."""
         del ctx
-        self.node.spend(_usage_of(response))
+        usage = _usage_of(response)
+        self.node.spend(usage)
+        if self.reservation is not None:
+            self.reservation.settle(usage.tokens, usage.cost_usd)
+            if self.shortened and response.finish_reason == "length" and self.ended is None:
+                self.ended = self.node.account.reached_amount()
         await self.node.emitter.emit(UsageUpdated(usage=self.node.usage, tree_usage=self.node.tree_usage))
         if self.salvaged:
             offered = {tool.name for tool in request_context.model_request_parameters.output_tools}
@@ -129,11 +181,17 @@ class Host(AbstractCapability[Any]):
         """See pydantic-ai. Every tool of the agent, a user's own included, is told of, asked for, run, and told of."""
         del ctx, tool_def
         name, call_id, emitter = call.tool_name, call.tool_call_id, self.node.emitter
-        self.node.spend(Usage(tool_calls=1))
         shown = args if isinstance(args, dict) else call.args_as_dict()
         await emitter.emit(ToolCallStarted(tool_name=name, args=shown), tool_call_id=call_id)
         try:
+            self.node.take_tool_call()
             await self._check(self._call_of(name, args), call_id)
+        except (LimitReachedError, SpawnForbiddenError) as error:
+            if isinstance(error, LimitReachedError):
+                self.ended = self.ended or error
+            output = ToolOutput(tool_name=name, content=f"[ERROR] not run: {error}", outcome="failed")
+            await emitter.emit(output, tool_call_id=call_id)
+            return model_content(ToolResult(text=output.content, outcome="failed"))
         except ApprovalDeniedError as error:
             output = ToolOutput(tool_name=name, content=str(error), outcome="denied")
             await emitter.emit(output, tool_call_id=call_id)
@@ -192,14 +250,18 @@ class Host(AbstractCapability[Any]):
 
     async def _check(self, call: Call, tool_call_id: str) -> None:
         node = self.node
-        await node.tree.gate.check(call, node.policy, node.emitter, path=node.path, tool_call_id=tool_call_id)
+        if isinstance(call, SpawnCall):
+            node.check_spawn()
+        await node.tree.gate.check(
+            call, node.policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=node.clocks_paused()
+        )
 
 
 def _usage_of(response: ModelResponse) -> Usage:
     cost: Decimal | None
     try:
         cost = response.cost().total_price
-    except LookupError:
+    except (LookupError, ValueError):
         cost = None
     measured = bool(response.usage.input_tokens or response.usage.output_tokens)
     return Usage(

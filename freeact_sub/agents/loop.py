@@ -23,7 +23,8 @@ from pydantic_ai.usage import UsageLimits
 from freeact_sub.agents.host import Host
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.spawn import Spawner, text_of
+from freeact_sub.agents.report import text_of
+from freeact_sub.agents.spawn import Spawner
 from freeact_sub.agents.tree import AgentNode, RunResult
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
@@ -44,6 +45,9 @@ ABANDON_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 15.0
 RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
+
+SPAWNING: Final[tuple[Tool, ...]] = (Task(),)
+"""Tools that start children. An agent that may not is not told of them, and a call that comes all the same is refused."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +79,17 @@ class AgentLoop:
         if node.scope is None:
             node.begin()
         node.tree.at_work[node.agent_id] = self
-        queued = node.parent is not None and node.tree.slots.full
-        node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued))
+        queued = node.parent is not None and (node.tree.slots.full or node.tree.kernel_places.full)
+        node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued, key=node.key))
         while node.parent is None and node.tree.notices:
             node.emitter.put(Notice(content=node.tree.notices.pop(0)))
         ending = _Ending(status="cancelled", error="the run was cancelled")
         try:
             with node.scope or anyio.CancelScope():
-                ending = await self._work(prompt, prepare)
+                with node.clock.running() as time_limit:
+                    ending = await self._work(prompt, prepare)
+                if time_limit.cancelled_caught:
+                    ending = self._failure(node.clock.reached)
         finally:
             if ending.status == "cancelled":
                 ending = _Ending(status="cancelled", output=self._last_text(), error=ending.error)
@@ -109,6 +116,7 @@ class AgentLoop:
             node.end(ending.status)
             node.emitter.put(_finished(result))
             node.give_slot_back()  # not before all is closed: a slot stands for a live kernel
+            node.give_kernel_place_back()
             if node.parent is not None:
                 node.history = []  # nobody reads it any more
         return result
@@ -122,11 +130,16 @@ class AgentLoop:
 
     async def _work(self, prompt: str, prepare: Callable[[Kernel], Awaitable[str]] | None) -> _Ending:
         node = self.node
+        hidden = frozenset() if node.may_spawn else frozenset(tool.name for tool in SPAWNING)
+        salvage = node.tree.config.subagents.salvage
         self._host = host = Host(
-            node=node, ours=self._ours, mcp=self._mcp, salvage=node.tree.config.subagents.salvage, messages=node.history
+            node=node, ours=self._ours, mcp=self._mcp, salvage=salvage, hidden=hidden, messages=node.history
         )
         self.resources.kernel.deaths = 0
         try:
+            node.clock.check()
+            node.account.check_left()
+            await node.take_kernel_place()
             await node.take_slot()
             node.status = "running"
             self.resources.kernel.start_soon()
@@ -136,13 +149,15 @@ class AgentLoop:
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
             # what the host decided counts, also where something on the way up made another error of it
-            cause = host.ended or error
-            return _Ending(status=_status_of(cause), output=self._last_text(), error=_sentence(cause))
+            return self._failure(host.ended or error)
         if host.ended is not None:
             return _Ending(status=_status_of(host.ended), output=output, error=_sentence(host.ended))
         if isinstance(output, str) and not output.strip():
             return _Ending(status="failed", error="the model gave no answer")
         return _Ending(status="completed", output=output)
+
+    def _failure(self, cause: Exception) -> _Ending:
+        return _Ending(status=_status_of(cause), output=self._last_text(), error=_sentence(cause))
 
     async def _run_model(self, prompt: str, host: Host) -> Any:
         tree = self.node.tree
@@ -161,7 +176,7 @@ class AgentLoop:
             del ctx
             await relay_events(events, self.node.emitter)
 
-        limit = self.node.max_turns
+        limit = self.node.budget.turns
         result = await agent.run(
             prompt,
             message_history=self.node.history or None,
@@ -179,7 +194,7 @@ class AgentLoop:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
-            levels = 1 + self.node.tree.config.subagents.max_depth - self.node.depth
+            levels = 1 + (self.node.budget.depth or 0)
             with anyio.CancelScope(shield=True):
                 task.cancel()
                 if self.node.parent is not None:
@@ -199,8 +214,7 @@ class AgentLoop:
         return task.result()
 
     def _tools(self) -> list[Tool]:
-        tools: list[Tool] = [ExecuteIPythonCell(), ResetKernel()]
-        return [*tools, Task()] if self.node.may_spawn else tools
+        return [ExecuteIPythonCell(), ResetKernel(), *SPAWNING]
 
     def _context(self, tool_call_id: str) -> ToolContext:
         emitter = self.node.emitter
@@ -208,7 +222,7 @@ class AgentLoop:
             config=self.node.tree.config,
             tool_call_id=tool_call_id,
             kernel=self.resources.kernel,
-            output_folder=self.resources.output_folder,
+            output_folder=self.node.output_folder,
             emit=lambda event: emitter.emit(event, tool_call_id=tool_call_id),
             spawn=self.spawner.for_model,
         )
@@ -226,7 +240,12 @@ class AgentLoop:
             ),
         )
         if node.parent is not None:
-            text += _prompt("child.md").substitute(depth=node.depth, max_turns=node.max_turns)
+            text += _prompt("child.md").substitute(
+                depth=node.depth,
+                budget=str(node.budget) or "no bounds",
+                levels=node.budget.depth,
+                scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
+            )
         return f"{text}\n{tree.config.instructions}".strip()
 
     def _last_text(self) -> str:
@@ -263,6 +282,8 @@ def _finished(result: RunResult) -> AgentFinished:
 
 def _status_of(error: Exception) -> RunStatus:
     match error:
+        case LimitReachedError(limit="seconds"):
+            return "timeout"
         case LimitReachedError():
             return "limit"
         case KernelLostError():

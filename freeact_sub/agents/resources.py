@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.requests import CodeCalls, HostRequests, McpRequests
@@ -15,8 +14,6 @@ from freeact_sub.mcp import McpServers
 
 MAX_DEATHS: Final = 3
 """A kernel that dies this often in one run ends the run."""
-
-OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +106,7 @@ class AgentResources:
 
     def __init__(self, node: AgentNode) -> None:
         tree = node.tree
-        self.output_folder = tree.config.workspace / OUTPUT_FOLDER / node.agent_id
-        self.mcp = McpServers(tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=self.output_folder)
+        self.mcp = McpServers(tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=node.output_folder)
         calls = CodeCalls(node)
         requests = HostRequests(McpRequests(calls, self.mcp).handlers)
         self.kernel = AgentKernel(node, requests, self.mcp.names)

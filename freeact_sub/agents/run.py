@@ -6,8 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.tree import AgentNode, AgentStatus, AgentTree, RunResult
-from freeact_sub.budget import Usage
+from freeact_sub.agents.tree import NO_BOUNDS, AgentNode, AgentStatus, AgentTree, RunResult
+from freeact_sub.budget import Budget, Usage
 from freeact_sub.closing import carry_out
 from freeact_sub.events import ApprovalRequest, Event
 
@@ -19,8 +19,9 @@ class Run:
     when it is left. It starts when it is first used in one of these ways.
     """
 
-    def __init__(self, loop: AgentLoop, prompt: str, *, on_end: Callable[[], None]) -> None:
+    def __init__(self, loop: AgentLoop, prompt: str, *, on_end: Callable[[], None], budget: Budget = NO_BOUNDS) -> None:
         self._loop = loop
+        self._budget = budget
         self._prompt = prompt
         self._on_end = on_end
         self._tree: AgentTree = loop.node.tree
@@ -109,7 +110,8 @@ class Run:
 
     def _start(self) -> None:
         if self._task is None and not self._closed:
-            self._node.begin()  # now, so that a cancel finds its scope though the task has not had its first turn
+            # now, so that a cancel finds its scope though the task has not had its first turn
+            self._node.begin(self._budget)
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
 
     async def _drive(self) -> RunResult:

@@ -3,13 +3,13 @@
 Ids, depth, parenthood, usage and slots are kept here, by the host. Nothing of it is ever read from a kernel.
 """
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -17,15 +17,25 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
+from freeact_sub.agents.clock import RunClock
+from freeact_sub.agents.keys import child_key, depth_of, root_key
+from freeact_sub.agents.ledger import Account, Ledger
+from freeact_sub.agents.places import KernelPlaces, Slots
 from freeact_sub.approvals import Gate, Policy, narrowed
-from freeact_sub.budget import Usage
+from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config import Config
+from freeact_sub.errors import LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import Notice, RunStatus
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.modes import Mode
 from freeact_sub.text import one_line
+
+NO_BOUNDS: Final = Budget()
+
+OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
+"""Where in the workspace long outputs and answers are written."""
 
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
 """Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
@@ -69,26 +79,10 @@ class AgentInfo:
     """What the agent itself has spent in its present or last run."""
     seconds: float
     """How long its present or last run has lasted."""
-
-
-class Slots:
-    """A bound on how many children work at once; more wait in order."""
-
-    def __init__(self, size: int) -> None:
-        self._semaphore = asyncio.Semaphore(size)
-
-    @property
-    def full(self) -> bool:
-        """True where the next child has to wait."""
-        return self._semaphore.locked()
-
-    async def acquire(self) -> None:
-        """Wait for a slot and take it."""
-        await self._semaphore.acquire()
-
-    def release(self) -> None:
-        """Give a slot back."""
-        self._semaphore.release()
+    key: str = ""
+    """The agent's durable name, which shows the chain above it."""
+    budget: Budget = Budget()
+    """What its present or last run may spend."""
 
 
 @dataclass(kw_only=True)
@@ -107,7 +101,9 @@ class AgentTree:
     model_settings: dict[str, Any] = field(default_factory=dict)
     channel: EventChannel = field(default_factory=EventChannel)
     """Of the present run of the root."""
+    ledger: Ledger = field(default_factory=Ledger)
     slots: Slots = field(init=False)
+    kernel_places: KernelPlaces = field(init=False)
     at_work: dict[str, Any] = field(default_factory=dict)
     """The loops whose runs have begun and not ended, by agent id, in order of start."""
     nodes: dict[str, "AgentNode"] = field(default_factory=dict)
@@ -117,6 +113,7 @@ class AgentTree:
 
     def __post_init__(self) -> None:
         self.slots = Slots(self.config.subagents.max_concurrent)
+        self.kernel_places = KernelPlaces(self.config.kernel.max_live)
 
     def notice(self, text: str) -> None:
         """Tell whoever reads the root's events; where nobody does at the moment, in the next run."""
@@ -131,24 +128,50 @@ class AgentTree:
         parent: "AgentNode | None" = None,
         *,
         description: str = "",
-        max_turns: int | None = None,
+        budget: Budget = NO_BOUNDS,
         mode: Mode | None = None,
+        work_scope: str = "",
     ) -> "AgentNode":
-        """Make an agent, with an id that no other of the tree has. In mode None it has its parent's."""
+        """Make an agent, with an id that no other of the tree has. For a child, `check_spawn` must have passed in this step.
+
+        Args:
+            parent: None for the root.
+            description: A label.
+            budget: What is asked for; cut to what the parent has left.
+            mode: None: its parent's.
+            work_scope: What the agent is told to keep to.
+        """
         agent_id = next(
             agent_id for agent_id in iter(lambda: f"agent-{secrets.token_hex(4)}", "") if agent_id not in self.nodes
         )
         policy = parent.policy if parent else self.policy
+        if parent is None:
+            account = self.ledger.open(agent_id, self._root_budget(budget))
+        else:
+            asked = budget.over(self.config.subagents.budget)
+            left = parent.account.left(seconds=parent.clock.left)
+            account = self.ledger.open(agent_id, asked.cut(left), parent.account)
         node = AgentNode(
             tree=self,
             agent_id=agent_id,
+            key=child_key(parent.key) if parent else root_key(agent_id),
             parent=parent,
             description=description,
-            max_turns=max_turns,
+            work_scope=work_scope,
+            account=account,
             policy=policy if mode is None else narrowed(policy, mode),
         )
+        if parent is None:
+            self.kernel_places.take_now(node)
         self.nodes[agent_id] = node
         return node
+
+    def open_root_account(self, agent_id: str, budget: Budget) -> Account:
+        """The account of a new run of the root. Args: budget: what is asked for; the configured one for all else."""
+        return self.ledger.open(agent_id, self._root_budget(budget))
+
+    def _root_budget(self, asked: Budget) -> Budget:
+        return asked.over(self.config.budget).over(Budget(depth=self.config.subagents.max_depth))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -157,9 +180,14 @@ class AgentNode:
 
     tree: AgentTree
     agent_id: str
+    key: str
+    """The only source of the agent's depth."""
     parent: "AgentNode | None"
+    account: Account
+    """What the present run may spend."""
     description: str = ""
-    max_turns: int | None = None
+    work_scope: str = ""
+    """What the agent is told to keep to."""
     policy: Policy
     """What decides about its calls."""
     status: AgentStatus = "idle"
@@ -170,21 +198,40 @@ class AgentNode:
     scope: anyio.CancelScope | None = None
     """Covers the present run; cancelling it reaches all descendants."""
     history: list[ModelMessage] = field(default_factory=list)
+    clock: RunClock = field(init=False)
+    """Of the present run."""
     _started: float = 0.0
     _ended: float | None = None
     _holds_slot: bool = False
     _calls_waiting: int = 0
 
+    def __post_init__(self) -> None:
+        self.clock = RunClock(self.agent_id, self.account.budget.seconds)
+
     @property
     def depth(self) -> int:
         """Distance from the root."""
-        return 0 if self.parent is None else self.parent.depth + 1
+        return depth_of(self.key)
+
+    @property
+    def budget(self) -> Budget:
+        """What the present run may spend."""
+        return self.account.budget
 
     @property
     def may_spawn(self) -> bool:
         """Whether this agent is offered the spawning tools."""
-        settings = self.tree.config.subagents
-        return settings.enabled and self.depth < settings.max_depth
+        return self.tree.config.subagents.enabled and bool(self.budget.depth)
+
+    @property
+    def waits_for_child(self) -> bool:
+        """A call of this agent waits for a child, so its run cannot end before that."""
+        return self._calls_waiting > 0
+
+    @property
+    def output_folder(self) -> Path:
+        """Where the agent's long outputs and its long answer are written."""
+        return self.tree.config.workspace / OUTPUT_FOLDER / self.agent_id
 
     @property
     def seconds(self) -> float:
@@ -216,6 +263,8 @@ class AgentNode:
             status=self.status,
             usage=self.usage,
             seconds=self.seconds,
+            key=self.key,
+            budget=self.budget,
         )
 
     def ancestors(self) -> Iterator["AgentNode"]:
@@ -225,8 +274,11 @@ class AgentNode:
             yield node
             node = node.parent
 
-    def begin(self) -> None:
-        """A run begins."""
+    def begin(self, budget: Budget = NO_BOUNDS) -> None:
+        """A run begins. Args: budget: of a run of the root; a child's was decided when it was made."""
+        if self.parent is None:
+            self.account = self.tree.open_root_account(self.agent_id, budget)
+        self.clock = RunClock(self.agent_id, self.budget.seconds)
         self.usage = self.tree_usage = Usage()
         self._started, self._ended = time.monotonic(), None
         self.scope = anyio.CancelScope()
@@ -234,6 +286,7 @@ class AgentNode:
 
     def end(self, status: RunStatus) -> None:
         """The run has ended."""
+        self.account.close()
         self._ended, self.scope, self.status = time.monotonic(), None, status
 
     def spend(self, usage: Usage) -> None:
@@ -242,6 +295,53 @@ class AgentNode:
         self.total += usage
         for node in self.ancestors():
             node.tree_usage += usage
+
+    def take_tool_call(self) -> None:
+        """Count a tool call that is about to run.
+
+        Raises:
+            LimitReachedError: The budget has none left.
+        """
+        self.account.take_tool_call()
+        self.spend(Usage(tool_calls=1))
+
+    def check_spawn(self) -> None:
+        """Raise SpawnForbiddenError, which names the limit and its setting, if this agent may not start a child now."""
+        tree = self.tree
+        if not tree.config.subagents.enabled:
+            raise SpawnForbiddenError("no agent may start children (setting `subagents.enabled`)")
+        if not self.may_spawn:
+            raise SpawnForbiddenError(
+                f"agents may nest {self.depth} deep and this one is at depth {self.depth} "
+                "(setting `subagents.max_depth`, or `depth` of a budget); do the work yourself"
+            )
+        try:
+            self.account.check_spawn()
+        except LimitReachedError as error:
+            raise SpawnForbiddenError(f"{error} (`children` of a budget); do the work yourself") from error
+        if tree.kernel_places.would_never_come(self):
+            raise SpawnForbiddenError(
+                f"all {tree.kernel_places.size} kernels belong to agents that wait for a child, so a further child would "
+                "wait for ever (setting `kernel.max_live`); do the work yourself"
+            )
+
+    @contextmanager
+    def clocks_paused(self) -> Iterator[None]:
+        """A person is asked: meanwhile the time of this run, and of those that wait for it, stands still."""
+        with ExitStack() as stack:
+            for node in self.ancestors():
+                stack.enter_context(node.clock.paused())
+            yield
+
+    async def take_kernel_place(self) -> None:
+        """Wait for a place among the live kernels; the root has one."""
+        if self.parent is not None:
+            await self.tree.kernel_places.take(self)
+
+    def give_kernel_place_back(self) -> None:
+        """Let the next child have a kernel; the root keeps its own."""
+        if self.parent is not None:
+            self.tree.kernel_places.give_back(self)
 
     async def take_slot(self) -> None:
         """Wait for one of the tree's slots; the root needs none."""

@@ -42,6 +42,8 @@ class SpawnRequest:
     """A named agent type. None: an agent like its parent."""
     mode: Mode | None = None
     """None: the parent's; it is never more than that."""
+    scope: str = ""
+    """What the child is told to keep to: a folder, files, a part of the work."""
     budget: Budget = field(default_factory=Budget)
     """Cut to what the parent has left."""
     output_type: Any = str

@@ -57,7 +57,7 @@ def test_help_and_version_import_nothing_heavy(option: str) -> None:
         (["run", "hi"], ["no model is set", "--model"]),
         (["run", "hi", "--model", "anthropic:claude-sonnet-5-5"], ["ANTHROPIC_API_KEY"]),
         (["run", "hi", "--model", "nonsense:x"], ["nonsense"]),
-        (["run", "hi", "--max-turns", "0"], ["max_turns"]),
+        (["run", "hi", "--max-turns", "0"], ["--max-turns", "1 or more"]),
         (["run", "hi", "--max-turns", "few"], ["--max-turns", "few"]),
         (["run", "hi", "--mcp", "missing.json"], ["missing.json"]),
         (["run", "hi", "--workspace", "missing"], ["--workspace", "missing"]),
@@ -84,10 +84,10 @@ def test_wrong_usage_is_one_clear_line_and_status_2(arguments: list[str], words:
 
 def test_a_wrong_line_of_the_settings_names_itself_and_debug_shows_the_traceback(tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
-    (tmp_path / ".freeact" / "config.toml").write_text("max_truns = 3\n")
+    (tmp_path / ".freeact" / "config.toml").write_text("on_denail = 3\n")
     done = run("run", "hi", cwd=tmp_path, check=2)
     assert "config.toml" in done.stderr
-    assert "did you mean `max_turns`" in done.stderr
+    assert "did you mean `on_denial`" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Traceback" in run("run", "hi", "--debug", cwd=tmp_path, check=2).stderr
 

@@ -15,7 +15,8 @@ from support.chat_server import Call, Reply
 from support.cli import Chat, chat, run, texts_of
 from support.programs import ROOT, code_blocks, run_python
 
-from freeact_sub.config import Config, KernelConfig, McpServerConfig, SubagentsConfig
+from freeact_sub.budget import Budget
+from freeact_sub.config import ChildBudget, Config, KernelConfig, McpServerConfig, SubagentsConfig
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOTEBOOK, *PROGRAMS = sorted(code_blocks("python"), key=lambda block: not block.startswith("%"))
@@ -121,7 +122,16 @@ def shown_default(path: str, field: FieldInfo) -> str:
 @pytest.mark.parametrize(
     ("heading", "sections"),
     [
-        ("setting", {"": Config, "kernel.": KernelConfig, "subagents.": SubagentsConfig}),
+        (
+            "setting",
+            {
+                "": Config,
+                "budget.": Budget,
+                "kernel.": KernelConfig,
+                "subagents.": SubagentsConfig,
+                "subagents.budget.": ChildBudget,
+            },
+        ),
         ("setting of a server", {"": McpServerConfig}),
     ],
 )

@@ -48,7 +48,7 @@ async def test_the_turn_limit_ends_a_child_as_limit_with_a_report_of_what_it_has
 
 async def test_without_salvage_the_last_text_is_kept_and_no_request_is_made_past_the_limit(make):
     script = lambda *_: ["working on it", cell("1")]
-    async with make(script, config={"max_turns": 2, "subagents": {"salvage": False}}) as agent:
+    async with make(script, config={"budget": {"turns": 2}, "subagents": {"salvage": False}}) as agent:
         _, result = await read(agent.run("go"))
         assert agent._tree.model.requests == 2
     assert (result.status, result.output, result.usage.turns) == ("limit", "working on it", 2)
@@ -238,7 +238,7 @@ async def test_a_kernel_that_dies_is_told_and_replaced_and_the_third_time_ends_t
 
 
 async def test_a_reader_that_stops_holds_the_agents_back_and_goes_on_later(make):
-    async with make(lambda *_: [cell("print('x')")], config={"max_turns": 40, "event_buffer": 4}) as agent:
+    async with make(lambda *_: [cell("print('x')")], config={"budget": {"turns": 40}, "event_buffer": 4}) as agent:
         run = agent.run("go")
         first = await anext(run)
         assert first.seq == 0

@@ -86,7 +86,9 @@ async def test_children_cannot_have_children_by_default_and_can_where_it_is_conf
     async with make(deep) as agent:
         events, _ = await read(agent.run("root"))
     assert max(event.depth for event in events) == 1
-    assert [event.outcome for event in of_kind(events, ToolOutput) if event.depth == 1] == ["retried"]
+    refused = [event for event in of_kind(events, ToolOutput) if event.depth == 1]
+    assert [event.outcome for event in refused] == ["failed"]
+    assert all(word in refused[0].content for word in ("forbidden", "1 deep", "`subagents.max_depth`"))
     async with make(deep, config={"subagents": {"max_depth": 2, "max_concurrent": 1}}) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root")), 30)
     assert result.status == "completed"
@@ -136,7 +138,7 @@ async def test_steering_reaches_the_next_request(make):
             return "I looked at both"
         return [cell("1")]
 
-    async with make(script, config={"max_turns": 5}) as agent:
+    async with make(script, config={"budget": {"turns": 5}}) as agent:
         run = agent.run("look at a")
         _, result = await read(
             run, on_event=lambda event: isinstance(event, ToolCallStarted) and run.send("look at b as well")

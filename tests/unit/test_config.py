@@ -15,13 +15,13 @@ def write_settings(folder: Path, text: str) -> None:
 
 
 def test_arguments_win_over_the_environment_and_that_over_the_file(tmp_path):
-    write_settings(tmp_path, 'model = "file"\nmax_turns = 1\n[kernel]\ncell_timeout_seconds = 1\noutput_chars = 500\n')
+    write_settings(tmp_path, 'model = "file"\nbudget.turns = 1\n[kernel]\ncell_timeout_seconds = 1\noutput_chars = 500\n')
     config = load_config(
         tmp_path,
         arguments={"model": "argument", "base_url": None},
         environment={"FREEACT_MODEL": "env", "FREEACT_KERNEL__CELL_TIMEOUT_SECONDS": "2.5", "OTHER": "x"},
     )
-    assert (config.model, config.max_turns) == ("argument", 1)
+    assert (config.model, config.budget.turns) == ("argument", 1)
     assert (config.kernel.cell_timeout_seconds, config.kernel.output_chars) == (2.5, 500)
     assert config.workspace == tmp_path.resolve()
 
@@ -36,7 +36,8 @@ def test_tables_and_lists_in_the_environment_are_json(tmp_path):
     [
         ({"FREEACT_MODELL": "x"}, ["FREEACT_MODELL", "`modell`", "`model`"]),
         ({"FREEACT_KERNEL__CELL_TIMEOUT": "3"}, ["`kernel.cell_timeout`", "`kernel.cell_timeout_seconds`"]),
-        ({"FREEACT_MAX_TURNS": "0"}, ["FREEACT_MAX_TURNS", "`max_turns`", "'0'"]),
+        ({"FREEACT_BUDGET__TURNS": "-1"}, ["FREEACT_BUDGET__TURNS", "`budget.turns`", "'-1'"]),
+        ({"FREEACT_SUBAGENTS__BUDGET__TOKEN": "5"}, ["`subagents.budget.token`", "`subagents.budget.tokens`"]),
         ({"FREEACT_SUBAGENTS__MAX_DEPTH": "11"}, ["`subagents.max_depth`", "10"]),
     ],
 )

@@ -1,11 +1,11 @@
 """`HostRequests`: finds who answers a request; `CodeCalls`: what all calls of code in a cell go through."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.budget import Usage
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
@@ -36,19 +36,27 @@ class CodeCalls:
         self.node = node
 
     async def check(self, call: Call, clock: CellClock | None) -> None:
-        """Let a call through; its cell's clock stands still while it is asked for.
+        """Let a call through; its cell's clock, and its run's, stand still while it is asked for.
 
         Raises:
             ApprovalDeniedError: It is denied.
+            SpawnForbiddenError: It would start a child, and none may be started.
         """
+        if isinstance(call, SpawnCall):
+            self.node.check_spawn()
         await self.node.tree.gate.check(
             call,
             self.node.policy,
             self.node.emitter,
             path=self.node.path,
             tool_call_id=tool_call_id_of(clock),
-            pause=clock.paused() if clock is not None else None,
+            pause=self._paused(clock),
         )
+
+    @contextmanager
+    def _paused(self, clock: CellClock | None) -> Iterator[None]:
+        with self.node.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+            yield
 
     async def carry_out(
         self,
@@ -64,9 +72,9 @@ class CodeCalls:
             FreeactError: It is denied, or fails.
         """
         emitter, tool_call_id = self.node.emitter, tool_call_id_of(clock)
-        self.node.spend(Usage(tool_calls=1))
         await emitter.emit(ToolCallStarted(tool_name=name, args=dict(args)), tool_call_id=tool_call_id)
         try:
+            self.node.take_tool_call()
             await self.check(call, clock)
             result = await work()
         except FreeactError as error:
