@@ -96,7 +96,7 @@ class Host(AbstractCapability[Any]):
         return [] if self.ended else tool_defs
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Reserves what the request may take and counts the turn, or makes it the salvage, or ends the run."""
+        """See pydantic-ai. Reserves what the request may take, or makes it the salvage, or ends the run."""
         self.context, self.messages = ctx, ctx.messages
         if self.ended is None:
             try:

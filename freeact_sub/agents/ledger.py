@@ -5,9 +5,9 @@ and settled when the response is there. Between the look at what is left and the
 agents of a root live in one event loop: that is the lock. A request that would fit if the requests in flight turned out
 smaller than what they have reserved waits for them to end; it waits for nothing else, so nobody waits for ever.
 
-A run's last report (the salvage) is paid from an amount that is held from its first request on; before that there is nothing
-to report. What a request may use at most is estimated (`quote.py`) and, where a bound on tokens or money counts, passed to the
-provider as `max_tokens`. A bound is exceeded only by what a provider spends past that.
+A run's last report (the salvage) is paid from an amount that is held from its first request on; before that there is
+nothing to report. What a request may use at most is estimated (`quote.py`) and, where a bound on tokens or money counts,
+passed to the provider as `max_tokens`. A bound is exceeded only by what a provider spends past that.
 """
 
 import asyncio
@@ -213,7 +213,7 @@ class Ledger:
         self._waiting: list[asyncio.Event] = []
 
     def open(self, owner: str, budget: Budget, parent: Account | None = None) -> Account:
-        """Open the account of a run. A child's budget must have been cut, and `check_spawn` have passed, in this very step."""
+        """Open the account of a run. A child's budget is cut, and `check_spawn` has passed, in this very step."""
         account = Account(ledger=self, owner=owner, budget=budget, parent=parent)
         for above in () if parent is None else parent.chain():
             above.children += 1

@@ -22,8 +22,8 @@ from pydantic_ai.usage import UsageLimits
 
 from freeact_sub.agents.host import Host
 from freeact_sub.agents.relay import relay_events
-from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.report import text_of
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.spawn import Spawner
 from freeact_sub.agents.tree import AgentNode, RunResult
 from freeact_sub.closing import carry_out

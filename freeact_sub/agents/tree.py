@@ -81,7 +81,7 @@ class AgentInfo:
     """How long its present or last run has lasted."""
     key: str = ""
     """The agent's durable name, which shows the chain above it."""
-    budget: Budget = Budget()
+    budget: Budget = NO_BOUNDS
     """What its present or last run may spend."""
 
 
