@@ -72,8 +72,9 @@ class KernelConfig(_Section):
     """Kernels in mode `auto` have the network."""
     memory_bytes: int | None = Field(default=None, gt=0)
     """Bound on each process of a kernel with a sandbox. None: the machine's memory."""
-    max_processes: int = Field(default=1024, ge=0)
-    """Bound on the threads and processes of a kernel with a sandbox. 0: none."""
+    max_processes: int | None = Field(default=None, ge=0)
+    """Bound on the threads and processes of a kernel with a sandbox. None: 1024, except for root, to whom no such bound
+    applies; a number that cannot be held is told. 0: none."""
     max_file_bytes: int = Field(default=16 * 2**30, ge=0)
     """Bound on each file that a kernel with a sandbox writes. 0: none."""
     cpu_seconds: int = Field(default=0, ge=0)

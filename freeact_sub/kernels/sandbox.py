@@ -27,6 +27,8 @@ ABI_UNIX_SOCKETS: Final = 9
 ADDRESS_SPACE_FACTOR: Final = 4
 """Address space that a process may reserve for each byte of memory it may use: many libraries reserve and never use."""
 PROBE_SECONDS: Final = 20
+USUAL_PROCESSES: Final = 1024
+"""The bound on a kernel's processes where the settings name none."""
 
 SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 SYSTEM_SETTINGS: Final = (
@@ -68,6 +70,8 @@ class Limits:
     """Of each process."""
     processes: int | None = None
     """Of all threads and processes of the kernel."""
+    processes_wanted: bool = True
+    """False: nobody has asked for this bound, so it is not missed where it cannot be held, unless all is required."""
     file_bytes: int | None = None
     """Of each file that is written."""
     cpu_seconds: int | None = None
@@ -117,7 +121,8 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         return None
     limits = Limits(
         memory_bytes=config.memory_bytes or total_memory(),
-        processes=config.max_processes or None,
+        processes=USUAL_PROCESSES if config.max_processes is None else config.max_processes or None,
+        processes_wanted=config.max_processes is not None,
         file_bytes=config.max_file_bytes or None,
         cpu_seconds=config.cpu_seconds or None,
     )
@@ -173,7 +178,8 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
         missing.append("modes and times of files that can be read (mount namespaces cannot be used)")
     if policy.protected and not machine.view:
         missing.append("freeact's settings and git's hooks in the workspace (mount namespaces cannot be used)")
-    if policy.limits.processes is not None and (machine.root or not sys.platform.startswith("linux")):
+    missed = policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required)
+    if missed and (machine.root or not sys.platform.startswith("linux")):
         missing.append("the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)")
     return tuple(missing)
 

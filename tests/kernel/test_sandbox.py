@@ -355,11 +355,14 @@ async def test_what_is_missing_is_told_once_or_refused(tmp_path):
     whole = Support(landlock=6, seccomp=True, view=True)
     assert check(replace(policy, required=True), whole) == ()
     assert unenforced(policy, replace(whole, view=False)) == missing[-2:]
-    assert "processes" in unenforced(policy, replace(whole, root=True))[0]
+    assert unenforced(policy, replace(whole, root=True)) == ()  # nobody has asked for a bound on processes
+    assert "processes" in unenforced(replace(policy, required=True), replace(whole, root=True))[0]
+    wanted = policy_for("auto", replace_config(LIMITED, max_processes=1024), tmp_path)
+    assert "processes" in unenforced(wanted, replace(whole, root=True))[0]
     none = unenforced(policy, Support())
     assert "files" in none[0]
     assert "network" in none[1]
-    assert policy_for("plan", KernelConfig(), tmp_path) is None
+    assert policy_for("plan", KernelConfig(sandbox="off"), tmp_path) is None
 
 
 async def test_the_notice_comes_once_and_required_starts_nothing(tmp_path):
@@ -367,8 +370,10 @@ async def test_the_notice_comes_once_and_required_starts_nothing(tmp_path):
     provider = LocalKernelProvider(on_notice=notices.append)
     required = replace_config(LIMITED, sandbox="required", max_processes=0)
     try:
+        async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)):
+            assert notices == []
         for _ in range(2):
-            async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)):
+            async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path, replace_config(LIMITED, max_processes=9999))):
                 pass
         async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path, required)):
             pass
