@@ -5,6 +5,7 @@ once. What is wrong with the settings is one line on standard error and exit sta
 """
 
 import argparse
+import functools
 import os
 import sys
 import traceback
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.modes import MODES
 
 if TYPE_CHECKING:
@@ -70,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         help="ask nobody: what would be asked is allowed, denied, or (auto) allowed in the modes auto and full only",
     )
     common.add_argument("--yes", action="store_true", help="the same as --headless allow")
+    common.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")
+    common.add_argument(
+        "--trust",
+        action="store_true",
+        help="let the settings in the workspace count as they are, from now on, without a question",
+    )
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
@@ -125,7 +132,7 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
 def _permissions(options: argparse.Namespace) -> int:
     from freeact_sub.terminal.permissions import check, list_rules  # noqa: PLC0415
 
-    config = _config(options)
+    config = _config(options, looking=True)
     return check(config, options.kind, options.call) if options.way == "check" else list_rules(config)
 
 
@@ -168,20 +175,55 @@ def _asking_terminal() -> TextIO | None:
     return next((stream for stream in (sys.stderr, sys.stdout) if _is_terminal(stream)), None)
 
 
-def _config(options: argparse.Namespace, *, headless: str | None = None) -> "Config":
-    """Args: headless: what counts where no setting and no option names it."""
-    from freeact_sub.config import load_config  # noqa: PLC0415
+def _config(options: argparse.Namespace, *, headless: str | None = None, looking: bool = False) -> "Config":
+    """The settings.
+
+    Args:
+        options: The command line.
+        headless: What counts where no setting and no option names it.
+        looking: Nothing is started with them: what nobody has looked at counts, and is told.
+    """
+    from freeact_sub.config import load_config, user_folder  # noqa: PLC0415
+    from freeact_sub.trust import Trust  # noqa: PLC0415
 
     names = ("model", "base_url", "mode", "headless")
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
     settings["budget"] = {"turns": getattr(options, "max_turns", None)}
+    settings["kernel"] = {"sandbox": getattr(options, "sandbox", None)}
     if hasattr(options, "yes"):
         settings["headless"] = "allow"
     workspace = getattr(options, "workspace", None)
     if workspace is not None and not workspace.is_dir():
         raise ConfigError(f"--workspace: {workspace} is not a directory")
-    config = load_config(workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+    trust: Trust | None = Trust(user_folder())
+    load = functools.partial(load_config, workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+    try:
+        config = load(trust=trust)
+    except UntrustedError as error:
+        if looking and not hasattr(options, "trust"):
+            _tell(f"note: {error}")
+            trust = None
+        elif not _vouched(options, error):
+            raise
+        elif trust is not None:
+            try:
+                trust.add(error.files)
+            except ConfigError as problem:
+                _tell(f"note: {problem}")
+        config = load(trust=trust)
     return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
+
+
+def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
+    """Whether somebody has looked at the files, or does so now."""
+    if hasattr(options, "trust"):
+        return True
+    terminal = _asking_terminal()
+    if terminal is None or error.headless:
+        return False
+    from freeact_sub.terminal.trusting import ask  # noqa: PLC0415
+
+    return ask(error.files, terminal)
 
 
 def _agent(config: "Config") -> Any:
@@ -230,5 +272,9 @@ _COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
 def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    print(f"freeact-sub: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201  (the user interface)
+    _tell(text)
     return status
+
+
+def _tell(text: str) -> None:
+    print(f"freeact-sub: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201  (the user interface)

@@ -11,18 +11,22 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from freeact_sub.budget import Budget
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, UntrustedError
+from freeact_sub.files import read_file
 from freeact_sub.modes import Headless, Mode
+from freeact_sub.trust import Trust
 
 CONFIG_FILE = Path(".freeact") / "config.toml"
 """Where a workspace keeps its settings."""
+AGENT_TYPES = Path(".agents") / "agents"
+"""Where a workspace keeps its agent types."""
 
 PERMISSIONS_FILE = Path(".freeact") / "permissions.toml"
 """Where a workspace keeps its rules."""
@@ -183,6 +187,7 @@ def load_config(
     arguments: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     mcp_file: Path | None = None,
+    trust: Trust | None = None,
 ) -> Config:
     """Read the settings: file, then environment, then arguments; a later value replaces an earlier one.
 
@@ -191,23 +196,67 @@ def load_config(
         arguments: Nested settings that win over all others; values of None are passed over.
         environment: Variables to read instead of `os.environ`.
         mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
+        trust: What somebody has looked at; the files of the workspace count only with that content. None: they count as
+            they are. A program that reads the settings of its own folder may do that: who can change them can change it.
 
     Raises:
         ConfigError: A setting is unknown or has a wrong value, or a file cannot be read.
+        UntrustedError: Nobody has looked at the content of a file of the workspace.
     """
     variables = os.environ if environment is None else environment
     folder = (workspace or Path.cwd()).expanduser().resolve()
-    settings = _read_toml(folder / CONFIG_FILE)
+    files = _Files()
+    settings = _read_toml(files, folder / CONFIG_FILE)
     _merge(settings, _from_environment(variables))
     _merge(settings, _without_none(arguments or {}))
     settings.setdefault("workspace", folder)
     if "permission_files" not in settings:
-        files = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
-        settings["permission_files"] = tuple(path for path in files if path.is_file())
+        rules = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
+        settings["permission_files"] = tuple(path for path in rules if path.is_file())
     found = mcp_file or next((path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if path.is_file()), None)
     if found is not None:
-        settings["mcp_servers"] = read_mcp_servers(found, variables) | settings.get("mcp_servers", {})
-    return _validate(Config, settings)
+        servers = _mcp_servers(files.read(found), found, variables)
+        settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
+    config = _validate(Config, settings)
+    if trust is not None:
+        for path in (*config.permission_files, *sorted((folder / AGENT_TYPES).glob("*.md"))):
+            files.read(path)
+        untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
+        if untrusted:
+            raise UntrustedError(untrusted, headless=config.headless is not None)
+    return config
+
+
+class _Files:
+    """What was read, so that what is judged is what counts."""
+
+    def __init__(self) -> None:
+        self._contents: dict[Path, bytes] = {}
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file.
+
+        Raises:
+            ConfigError: It cannot be read.
+        """
+        try:
+            content = self._contents[path] = read_file(path)
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        return content
+
+    def untrusted(self, trust: Trust, workspaces: Iterable[Path], own: Path) -> dict[Path, bytes]:
+        """Those that stand in a workspace, and that nobody has looked at; `own` is the user's folder."""
+
+        def is_in(path: Path, folder: Path) -> bool:
+            return path.absolute().is_relative_to(folder) or path.resolve().is_relative_to(folder)
+
+        return {
+            path: content
+            for path, content in self._contents.items()
+            if any(is_in(path, folder) for folder in workspaces) and not path.resolve().is_relative_to(own.resolve())
+            if not trust.knows(path, content)
+        }
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -222,10 +271,13 @@ def read_mcp_servers(path: Path, environment: Mapping[str, str] | None = None) -
     Raises:
         ConfigError: The file cannot be read, is not such a file, or names a variable that is not set.
     """
-    variables = os.environ if environment is None else environment
+    return _mcp_servers(_Files().read(path), path, os.environ if environment is None else environment)
+
+
+def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
@@ -255,12 +307,12 @@ def _fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any
     return re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}", fill, value)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _read_toml(files: _Files, path: Path) -> dict[str, Any]:
+    if not os.path.lexists(path):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    try:
+        settings = tomllib.loads(files.read(path).decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     _validate(Config, settings, where=f"{path}: ")
     return settings

@@ -4,6 +4,7 @@
 
     FreeactError
     ├── ConfigError          a setting, key, model name or file is wrong; the text names it and the way out
+    │   └── UntrustedError   nobody has looked at settings that stand in the workspace
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
     │   ├── KernelStartError the kernel did not come up
@@ -16,6 +17,9 @@
 Errors carry values. Nobody reads an error's text to learn what happened.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
+
 
 class FreeactError(Exception):
     """Base of all errors raised by this package."""
@@ -23,6 +27,24 @@ class FreeactError(Exception):
 
 class ConfigError(FreeactError):
     """A setting is wrong. The message names it and says what to do."""
+
+
+class UntrustedError(ConfigError):
+    """Files of the workspace that decide what runs are new, or have changed since somebody looked at them.
+
+    Attributes:
+        files: What was found in them, by path.
+        headless: The settings say that nobody is to be asked.
+    """
+
+    def __init__(self, files: Mapping[Path, bytes], *, headless: bool) -> None:
+        names = ", ".join(str(path) for path in files)
+        super().__init__(
+            f"settings in the workspace are new or have changed, and nobody has looked at them since: {names}: "
+            "look at them, then say --trust (code of an agent may have written them)"
+        )
+        self.files = dict(files)
+        self.headless = headless
 
 
 class AgentBusyError(FreeactError):

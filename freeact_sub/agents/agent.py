@@ -13,15 +13,16 @@ from pydantic_ai.toolsets import AbstractToolset
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.tree import NO_BOUNDS, AgentInfo, AgentNode, AgentTree
-from freeact_sub.approvals import Gate, Policy, load_rules
+from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules
 from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.closing import carry_out
-from freeact_sub.config import PERMISSIONS_FILE, Config
+from freeact_sub.config import Config, user_folder
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.model import build_model, build_model_settings
+from freeact_sub.trust import Trust
 
 
 class Agent:
@@ -71,7 +72,7 @@ class Agent:
             model=model if isinstance(model, Model) else build_model(self.config),
             provider=kernel_provider or make_provider(self.config.kernel, on_notice=self._notice),
             catalogue=McpCatalogue(),
-            gate=Gate(headless=self.config.headless, project_file=self.config.workspace / PERMISSIONS_FILE),
+            gate=Gate(headless=self.config.headless, project=ProjectRules(self.config.workspace, Trust(user_folder()))),
             policy=Policy(
                 workspace=self.config.workspace, mode=self.config.mode, rules=load_rules(self.config.permission_files)
             ),

@@ -106,7 +106,9 @@ class AgentResources:
 
     def __init__(self, node: AgentNode) -> None:
         tree = node.tree
-        self.mcp = McpServers(tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=node.output_folder)
+        self.mcp = McpServers(
+            tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
+        )
         calls = CodeCalls(node)
         requests = HostRequests(McpRequests(calls, self.mcp).handlers)
         self.kernel = AgentKernel(node, requests, self.mcp.names)

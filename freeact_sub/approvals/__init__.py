@@ -2,16 +2,17 @@
 
 from freeact_sub.approvals.gate import Gate
 from freeact_sub.approvals.policy import Policy, Ruling, Wall, decide, narrowed
-from freeact_sub.approvals.rules import Rules, Verdict, add_rule, load_rules, make_rules, shipped_rules
+from freeact_sub.approvals.project import ProjectRules
+from freeact_sub.approvals.rules import Rules, Verdict, load_rules, make_rules, shipped_rules
 
 __all__ = [
     "Gate",
     "Policy",
+    "ProjectRules",
     "Rules",
     "Ruling",
     "Verdict",
     "Wall",
-    "add_rule",
     "decide",
     "load_rules",
     "make_rules",

@@ -10,13 +10,13 @@ Where nobody is to be asked the answer is ready before the question: both are to
 import secrets
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.approvals.patterns import parse_pattern
 from freeact_sub.approvals.policy import Policy, Ruling, decide
+from freeact_sub.approvals.project import ProjectRules
 from freeact_sub.approvals.question import Question
-from freeact_sub.approvals.rules import SESSION, Rule, add_rule
+from freeact_sub.approvals.rules import SESSION, Rule
 from freeact_sub.calls import Call
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
@@ -35,10 +35,10 @@ class _Open:
 class Gate:
     """Lets calls through, refuses them, or asks."""
 
-    def __init__(self, *, headless: Headless | None = None, project_file: Path | None = None) -> None:
-        """Args: headless: nobody is asked; None: somebody is. project_file: gets what is allowed in the project for ever."""
+    def __init__(self, *, headless: Headless | None = None, project: ProjectRules | None = None) -> None:
+        """Args: headless: nobody is asked; None: somebody is. project: gets what is allowed in the project for ever."""
         self._headless = headless
-        self._project_file = project_file
+        self._project = project
         self._session: tuple[Rule, ...] = ()
         self._open: dict[str, _Open] = {}
 
@@ -130,10 +130,9 @@ class Gate:
         patterns = ruling.suggests if decision.pattern is None else (decision.pattern,)
         rules = tuple(Rule(verdict="allow", pattern=parse_pattern(text), source=SESSION) for text in patterns)
         self._session = (*self._session, *(rule for rule in rules if rule not in self._session))
-        if decision.remember == "project" and self._project_file is not None:
+        if decision.remember == "project" and self._project is not None:
             try:
-                for text in patterns:
-                    add_rule(self._project_file, "allow", text)
+                self._project.allow(patterns)
             except ConfigError as error:
                 asker.tell(Notice(content=f"the answer holds for this session only: {error}"))
         for item in tuple(self._open.values()):

@@ -4,9 +4,7 @@ Levels, from the least to the most specific: what is shipped, the user's file, t
 any level counts. Else the most specific level that says something counts: a project may allow what is asked for as shipped.
 """
 
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from freeact_sub.approvals.patterns import Pattern, parse_pattern
+from freeact_sub.approvals.patterns import Pattern, escaped, parse_pattern
+from freeact_sub.config import user_folder
 from freeact_sub.errors import ConfigError
+from freeact_sub.files import read_file
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("allow", "ask", "deny")
@@ -67,7 +67,8 @@ def make_rules(entries: Mapping[Verdict, Iterable[str]], source: str = SESSION) 
 def shipped_rules() -> Rules:
     """What counts where no file says otherwise."""
     path = Path(__file__).with_name("defaults.toml")
-    return Rules(levels=(_read(path, SHIPPED),))
+    own = Rule(verdict="deny", pattern=parse_pattern(f"write:{escaped(str(user_folder()))}/**"), source=SHIPPED)
+    return Rules(levels=((*_read(path, SHIPPED), own),))
 
 
 def load_rules(files: Iterable[Path]) -> Rules:
@@ -79,11 +80,17 @@ def load_rules(files: Iterable[Path]) -> Rules:
     return Rules(levels=(*(_read(path, str(path)) for path in files), *shipped_rules().levels))
 
 
-def add_rule(path: Path, verdict: Verdict, pattern: str) -> None:
-    """Append a pattern to a list of a rule file; comments and order stay, and a reader sees the old file or the new one.
+def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> bytes:
+    """The content of a rule file, with a pattern more at the end of a list; comments and order stay.
+
+    Args:
+        content: What stands in the file; empty for a new one.
+        verdict: The list.
+        pattern: The pattern.
+        path: The file, for messages.
 
     Raises:
-        ConfigError: The pattern is none, or the file has a wrong line or cannot be written.
+        ConfigError: The pattern is none, or the file has a wrong line.
     """
     import tomlkit  # noqa: PLC0415  # only who answers "always in this project" needs it
 
@@ -91,39 +98,27 @@ def add_rule(path: Path, verdict: Verdict, pattern: str) -> None:
         parse_pattern(pattern)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    try:
-        known = _read(path, str(path)) if path.is_file() else ()
-        if any(rule.verdict == verdict and str(rule.pattern) == pattern for rule in known):
-            return
-        document = tomlkit.parse(path.read_text(encoding="utf-8") if path.is_file() else "")
-        entries: Any = document.setdefault(verdict, tomlkit.array().multiline(True))
-        entries.append(pattern)
-        _replace(path, tomlkit.dumps(document))
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _replace(path: Path, text: str) -> None:
-    target = path.resolve()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    new = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        new.replace(target)
-    finally:
-        new.unlink(missing_ok=True)
+    known = _rules(content, path, str(path))
+    if any(rule.verdict == verdict and str(rule.pattern) == pattern for rule in known):
+        return content
+    document = tomlkit.parse(content.decode())
+    entries: Any = document.setdefault(verdict, tomlkit.array().multiline(True))
+    entries.append(pattern)
+    return tomlkit.dumps(document).encode()
 
 
 def _read(path: Path, source: str) -> tuple[Rule, ...]:
     try:
-        text = path.read_text(encoding="utf-8")
+        return _rules(read_file(path), path, source)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _rules(file: bytes, path: Path, source: str) -> tuple[Rule, ...]:
+    try:
+        text = file.decode()
         content = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     rules: list[Rule] = []
     for name, entries in content.items():

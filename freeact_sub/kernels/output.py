@@ -23,6 +23,7 @@ from freeact_sub.cells import (
     MimeBundle,
     StreamText,
 )
+from freeact_sub.files import beneath
 from freeact_sub.kernels.tracebacks import short_traceback, without_colours
 
 BUFFER_CHARS: Final = 4_000_000
@@ -40,14 +41,21 @@ logger = logging.getLogger(__name__)
 class CellOutputBuffer:
     """Takes a cell's output from the kernel's reader, hands it to the agent, keeps what the model reads."""
 
-    def __init__(self, *, model_chars: int = 10_000, file: Path | None = None) -> None:
-        """Args: model_chars: bound of `text`. file: gets all of the text once it is longer; None: no file."""
+    def __init__(self, *, model_chars: int = 10_000, file: Path | None = None, root: Path | None = None) -> None:
+        """Make one for a cell.
+
+        Args:
+            model_chars: Bound of `text`.
+            file: A new file that gets all of the text once it is longer. None: no file.
+            root: The folder from which the file is reached without following a link. None: the one it stands in.
+        """
         self._head_chars = model_chars * 2 // 3
         self._tail_chars = model_chars - self._head_chars
         self._head: list[str] = []
         self._tail: deque[str] = deque()
         self._tail_size = 0
         self._file_path = file
+        self._root = root
         self._file: IO[str] | None = None
         self._waiting: deque[CellOutput] = deque()
         self._waiting_chars = 0
@@ -138,8 +146,8 @@ class CellOutputBuffer:
             if self._file is not None:
                 self._file.write(text)
             elif self.total_chars > self._head_chars + self._tail_chars and self._file_path is not None:
-                self._file_path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = self._file_path.open("w", encoding="utf-8", errors="replace")
+                opener = beneath(self._root or self._file_path.parent)
+                self._file = open(self._file_path, "x", encoding="utf-8", errors="replace", opener=opener)  # noqa: SIM115  # closed at the cell's end
                 self._file.write("".join(self._head) + "".join(self._tail) + text)
         except OSError as error:
             # a full disk must not end the task that drains the kernel

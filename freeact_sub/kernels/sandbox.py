@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config import KernelConfig
+from freeact_sub.config import KernelConfig, user_folder
 from freeact_sub.errors import KernelStartError
 from freeact_sub.modes import Mode
 
@@ -58,7 +58,7 @@ SYSTEM_SETTINGS: Final = (
     *("services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "gai.conf", "hostname"),
 )
 """Below `/etc`: what ordinary programs read. No keys, no password hashes."""
-PROTECTED: Final = (".freeact", "mcp.json", ".git/hooks", ".git/config")
+PROTECTED: Final = (".freeact", ".agents", "mcp.json", ".git/hooks", ".git/config")
 """In the workspace: what the host, or its user's git, would run or obey the next time. Read-only for kernels in a view."""
 
 
@@ -134,12 +134,13 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
     writable: tuple[Path, ...] = (workspace, *config.writable)
     if mode == "plan":
         readable, writable = (*readable, *writable), ()
+    own = [folder for folder in (user_folder().resolve(),) if any(folder.is_relative_to(root) for root in writable)]
     return SandboxPolicy(
         mode=mode,
         walled=True,
         readable=readable,
         writable=writable,
-        protected=tuple(workspace / name for name in PROTECTED) if writable else (),
+        protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
         network=config.network and mode == "auto",
         limits=limits,
         required=required,

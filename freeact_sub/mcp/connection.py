@@ -33,6 +33,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 import freeact_sub.guard
 from freeact_sub.config import McpServerConfig
 from freeact_sub.errors import McpError
+from freeact_sub.files import beneath
 from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result, read_tool
 
 logger = logging.getLogger(__name__)
@@ -51,11 +52,12 @@ REASON_CHARS: Final = 300
 class McpConnection:
     """Connects when made, in the background; the first request waits for it."""
 
-    def __init__(self, server: str, config: McpServerConfig, *, log_file: Path) -> None:
-        """Args: log_file: what a stdio server writes to standard error is added to it."""
+    def __init__(self, server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> None:
+        """Args: log_file: what a stdio server writes to standard error is added to it. log_root: see `McpServers`."""
         self._server = server
         self._config = config
         self._log_file = log_file
+        self._log_opener = beneath(log_root)
         self._log_start = 0
         self._http_status = ""
         self._failure: BaseException | None = None
@@ -185,8 +187,7 @@ class McpConnection:
             env=environment,
             cwd=config.cwd,
         )
-        self._log_file.parent.mkdir(parents=True, exist_ok=True)
-        with self._log_file.open("a", encoding="utf-8") as log:
+        with open(self._log_file, "a", encoding="utf-8", opener=self._log_opener) as log:  # noqa: ASYNC230  # one small open on a local disk
             self._log_start = log.tell()
             async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
                 self._limit_start()
@@ -258,7 +259,7 @@ class McpConnection:
     def _last_words(self) -> str:
         """The last line that the server has written to its log since it was started."""
         try:
-            with self._log_file.open("rb") as log:
+            with open(self._log_file, "rb", opener=self._log_opener) as log:
                 size = log.seek(0, os.SEEK_END)
                 log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
                 lines = log.read().decode(errors="replace").split("\n")

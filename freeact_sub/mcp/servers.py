@@ -40,11 +40,21 @@ class McpCatalogue:
 class McpServers:
     """One agent's connections. An async context manager: leaving closes them."""
 
-    def __init__(self, servers: Mapping[str, McpServerConfig], *, catalogue: McpCatalogue, log_folder: Path) -> None:
-        """Args: log_folder: gets a file `mcp-SERVER.log` for each stdio server that is started."""
+    def __init__(
+        self, servers: Mapping[str, McpServerConfig], *, catalogue: McpCatalogue, log_folder: Path, log_root: Path
+    ) -> None:
+        """Make them; none is started yet.
+
+        Args:
+            servers: Their settings by name.
+            catalogue: Keeps what they offer.
+            log_folder: Gets a file `mcp-SERVER.log` for each stdio server that is started.
+            log_root: The folder from which `log_folder` is reached without following a link.
+        """
         self._configs = {name: config for name, config in servers.items() if not config.disabled}
         self._catalogue = catalogue
         self._log_folder = log_folder
+        self._log_root = log_root
         self._current: dict[str, McpConnection] = {}
         self._connections: list[McpConnection] = []
         self._closed = False
@@ -138,7 +148,9 @@ class McpServers:
         connection = self._current.get(server)
         if connection is None or not connection.usable:
             log_file = self._log_folder / f"mcp-{server}.log"
-            connection = self._current[server] = McpConnection(server, self._configs[server], log_file=log_file)
+            connection = self._current[server] = McpConnection(
+                server, self._configs[server], log_file=log_file, log_root=self._log_root
+            )
             self._connections = [connection, *(other for other in self._connections if not other.done)]
         return connection
 

@@ -23,9 +23,10 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from freeact_sub.agents import Agent
-from freeact_sub.config import load_config
-from freeact_sub.errors import FreeactError
+from freeact_sub.config import Config, load_config, user_folder
+from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.notebook.display import display_run
+from freeact_sub.trust import Trust
 
 DEFAULT_NAME = "agent"
 
@@ -101,7 +102,7 @@ class AgentMagics:
                 raise UsageError(f"%%agent: {name!r} is an agent of yours: its model is chosen where it is made")
             return variable
         if found is None:
-            found = Agent(load_config(arguments=settings))
+            found = Agent(_load_config(settings, trusts_now=options.trust))
             await found.__aenter__()  # until `%agent_close` or the kernel's end, which no `async with` can span
             self._agents[name], self._settings[name] = found, settings
             self._loop = asyncio.get_running_loop()
@@ -127,6 +128,21 @@ class AgentMagics:
             logger.error("agents did not close in %g s", EXIT_SECONDS)  # noqa: TRY400  # where it hangs is not known here
 
 
+def _load_config(settings: dict[str, Any], *, trusts_now: bool) -> Config:
+    """The settings of this folder, where somebody has looked at them; `--trust` says so."""
+    trust = Trust(user_folder())
+    try:
+        return load_config(arguments=settings, trust=trust)
+    except UntrustedError as error:
+        if not trusts_now:
+            raise
+        try:
+            trust.add(error.files)
+        except ConfigError as problem:
+            logger.warning("%s", problem)
+        return load_config(arguments=settings, trust=trust)
+
+
 async def _close_all(agents: list[Agent]) -> None:
     for error in await asyncio.gather(*(agent.aclose() for agent in agents), return_exceptions=True):
         if error is not None:
@@ -144,6 +160,9 @@ def _agent_options() -> _Parser:
     parser.add_argument("--model", help="a pydantic-ai model name such as anthropic:NAME or openai-chat:NAME")
     parser.add_argument("--base-url", help="the URL of an OpenAI-compatible server, for openai-chat: models")
     parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
+    parser.add_argument(
+        "--trust", action="store_true", help="let the settings in this folder count as they are, from now on"
+    )
     parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
     parser.add_argument("--help", action="store_true", help="show this text")
     return parser

@@ -53,7 +53,7 @@ class ExecuteIPythonCell:
         # the name cannot be guessed from another agent's, and two runs in one workspace do not write the same file
         name = re.sub(r"\W", "_", context.tool_call_id)[:40] or "cell"
         file = context.output_folder / f"{next(_cell_numbers):04}-{name}.txt"
-        buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file)
+        buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=context.config.workspace)
         clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id)
         reply = ExecuteReply(status="aborted")
         async with aclosing(kernel.execute(arguments.code, buffer, clock)) as outputs:

@@ -107,7 +107,7 @@ def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, 
 def test_yes_approves_everything_and_the_events_show_it(reporter: Chat, tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
     (tmp_path / ".freeact" / "config.toml").write_text('headless = "deny"\n')
-    done = run("--yes", "run", "multiply", *reporter.options, cwd=tmp_path)
+    done = run("--yes", "--trust", "run", "multiply", *reporter.options, cwd=tmp_path)
     for words in ("asks to run this cell", "approved: run code", "output: six times seven", "output: 42", "cell ok"):
         assert words in done.stdout
     assert "six times seven" in reporter.read_by_model()
@@ -256,3 +256,25 @@ def test_an_interrupt_while_the_program_starts_ends_it(start: Start, module: str
         program.send_signal(signal.SIGINT)
         assert program.wait(60) == 130
         assert "Traceback" not in program.stderr.read()
+
+
+def test_settings_that_nobody_has_looked_at_start_nothing(reporter: Chat, tmp_path: Path) -> None:
+    file = tmp_path / ".freeact" / "permissions.toml"
+    file.parent.mkdir()
+    file.write_text('allow = ["code"]')
+    for options in ([], ["--yes"]):
+        done = run("run", "multiply", *options, *reporter.options, cwd=tmp_path, check=2)
+        assert str(file) in done.stderr
+        assert "--trust" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert not reporter.server.requests
+    run("run", "multiply", "--trust", *reporter.options, cwd=tmp_path)
+    assert "42" in run("run", "multiply", *reporter.options, cwd=tmp_path).stdout  # once is enough
+    file.write_text('allow = ["code", "shell"]')
+    run("run", "multiply", *reporter.options, cwd=tmp_path, check=2)
+
+
+def test_permissions_check_ends_with_a_status_that_stands_for_the_decision(tmp_path: Path) -> None:
+    for command, status, verdict in (("git log", 0, "allow"), ("git push", 3, "ask"), ("rm -rf /", 1, "deny")):
+        done = run("permissions", "check", command, cwd=tmp_path, check=status)
+        assert (done.stdout.partition(":")[0], done.stderr) == (verdict, "")

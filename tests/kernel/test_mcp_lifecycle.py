@@ -27,7 +27,7 @@ from freeact_sub.mcp import McpCatalogue, McpServers
 async def main():
     folder = Path(sys.argv[1])
     config = McpServerConfig(command=sys.executable, args=sys.argv[2:], env={"PID_FILE": str(folder / "pids")})
-    servers = McpServers({"plain": config}, catalogue=McpCatalogue(), log_folder=folder)
+    servers = McpServers({"plain": config}, catalogue=McpCatalogue(), log_folder=folder, log_root=folder)
     await servers.call("plain", "pid", {})
     print("ready", flush=True)
     await asyncio.Event().wait()

@@ -373,7 +373,9 @@ async def test_the_notice_comes_once_and_required_starts_nothing(tmp_path):
         async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)):
             assert notices == []
         for _ in range(2):
-            async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path, replace_config(LIMITED, max_processes=9999))):
+            async with open_kernel(
+                provider, tmp_path, **sandboxed("auto", tmp_path, replace_config(LIMITED, max_processes=9999))
+            ):
                 pass
         async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path, required)):
             pass

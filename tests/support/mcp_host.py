@@ -21,7 +21,7 @@ class Host:
         self.catalogue = McpCatalogue()
 
     def servers(self, **configs: McpServerConfig) -> McpServers:
-        return McpServers(configs, catalogue=self.catalogue, log_folder=self.folder / "logs")
+        return McpServers(configs, catalogue=self.catalogue, log_folder=self.folder / "logs", log_root=self.folder)
 
     def plain(self, *behaviour: str, **settings: object) -> McpServerConfig:
         environment = {"PID_FILE": str(self.folder / "pids")}

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from freeact_sub.approvals import Gate, Policy, load_rules, make_rules
+from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules, make_rules
 from freeact_sub.approvals.rules import Rules
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.trust import Trust
 
 CALLS = [
     CodeAction(code="1"),
@@ -111,7 +112,7 @@ async def test_what_is_denied_stays_denied_whatever_is_allowed_for_the_session(c
 
 async def test_the_pattern_can_be_edited_and_is_kept_in_the_project(channel, ask, policy, tmp_path):
     file = tmp_path / ".freeact" / "permissions.toml"
-    gate = Gate(project_file=file)
+    gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
     task = ask(gate, ShellCommand(command="make all && git push origin"))
     request = await channel.receive()
     assert request.suggested == ("shell:make all *", "shell:git push *")
@@ -122,11 +123,12 @@ async def test_the_pattern_can_be_edited_and_is_kept_in_the_project(channel, ask
     kept = Policy(workspace=tmp_path, rules=load_rules([file]))
     assert Gate().ruling(ShellCommand(command="make clean"), kept).verdict == "allow"
     assert Gate().ruling(ShellCommand(command="git push"), kept).verdict == "ask"
+    assert Trust(tmp_path / "own").knows(file, file.read_bytes())
 
 
 async def test_a_project_that_cannot_be_written_to_is_told_and_the_session_remembers(channel, ask, policy, tmp_path):
-    (tmp_path / "file").touch()
-    gate = Gate(project_file=tmp_path / "file" / "permissions.toml")
+    (tmp_path / ".freeact").touch()
+    gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
     task = ask(gate, CALLS[0])
     (await channel.receive()).approve(remember="project")
     await task

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from freeact_sub.approvals import Policy, add_rule, decide, load_rules, make_rules
+from freeact_sub.approvals import Policy, decide, load_rules, make_rules
 from freeact_sub.approvals.patterns import KINDS, UNKNOWN, WILD, Pattern, escaped, parse_pattern
-from freeact_sub.approvals.rules import Rules, shipped_rules
+from freeact_sub.approvals.rules import Rules, shipped_rules, with_rule
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.errors import ConfigError
 from freeact_sub.modes import MODES
@@ -277,21 +277,18 @@ def test_no_file_breaks_the_reader(tmp_path_factory, content):
         load_rules([file])
 
 
-def test_a_rule_is_added_and_comments_stay(tmp_path):
-    file = tmp_path / ".freeact" / "permissions.toml"
-    add_rule(file, "allow", "shell:make *")
-    file.write_text(f"# mine\n{file.read_text()}deny = [\n  'shell:x', # why\n]\n")
-    file.chmod(0o600)
-    add_rule(file, "allow", "shell:git push *")
-    add_rule(file, "allow", "shell:git push *")
-    add_rule(file, "deny", "write:a[[]b")
-    assert "# mine" in file.read_text()
-    assert "# why" in file.read_text()
-    assert tomllib.loads(file.read_text()) == {
-        "allow": ["shell:make *", "shell:git push *"],
-        "deny": ["shell:x", "write:a[[]b"],
-    }
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in file.parent.iterdir()] == ["permissions.toml"]
+def test_a_rule_is_added_and_comments_stay():
+    def add(content, verdict, pattern):
+        return with_rule(content, verdict, pattern, Path("rules.toml"))
+
+    content = b"# mine\n" + add(b"", "allow", "shell:make *") + b"deny = [\n  'shell:x', # why\n]\n"
+    content = add(content, "allow", "shell:git push *")
+    assert add(content, "allow", "shell:git push *") == content
+    text = add(content, "deny", "write:a[[]b").decode()
+    assert "# mine" in text
+    assert "# why" in text
+    assert tomllib.loads(text) == {"allow": ["shell:make *", "shell:git push *"], "deny": ["shell:x", "write:a[[]b"]}
     with pytest.raises(ConfigError, match="kind"):
-        add_rule(file, "allow", "git push")
+        add(content, "allow", "git push")
+    with pytest.raises(ConfigError, match=r"rules\.toml, line 1"):
+        add(b"alow = []", "allow", "code")
