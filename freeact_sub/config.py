@@ -23,12 +23,14 @@ from freeact_sub.files import read_file
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.trust import Trust
 
-CONFIG_FILE = Path(".freeact") / "config.toml"
+SETTINGS_FOLDER = Path(".freeact")
+"""What is the program's own in a workspace."""
+CONFIG_FILE = SETTINGS_FOLDER / "config.toml"
 """Where a workspace keeps its settings."""
 AGENT_TYPES = Path(".agents") / "agents"
 """Where a workspace keeps its agent types."""
 
-PERMISSIONS_FILE = Path(".freeact") / "permissions.toml"
+PERMISSIONS_FILE = SETTINGS_FOLDER / "permissions.toml"
 """Where a workspace keeps its rules."""
 
 ENVIRONMENT_PREFIX = "FREEACT_"

@@ -24,6 +24,7 @@ from jupyter_client.session import Session
 
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.closing import carry_out
+from freeact_sub.config import SETTINGS_FOLDER
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import sandbox
 from freeact_sub.kernels.bridge import Bridge
@@ -65,6 +66,9 @@ class LocalKernelProvider:
         """Refuse a kernel whose sandbox is required and cannot be had whole; tell once what is missing."""
         if spec.sandbox is None:
             return
+        if spec.sandbox.protected:
+            with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
+                (spec.workspace / SETTINGS_FOLDER).mkdir(mode=0o755, exist_ok=True)  # the wall protects what is there
         missing = sandbox.check(spec.sandbox, await asyncio.to_thread(sandbox.support))
         new = [what for what in missing if what not in self._noticed]
         self._noticed.update(new)
