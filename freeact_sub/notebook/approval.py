@@ -12,6 +12,7 @@ any time. Text questions are asked one after another (see `shell.py` for their l
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import uuid
@@ -19,13 +20,16 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from freeact_sub.answers import always_means, read_answer
 from freeact_sub.cells import MimeBundle
 from freeact_sub.closing import end_task
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalRequest, Decision
+from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.notebook.markup import escaped
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.notebook.screen import Screen
 from freeact_sub.notebook.shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
+from freeact_sub.text import visible
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +40,7 @@ _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
 
 _PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
 
-_CHOICE = "Approve? yes / no / always (for this session), or a reason for no: "
+_CHOICE = "Approve? yes / no / always (in this session) / project (always in it), or a reason for no: "
 
 
 class Asking:
@@ -119,9 +123,9 @@ class TextAsking:
 
     async def _ask(self, request: ApprovalRequest) -> None:
         """Ask until there is an answer, or the question is withdrawn."""
-        prompt = f"{question_text(request)}\n{_CHOICE}"
-        decision = None
-        while decision is None:
+        means = always_means(request)
+        prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
+        while True:
             line = asyncio.create_task(self._ask_line(prompt))
             self._asked = (request.request_id, line)
             try:
@@ -139,23 +143,10 @@ class TextAsking:
             else:
                 logger.error("a question could not be asked", exc_info=error)
                 decision = Decision(allowed=False, reason=f"the question could not be asked: {error}")
-        request.decide(decision)
-
-
-def read_answer(line: str) -> Decision | None:
-    """The decision that a line stands for; None for an empty line, which decides nothing."""
-    answer = line.strip()
-    match answer.lower():
-        case "":
-            return None
-        case "y" | "yes":
-            return Decision(allowed=True)
-        case "a" | "always":
-            return Decision(allowed=True, remember="session")
-        case "n" | "no":
-            return Decision(allowed=False)
-        case _:
-            return Decision(allowed=False, reason=answer)
+            with contextlib.suppress(ValueError):  # the pattern is none: it is asked again
+                if decision is not None:
+                    request.decide(decision)
+                    return
 
 
 class ButtonAsking:
@@ -207,27 +198,45 @@ class ButtonAsking:
             self._screen.publish(self._display_id, bundle, update=True)
 
     def _question(self, request: ApprovalRequest) -> Any:
-        widgets = self._widgets
-        approve = widgets.Button(description="Approve", button_style="success", layout={"width": "auto"})
-        always = widgets.Button(
-            description="Always for this session",
-            tooltip=f"Approve this, and without asking all like it in this session ({request.call.kind})",
-            layout={"width": "auto"},
-        )
-        deny = widgets.Button(description="Deny", button_style="danger", layout={"width": "auto"})
+        widgets, auto = self._widgets, {"width": "auto"}
+        approve = widgets.Button(description="Approve", button_style="success", layout=auto)
+        deny = widgets.Button(description="Deny", button_style="danger", layout=auto)
         reason = widgets.Text(placeholder="reason for a denial (optional)", layout={"width": "22em"})
-        buttons = (approve, always, deny)
+        buttons = [approve, deny]
+        rows = [widgets.HTML(question_html(request)), widgets.HBox([approve, deny, reason])]
+
+        def settle(decision: Decision) -> None:
+            try:
+                request.decide(decision)
+            except ValueError as error:  # the pattern is none: the question stays
+                rows[-1].value = f"<small>{escaped(visible(str(error)))}</small>"
+                for button in buttons:
+                    button.disabled = False
 
         def decide(decision: Decision) -> None:
             for button in buttons:
                 button.disabled = True
-            self._loop.call_soon_threadsafe(request.decide, decision)  # widgets may be served by another thread
+            self._loop.call_soon_threadsafe(settle, decision)  # widgets may be served by another thread
 
         approve.on_click(lambda _: decide(Decision(allowed=True)))
-        always.on_click(lambda _: decide(Decision(allowed=True, remember="session")))
         deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
-        row = widgets.HBox([approve, always, deny, reason])
-        return widgets.VBox([widgets.HTML(question_html(request)), row])
+        if request.suggested:
+            suggested = ", ".join(request.suggested)
+            pattern = widgets.Text(
+                value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout={"width": "28em"}
+            )
+
+            def always(remember: Remember) -> None:
+                own = pattern.value.strip()
+                decide(Decision(allowed=True, remember=remember, pattern=None if own in ("", suggested) else own))
+
+            in_session = widgets.Button(description="Always in this session", layout=auto)
+            in_project = widgets.Button(description="Always in this project", layout=auto)
+            in_session.on_click(lambda _: always("session"))
+            in_project.on_click(lambda _: always("project"))
+            buttons += [in_session, in_project]
+            rows += [widgets.HBox([in_session, in_project, pattern]), widgets.HTML("")]
+        return widgets.VBox(rows)
 
 
 def _wants_buttons(questions: Questions) -> bool:

@@ -1,26 +1,20 @@
 """`Questions`: the approval requests that wait for a person, in the order in which they came.
 
-One is asked at a time; the others wait behind it, and everybody who did not ask goes on. What a person types answers the
+One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and everybody who did
+not ask goes on. What a person types answers the
 question that was on the screen: one that is withdrawn takes the half-typed answer with it (the front ends see to that).
 """
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
+from freeact_sub.answers import read_answer
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event
 from freeact_sub.text import one_line
 
-HINT = "y yes · n no · a always in this session · or type why not"
-
-_ALWAYS = re.compile(r"(a|always|p|project)(?:\s+((?:code|spawn|shell|file|write|connect|mcp|tool)(?::.*)?))?", re.DOTALL)
-
-
-def always_means(request: ApprovalRequest) -> str:
-    """What "always" would allow, and how to say something else; empty where nothing can be allowed for longer."""
-    if not request.suggested:
-        return ""
-    patterns = one_line(", ".join(request.suggested), 200)
-    return f"a allows {patterns} · p the same in this project for ever · after either, a pattern of your own"
+MAX_OTHERS: Final = 4
+"""Lines about the questions that wait."""
 
 
 @dataclass
@@ -47,36 +41,37 @@ class Questions:
             self.waiting = [request for request in self.waiting if request.request_id != event.request_id]
 
     def answer(self, text: str) -> bool:
-        """Answer the current question with what a person typed; False if that is empty."""
-        request, word = self.current, text.strip()
-        if request is None or not word:
+        """Answer the current question with what a person typed; False if nothing can be done with that."""
+        if other := re.fullmatch(r"/(\d{1,9})", text.strip()):
+            return self.choose(int(other[1]))
+        request, decision = self.current, read_answer(text)
+        if request is None or decision is None:
             return False
-        always = _ALWAYS.fullmatch(word) or _ALWAYS.fullmatch(word.lower())
-        if always is not None and not _approve(request, always):
+        try:
+            request.decide(decision)
+        except ValueError:
             return False
-        self.waiting = self.waiting[1:]
-        match word.lower() if always is None else "always":
-            case "always":
-                pass
-            case "y" | "yes":
-                request.approve()
-            case "n" | "no":
-                request.deny()
-            case _:
-                request.deny(word)
+        self.waiting = [other for other in self.waiting if other is not request]
         return True
+
+    def choose(self, number: int) -> bool:
+        """Put another question first, counted from 1; False if there is none."""
+        if not 0 < number <= len(self.waiting):
+            return False
+        self.waiting.insert(0, self.waiting.pop(number - 1))
+        return True
+
+    def others(self) -> list[str]:
+        """The questions that wait behind the current one, a line for each, and what to type to get to it."""
+        lines = [
+            f"/{number} {one_line((request.path or (request.agent_id,))[-1], 60)}: {one_line(request.call.summary)}"
+            for number, request in enumerate(self.waiting[1 : 1 + MAX_OTHERS], start=2)
+        ]
+        left = len(self.waiting) - 1 - len(lines)
+        return [*lines, *([f"… and {left} more"] if left > 0 else [])]
 
     def decide_all(self, decision: Decision) -> None:
         """Answer all that is open in the same way."""
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             request.decide(decision)
-
-
-def _approve(request: ApprovalRequest, always: re.Match[str]) -> bool:
-    """Approve for longer; False if the pattern is none, and the question stays."""
-    try:
-        request.approve(remember="session" if always[1][0] == "a" else "project", pattern=always[2])
-    except ValueError:
-        return False
-    return True

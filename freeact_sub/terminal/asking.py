@@ -8,8 +8,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
+from freeact_sub.answers import HINT, always_means
 from freeact_sub.events import ApprovalRequest, Decision, Event
-from freeact_sub.terminal.approvals import HINT, Questions, always_means
+from freeact_sub.terminal.approvals import Questions
 from freeact_sub.terminal.texts import call_text, question
 from freeact_sub.terminal.views import Views
 from freeact_sub.text import one_line
@@ -97,6 +98,8 @@ class LineAsker:
         always = f"({means})\n" if (means := always_means(request)) else ""
         number = f"Approval 1 of {len(self._questions.waiting)}"
         self._print(f"{number}: {path} {question(request.call)}\n{call_text(request.call)}\n{always}({HINT})")
+        for line in self._questions.others():
+            self._print(f"({line})")
 
     def _read(self) -> None:
         text = os.read(self._input, 8192).decode(errors="replace")

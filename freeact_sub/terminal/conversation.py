@@ -36,7 +36,9 @@ HELP: Final = """\
 
 Text is the next prompt; while the agent works, it reads the text before its next request.
 Alt-Enter begins a new line. Ctrl-C cancels the run; twice leaves at once.
-To a question answer y (yes), n (no), a (always in this session), or why not."""
+To a question answer y (yes), n (no), a (always in this session), p (always in this
+project), either with a pattern such as shell:git push *, or why not. Of several,
+/2 takes the second one first."""
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
     ("agent", "left"),
@@ -162,8 +164,12 @@ class Conversation:
         text = text.strip()
         if re.fullmatch(r"/[a-z]*( .*)?", text):
             self._command(*text.split())
-        elif text and not self._questions.answer(text):
+        elif text and self._questions.current is None:
             self._say(text)
+        elif text and not self._questions.answer(text):
+            self._note(
+                f"that is no answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; another question is /2)"
+            )
         self._refresh()
 
     def interrupt(self) -> None:

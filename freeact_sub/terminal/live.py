@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from freeact_sub.answers import HINT, always_means
 from freeact_sub.events import ApprovalRequest
-from freeact_sub.terminal.approvals import HINT, Questions, always_means
+from freeact_sub.terminal.approvals import Questions
 from freeact_sub.terminal.drawing import Barred, Cut, colour
 from freeact_sub.terminal.texts import question
 from freeact_sub.terminal.transcript import Transcript, draw_call
@@ -24,7 +25,14 @@ def live_area(views: Views, questions: Questions, transcript: Transcript, rows: 
     request = questions.current
     if request is not None:
         rows = rows * 2 // 3 if tails else rows
-        parts.append(_question(views, questions, request, None if transcript.is_last(request) else max(rows - 4, 2)))
+        parts.append(
+            _question(
+                views,
+                questions,
+                request,
+                None if transcript.is_last(request) else max(rows - 4 - len(questions.others()), 2),
+            )
+        )
         rows //= 2
     each = min(TAIL_ROWS, rows // len(tails) - 1) if tails else 0
     if each > 0:
@@ -40,7 +48,8 @@ def _question(views: Views, questions: Questions, request: ApprovalRequest, rows
     call = [] if rows is None else [Cut(body=draw_call(request.call), rows=rows)]
     always = [Text(means, "dim")] if (means := always_means(request)) else []
     asks = Text.assemble((path, f"bold {colour(view)}"), " ", (question(request.call), "bold yellow"))
-    return Barred(body=Group(number, asks, *call, *always, Text(HINT, "yellow")), view=view)
+    others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in questions.others()]
+    return Barred(body=Group(number, asks, *call, *always, Text(HINT, "yellow"), *others), view=view)
 
 
 def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:

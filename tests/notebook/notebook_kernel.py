@@ -70,7 +70,9 @@ class Question:
 
     html: str
     approve: str
-    always: str
+    session: str
+    project: str
+    pattern: str
     deny: str
     reason: str
 
@@ -134,20 +136,25 @@ class NotebookKernel:
             button = (await self.widgets(description=button))[0]
         self._comm(button, {"method": "custom", "content": {"event": "click"}})
 
-    async def type(self, question: "Question", text: str) -> None:
-        """Type into a question's text field."""
-        self._comm(question.reason, {"method": "update", "state": {"value": text}, "buffer_paths": []})
+    async def type(self, field: str, text: str) -> None:
+        """Type into a text field: its comm id."""
+        self._comm(field, {"method": "update", "state": {"value": text}, "buffer_paths": []})
 
-    async def questions(self, count: int) -> "list[Question]":
-        """Wait for so many open questions."""
+    async def questions(self, count: int, *, about: str = "") -> "list[Question]":
+        """Wait for so many open questions, all with a text in them."""
         panel = (await self.widgets(_view_name="VBoxView", count=1))[0]
-        await self.wait(lambda: len(self.comms[panel].get("children", ())) == count)
-        return [self._question(model) for model in self.comms[panel]["children"]]
+
+        def found() -> "list[Question]":
+            questions = [self._question(model) for model in self.comms[panel].get("children", ())]
+            return questions if len(questions) == count and all(about in question.html for question in questions) else []
+
+        return await self.wait(found)
 
     def _question(self, model: str) -> "Question":
-        html, row = self._children(model.removeprefix("IPY_MODEL_"))
-        approve, always, deny, reason = self._children(row)
-        return Question(self.comms[html]["value"], approve, always, deny, reason)
+        html, once, always, _ = self._children(model.removeprefix("IPY_MODEL_"))
+        approve, deny, reason = self._children(once)
+        session, project, pattern = self._children(always)
+        return Question(self.comms[html]["value"], approve, session, project, pattern, deny, reason)
 
     def _children(self, comm_id: str) -> list[str]:
         return [child.removeprefix("IPY_MODEL_") for child in self.comms[comm_id]["children"]]

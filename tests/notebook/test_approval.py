@@ -1,15 +1,18 @@
 """Questions to a person: buttons in any order, and lines of text. Both in a real kernel: `test_notebook.py`."""
 
 import asyncio
+from html import unescape
 
 import pytest
 from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import request
 from support.waiting import eventually
 
-from freeact_sub.calls import CodeAction, McpCall
+from freeact_sub.answers import read_answer
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
-from freeact_sub.notebook.approval import Asking, ButtonAsking, TextAsking, read_answer
+from freeact_sub.notebook.approval import Asking, ButtonAsking, TextAsking
+from freeact_sub.notebook.render import question_html, question_text
 
 
 class FakeScreen:
@@ -35,6 +38,7 @@ class Answers(dict):
             request_id,
             CodeAction(code=f"cell_{request_id}()"),
             lambda decision: self.setdefault(request_id, decision) is decision,
+            suggested=("code",),
         )
 
 
@@ -47,6 +51,7 @@ class Answers(dict):
         ("always", Decision(allowed=True, remember="session")),
         ("n", Decision(allowed=False)),
         ("no", Decision(allowed=False)),
+        ("p shell:git *", Decision(allowed=True, remember="project", pattern="shell:git *")),
         ("not this file", Decision(allowed=False, reason="not this file")),
         ("yes please", Decision(allowed=False, reason="yes please")),
         ("", None),
@@ -58,9 +63,11 @@ def test_what_a_line_stands_for(line, decision):
 
 
 def buttons_of(question):
-    _, row = question.children
-    *buttons, reason = row.children
-    return {button.description: button for button in buttons}, reason
+    """Its buttons by name, the reason, the pattern and what is told about it."""
+    _, once, always, told = question.children
+    *buttons, reason = once.children
+    *more, pattern = always.children
+    return {button.description: button for button in (*buttons, *more)}, reason, pattern, told
 
 
 async def test_buttons_are_answered_in_any_order():
@@ -74,11 +81,11 @@ async def test_buttons_are_answered_in_any_order():
     one, two, three = panel.children
     assert "cell_two" in two.children[0].value
 
-    buttons, reason = buttons_of(three)
+    buttons, reason, *_ = buttons_of(three)
     reason.value = " too risky "
     buttons["Deny"].click()
     assert buttons["Approve"].disabled
-    buttons_of(two)[0]["Always for this session"].click()
+    buttons_of(two)[0]["Always in this session"].click()
     await eventually(lambda: len(answers) == 2)
     assert answers == {
         "three": Decision(allowed=False, reason="too risky"),
@@ -100,11 +107,79 @@ async def test_buttons_are_answered_in_any_order():
     assert widgets_by_id == {}
 
 
+async def test_always_in_the_project_with_a_pattern_that_was_edited():
+    screen, asked = FakeScreen(), []
+
+    def answer(decision):
+        if decision.pattern == "git push":
+            raise ValueError("<that> does not begin with a kind")
+        asked.append(decision)
+        return True
+
+    asking = ButtonAsking(screen, on_refused=lambda: None)
+    suggested = ("shell:make all *", "shell:git push *")
+    for name in ("one", "two", "three"):
+        asking.ask(request(name, ShellCommand(command="make all && git push"), answer, suggested=suggested))
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    one, two, three = map(buttons_of, panel.children)
+    buttons, _, pattern, told = one
+    assert pattern.value == "shell:make all *, shell:git push *"
+    pattern.value = "git push"
+    buttons["Always in this project"].click()
+    await eventually(lambda: told.value)
+    assert "&lt;that&gt;" in told.value
+    assert not buttons["Always in this project"].disabled
+    pattern.value = " shell:git * "
+    buttons["Always in this project"].click()
+    two[0]["Always in this project"].click()
+    three[2].value = ""
+    three[0]["Always in this session"].click()
+    await eventually(lambda: len(asked) == 3)
+    assert asked == [
+        Decision(allowed=True, remember="project", pattern="shell:git *"),
+        Decision(allowed=True, remember="project"),
+        Decision(allowed=True, remember="session"),
+    ]
+    asking.close()
+
+
+async def test_what_is_asked_each_time_has_no_button_for_always():
+    screen = FakeScreen()
+    asking = ButtonAsking(screen, on_refused=lambda: None)
+    asking.ask(request("q", ShellCommand(command="eval $x"), lambda _: True))
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    _, once = panel.children[0].children
+    assert [widget.description for widget in once.children] == ["Approve", "Deny", ""]
+    asking.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (ShellCommand(command="make <all>", cwd="/src"), ["run a command in /src", "make &lt;all&gt;"]),
+        (FileWrite(path="/etc/h\u202eosts", operation="remove"), ["remove a file", r"/etc/h\u202eosts"]),
+        (NetworkConnect(host="::1", port=443), ["connect to a host", "[::1]:443"]),
+    ],
+)
+def test_what_a_cell_does_is_drawn_in_full(call, words):
+    path = ("agent-aaaa0000", "agent-bbbb1111 (clean <it>)")
+    html, text = question_html(request("q", call, path=path)), question_text(request("q", call, path=path))
+    assert all(word in html for word in [*words, "agent-aaaa0000 → agent-bbbb1111 (clean &lt;it&gt;)"])
+    assert all(unescape(word) in text for word in words)
+
+
 async def test_a_click_in_another_thread_is_answered_in_the_event_loop():
     screen = FakeScreen()
     asking = ButtonAsking(screen, on_refused=lambda: None)
     loops = []
-    asking.ask(request("q", McpCall(server="s", tool="t"), lambda _: loops.append(asyncio.get_running_loop()) or True))
+    asking.ask(
+        request(
+            "q",
+            McpCall(server="s", tool="t"),
+            lambda _: loops.append(asyncio.get_running_loop()) or True,
+            suggested=("mcp:s/t",),
+        )
+    )
     panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
     await asyncio.to_thread(buttons_of(panel.children[0])[0]["Approve"].click)
     assert await eventually(lambda: loops) == [asyncio.get_running_loop()]

@@ -104,7 +104,7 @@ async def test_the_page_goes_on_while_a_question_waits(tmp_path):
             + "agent = await start({'root': [[task('busy'), task('asker')], 'done'], 'busy': ['busy is done'], 'asker': [cell('1 + 1'), 'asker done']}, FakeKernelProvider())"
         )
         async with notebook.running("await display_run(agent, 'root')", answer=True, cell_id="cell-1") as page:
-            await notebook.click("Always for this session")
+            await notebook.click("Always in this session")
             await page.wait_for(lambda page: "busy is done" in page.html and page.html.count("waiting for your answer") == 2)
             await notebook.click("Approve")
         await notebook.run("await agent.aclose()")
@@ -119,13 +119,13 @@ async def test_buttons_of_several_agents_are_answered_in_any_order(tmp_path):
         )
         async with notebook.running("%%agent --name agent\nroot", answer=True, cell_id="cell-1") as page:
             await notebook.widgets(description="Approve", count=2)
-            await notebook.click("Always for this session")  # starting children: the other one needs no answer any more
+            await notebook.click("Always in this session")  # starting children: the other one needs no answer any more
             await page.wait_for(
                 lambda page: page.html.count('class="fsub-open"') >= 2 and page.html.count('class="fsub-head"') == 3
             )
             north, south = sorted(await notebook.questions(2), key=lambda question: "(south)" in question.html)
             assert "print" in south.html
-            await notebook.type(south, "no sums today")
+            await notebook.type(south.reason, "no sums today")
             await notebook.click(south.deny)
             await page.wait_for(lambda page: "denied: no sums today" in page.html and "south done" in page.html)
             assert "north done" not in page.html
@@ -190,6 +190,32 @@ async def test_an_interrupt_takes_an_open_question_back(tmp_path):
             notebook.client.input("only this once not")
         await notebook.run("await first.aclose()\nawait second.aclose()")
     assert "denied: only this once not" in page.html
+
+
+async def test_two_agents_ask_and_one_is_allowed_in_the_project_with_a_pattern_of_the_persons_own(tmp_path):
+    async with notebook_kernel(tmp_path) as notebook:
+        await notebook.run(
+            SETUP
+            + "agent = await start({'root': [[task('north'), task('south')], 'done'], 'north': [cell('1 + 1'), 'north done'], 'south': [cell('20 + 3'), 'south done']}, FakeKernelProvider())"
+        )
+        async with notebook.running("await display_run(agent, 'root')", answer=True, cell_id="cell-1") as page:
+            _, south = await notebook.questions(2)
+            await notebook.type(south.pattern, "git push")
+            await notebook.click(south.project)
+            await notebook.wait(
+                lambda: any("does not begin with a kind" in str(comm.get("value")) for comm in notebook.comms.values())
+            )
+            await notebook.type(south.pattern, "spawn")
+            await notebook.click(south.project)
+            north, south = sorted(await notebook.questions(2, about="+"), key=lambda question: "(south)" in question.html)
+            await notebook.click(south.approve)
+            await page.wait_for(lambda page: "south done" in page.html)
+            assert "north done" not in page.html
+            await notebook.type(north.reason, "not now")
+            await notebook.click(north.deny)
+        await notebook.run("await agent.aclose()")
+    assert "denied: not now" in page.html
+    assert (tmp_path / ".freeact/permissions.toml").read_text().split() == ["allow", "=", "[", '"spawn",', "]"]
 
 
 async def test_many_lines_are_drawn_seldom(tmp_path):

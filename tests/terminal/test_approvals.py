@@ -35,6 +35,7 @@ class Asked:
         ("always", Decision(allowed=True, remember="session")),
         ("p", Decision(allowed=True, remember="project")),
         ("a shell:git *", Decision(allowed=True, remember="session", pattern="shell:git *")),
+        ("A shell:Make", Decision(allowed=True, remember="session", pattern="shell:Make")),
         ("p write:Out/**", Decision(allowed=True, remember="project", pattern="write:Out/**")),
         ("a better way is make", Decision(allowed=False, reason="a better way is make")),
         ("n", Decision(allowed=False)),
@@ -89,6 +90,34 @@ def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
         assert [item.request_id for item in asked.questions.waiting] == left
         assert asked.questions.current_id == (left[0] if left else None)
     assert not asked.answers
+
+
+def test_another_question_can_be_answered_first() -> None:
+    asked = Asked()
+    asked.ask("one", "two", "three", "four", "five", "six", "seven")
+    assert asked.questions.others()[0] == "/2 agent-bbbb1111: run code: two"
+    assert asked.questions.others()[-1] == "… and 2 more"
+    for text in ("/0", "/8"):
+        assert not asked.questions.answer(text)
+        assert asked.questions.current_id == "one"
+    assert asked.questions.answer("/3")
+    assert asked.questions.current_id == "three"
+    assert asked.questions.answer("no threes")
+    assert asked.answers == {"three": Decision(allowed=False, reason="no threes")}
+    assert [item.request_id for item in asked.questions.waiting] == ["one", "two", "four", "five", "six", "seven"]
+
+
+def test_a_pattern_that_is_none_leaves_the_question_open() -> None:
+    def answer(decision: Decision) -> bool:
+        if decision.pattern:
+            raise ValueError(decision.pattern)
+        return True
+
+    questions = Questions()
+    questions.observe(request("one", CodeAction(code="1"), answer))
+    assert not questions.answer("a shell:")
+    assert questions.current_id == "one"
+    assert questions.answer("a")
 
 
 def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None:

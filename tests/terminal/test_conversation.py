@@ -97,6 +97,24 @@ def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal
     assert re.search(r"^  agent-\w{8}  south  completed +2 ", table, re.MULTILINE)
 
 
+def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Terminal) -> None:
+    terminal.enter("children north south")
+    terminal.wait_at_bottom("Approval 1 of 2", "/2 agent-", "start a child agent: south")
+    terminal.enter("a")
+    terminal.wait_at_bottom("(north) asks to run this cell", "(south): run code: print('south was here')")
+    terminal.enter("/2")
+    terminal.wait_at_bottom("Approval 1 of 2", "(south) asks to run this cell", "(north): run code: print('north was here')")
+    terminal.enter("y")
+    terminal.wait_at_bottom("Approval 1 of 1", "(north) asks to run this cell")
+    terminal.wait_for("south is done", "(south) ended (completed)")  # while the other question is open
+    terminal.enter("a shell:")
+    terminal.wait_for("that is no answer: a shell:")
+    terminal.enter("not in the north")
+    terminal.wait_for("denied (not in the north): run code: print('north was here')", "the children are done")
+    assert "▌ south was here" in terminal.shown
+    assert "▌ north was here" not in terminal.shown
+
+
 def test_a_question_that_is_withdrawn_takes_the_half_typed_answer_with_it(terminal: Terminal) -> None:
     terminal.enter("children north south")
     terminal.wait_at_bottom("Approval 1 of 2")
