@@ -37,6 +37,10 @@ class ShellCommand:
     """As a shell would read it; what is started without a shell is quoted to mean the same."""
     cwd: str = ""
     """The directory in which it starts. Empty: the workspace."""
+    outside: bool = False
+    """The host runs it, where no sandbox is around it; a person is asked in every mode."""
+    purpose: str = ""
+    """What it is for, in the words of who asks; where it runs outside the sandbox."""
 
     @property
     def summary(self) -> str:
@@ -44,7 +48,7 @@ class ShellCommand:
         lines = self.command.strip().splitlines() or [""]
         more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
         where = f" (in {self.cwd})" if self.cwd else ""
-        return f"run: {lines[0]}{more}{where}"
+        return f"run{' outside the sandbox' if self.outside else ''}: {lines[0]}{more}{where}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +59,13 @@ class FileWrite:
     path: str
     """Absolute, or relative to the workspace."""
     operation: FileOperation = "write"
+    named: str = ""
+    """How the code names it, where that is through a symbolic link. Empty: as `path`."""
 
     @property
     def summary(self) -> str:
         """One line that says what is asked."""
-        return f"{self.operation} {self.path}"
+        return f"{self.operation} {self.path}" + (f" (named {self.named})" if self.named else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,16 +75,23 @@ class NetworkConnect:
     kind: ClassVar[str] = "connect"
     host: str
     port: int
+    ip: str = ""
+    """The address that was found for the host. Empty: not known, or the host itself."""
 
     @property
     def summary(self) -> str:
         """One line that says what is asked."""
-        return f"connect to {self.address}"
+        return f"connect to {self.address}" + (f" ({self.ip})" if self.ip else "")
 
     @property
     def address(self) -> str:
         """`host:port`, with an IPv6 address in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return _address(self.host, self.port)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The same of the host and, where it is known, of its address."""
+        return (self.address, _address(self.ip, self.port)) if self.ip else (self.address,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +144,10 @@ class ToolCall:
 
 Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | ToolCall
 """Any action that may need approval."""
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _arguments(args: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import io
 import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic_ai.messages import (
@@ -143,6 +144,7 @@ class FakeKernel:
         self._lost = asyncio.Event()
         self._interrupted = asyncio.Event()
         self.lost_reason: str | None = None
+        self.scratch: Path | None = None
 
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock

@@ -74,7 +74,10 @@ class Agent:
             catalogue=McpCatalogue(),
             gate=Gate(headless=self.config.headless, project=ProjectRules(self.config.workspace, Trust(user_folder()))),
             policy=Policy(
-                workspace=self.config.workspace, mode=self.config.mode, rules=load_rules(self.config.permission_files)
+                workspace=self.config.workspace,
+                mode=self.config.mode,
+                rules=load_rules(self.config.permission_files),
+                network=self.config.kernel.network,
             ),
             toolsets=tuple(toolsets),
             capabilities=tuple(capabilities),

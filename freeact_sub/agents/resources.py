@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.requests import CodeCalls, HostRequests, McpRequests
+from freeact_sub.agents.requests import ActionRequests, CodeCalls, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
+from freeact_sub.approvals import unasked_writes
 from freeact_sub.closing import carry_out, end_task
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import Kernel, KernelSpec, policy_for
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, policy_for
+from freeact_sub.kernels.sandbox import PROTECTED
 from freeact_sub.mcp import McpServers
 
 MAX_DEATHS: Final = 3
@@ -33,6 +36,7 @@ class AgentKernel:
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
             sandbox=policy_for(node.policy.mode, settings, node.tree.config.workspace),
+            audit=_audit_settings(node),
         )
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
@@ -71,6 +75,7 @@ class AgentKernel:
 
     async def _start(self) -> Kernel:
         kernel = await self._node.tree.provider.start(self._spec, self._host.answer)
+        self._node.policy = self._node.policy.with_scratch((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -101,6 +106,18 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
+def _audit_settings(node: AgentNode) -> AuditSettings:
+    """What the agent's code does without asking."""
+    workspace = node.tree.config.workspace
+    folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
+    return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked)
+
+
+def _also_writable(node: AgentNode) -> tuple[Path, ...]:
+    """What the agent's wall leaves open besides the workspace."""
+    return node.tree.config.kernel.writable if node.policy.mode == "auto" else ()
+
+
 class AgentResources:
     """Everything one agent has open."""
 
@@ -110,7 +127,13 @@ class AgentResources:
             tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
         )
         calls = CodeCalls(node)
-        requests = HostRequests(McpRequests(calls, self.mcp).handlers)
+        requests = HostRequests(
+            {
+                **McpRequests(calls, self.mcp).handlers,
+                **ActionRequests(calls).handlers,
+                **ShellRequests(calls, node.output_folder).handlers,
+            }
+        )
         self.kernel = AgentKernel(node, requests, self.mcp.names)
 
     async def aclose(self) -> None:

@@ -4,6 +4,7 @@ from freeact_sub.approvals.gate import Gate
 from freeact_sub.approvals.policy import Policy, Ruling, Wall, decide, narrowed
 from freeact_sub.approvals.project import ProjectRules
 from freeact_sub.approvals.rules import Rules, Verdict, load_rules, make_rules, shipped_rules
+from freeact_sub.approvals.unasked import unasked_writes
 
 __all__ = [
     "Gate",
@@ -18,4 +19,5 @@ __all__ = [
     "make_rules",
     "narrowed",
     "shipped_rules",
+    "unasked_writes",
 ]

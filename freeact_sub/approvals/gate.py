@@ -24,6 +24,7 @@ from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Noti
 from freeact_sub.modes import Headless, Mode
 
 NOBODY: Final = "nobody is there to answer"
+NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class Gate:
 
     async def _ask(self, call: Call, policy: Policy, ruling: Ruling, asker: "_Asker") -> Decision:
         request_id = f"approval-{secrets.token_hex(4)}"
-        if_nobody = headless_answer(self._headless or "auto", policy.mode)
+        if_nobody = NEEDS_PERSON if ruling.needs_person else headless_answer(self._headless or "auto", policy.mode)
 
         def announce(decision: Decision) -> None:
             """Before the one who waits goes on, so that nothing it does is told of before its approval."""

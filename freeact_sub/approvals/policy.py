@@ -51,6 +51,8 @@ class Ruling:
     """The part of a shell command that decided; empty: all of the call."""
     lasting: bool = True
     """False where no rule can change it: an answer holds for this call alone."""
+    needs_person: bool = False
+    """Nobody but a person may say yes: where nobody is asked it is denied."""
     suggests: tuple[str, ...] = ()
     """Patterns that would allow what is asked for."""
 
@@ -70,6 +72,8 @@ class Policy:
     rules: Rules = field(default_factory=shipped_rules)
     scratch: tuple[Path, ...] = ()
     """Folders of the agent's own, outside the workspace, in which it may write in every mode."""
+    network: bool = False
+    """In mode `auto` the wall lets connections pass."""
     parent: "Policy | None" = None
 
     @property
@@ -84,6 +88,12 @@ class Policy:
         parent = self.parent.with_session(level) if self.parent else None
         return replace(self, rules=self.rules.with_session(level), parent=parent)
 
+    def with_scratch(self, folders: Iterable[Path]) -> "Policy":
+        """The policy of an agent that has these folders; they count for its parent's too, where that judges its calls."""
+        own = tuple(folders)
+        parent = self.parent.with_scratch(own) if self.parent else None
+        return replace(self, scratch=own, parent=parent)
+
 
 def narrowed(parent: Policy, mode: Mode | None = None, rules: Rules | None = None, scratch: tuple[Path, ...] = ()) -> Policy:
     """A child's policy.
@@ -96,7 +106,7 @@ def narrowed(parent: Policy, mode: Mode | None = None, rules: Rules | None = Non
     """
     own = parent.mode if mode is None else narrower(parent.mode, mode)
     above = replace(parent, scratch=scratch)
-    return Policy(workspace=parent.workspace, mode=own, rules=rules or parent.rules, scratch=scratch, parent=above)
+    return replace(above, mode=own, rules=rules or parent.rules, parent=above)
 
 
 def decide(call: Call, policy: Policy) -> Ruling:
@@ -127,9 +137,9 @@ def _suggested(call: Call) -> tuple[str, ...]:
 def _decide_here(call: Call, policy: Policy) -> Ruling:
     match call:
         case ShellCommand():
-            return _shell(call, policy)
+            return _outside(call, policy) if call.outside else _shell(call, policy)
         case FileWrite():
-            return _write(call.path, "", policy)
+            return _strictest(_write(path, "", policy) for path in dict.fromkeys((call.path, call.named or call.path)))
         case NetworkConnect():
             return _connect(call, policy)
         case McpCall():
@@ -195,7 +205,10 @@ def _judge_write(word: str, folder: str, policy: Policy) -> Ruling:
 def _connect(call: NetworkConnect, policy: Policy) -> Ruling:
     if policy.mode == "plan":
         return _denied_by_mode(policy, "nothing connects")
-    ruling = _by_rule("connect", [call.address.lower()], policy)
+    name, *numbers = (address.lower() for address in call.addresses)
+    ruling = _by_rule("connect", [name], policy, also=numbers)
+    if policy.mode == "auto" and policy.network:
+        return ruling or Ruling(verdict="allow", rule="connections are allowed", source="kernel.network")
     if policy.mode == "auto" and (ruling is None or ruling.verdict == "ask"):
         return _denied_by_mode(policy, "nothing connects but where a rule allows it")
     return ruling or _by_mode(policy, "connections", ("deny", "ask", "deny", "allow"))
@@ -209,6 +222,16 @@ _FILE_KINDS: Final[tuple[Kind, ...]] = ("file", "write")
 def _shell(call: ShellCommand, policy: Policy) -> Ruling:
     script = read_script(call.command)
     return _strictest([*_parts(script, call, policy)])
+
+
+def _outside(call: ShellCommand, policy: Policy) -> Ruling:
+    """What the host is to run: `deny` rules count; else a person is asked, whatever the mode and whatever is allowed."""
+    ruling = _shell(call, replace(policy, mode="full", parent=None))
+    if ruling.verdict == "deny":
+        return ruling
+    if policy.mode == "plan":
+        return _denied_by_mode(policy, "nothing runs outside the sandbox")
+    return Ruling(verdict="ask", rule="it runs outside the sandbox", lasting=False, needs_person=True)
 
 
 def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Ruling]:

@@ -7,7 +7,8 @@ carries data only; what it may do is decided by the handler, on the host's side,
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
@@ -62,6 +63,8 @@ class Bridge:
         request_id = content.get("id")
         try:
             value = await self._handler(str(content.get("method")), dict(content.get("params") or {}), clock)
+            if isinstance(value, AsyncGenerator):
+                value = await self._show(request_id, value)
             json.dumps(value)  # the answer must survive the wire
             answer = {"id": request_id, "ok": True, "value": value}
         except asyncio.CancelledError:
@@ -75,6 +78,17 @@ class Bridge:
             logger.warning("host request %s failed", content.get("method"), exc_info=True)
             answer = _failure(request_id, "RuntimeError", f"{type(error).__name__}: {error}")
         self._reply(answer)
+
+    async def _show(self, request_id: Any, items: AsyncGenerator[Any, None]) -> Any:
+        """Pass on the texts that come before the value."""
+        value = None
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, str):
+                    self._reply({"id": request_id, "output": item})
+                else:
+                    value = item
+        return value
 
 
 def _failure(request_id: Any, kind: str, message: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from freeact_sub.closing import end_task
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver import ForkKey, ForkServer
-from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
+from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelSpec
 from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider, not_ready
 from freeact_sub.kernels.sandbox import SandboxPolicy
 
@@ -38,6 +38,7 @@ class _SpareKey:
     environment: tuple[tuple[str, str], ...]
     mcp_servers: tuple[str, ...]
     sandbox: SandboxPolicy | None
+    audit: AuditSettings | None
 
     @classmethod
     def of(cls, spec: KernelSpec) -> "_SpareKey":
@@ -47,6 +48,7 @@ class _SpareKey:
             environment=tuple(sorted(spec.environment.items())),
             mcp_servers=spec.mcp_servers,
             sandbox=spec.sandbox,
+            audit=spec.audit,
         )
 
 

@@ -26,6 +26,7 @@ import freeact_sub.guard
 from freeact_sub.closing import carry_out, end_task
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.folders import make_folder
+from freeact_sub.kernels.guest import guest_source
 
 GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
 LINE_LIMIT: Final = 1 << 20
@@ -97,8 +98,7 @@ class ForkServer:
                 start_new_session=True,
             )
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        guest = importlib.resources.files("freeact_sub.kernels.guest").joinpath("agent.py").read_text(encoding="utf-8")
-        self._send({"preload": list(self.key.preload), "guest": guest})
+        self._send({"preload": list(self.key.preload), "guest": guest_source()})
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await reader.readline()

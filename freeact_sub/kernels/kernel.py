@@ -11,7 +11,18 @@ from freeact_sub.kernels.sandbox import SandboxPolicy
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
-cell runs) to a value that JSON can carry. What it raises is raised in the kernel."""
+cell runs) to a value that JSON can carry. What it raises is raised in the kernel. The value may be an asynchronous
+generator: the texts that it yields are shown in the cell as they come, and its last item, no text, is the value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """What the audit hook in a kernel lets pass; all else that it sees is asked for (`check` requests)."""
+
+    writable: tuple[Path, ...] = ()
+    """Folders in which code writes unasked, besides the kernel's own."""
+    asked: str = ""
+    """A regular expression of absolute paths in them that are asked for all the same; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +42,8 @@ class KernelSpec:
     """Names of the servers that code in the kernel finds under `agent.mcp`."""
     sandbox: SandboxPolicy | None = None
     """The wall around the kernel; None: there is none."""
+    audit: AuditSettings | None = None
+    """What code does without asking its host. None: it asks for nothing that it does by itself."""
 
 
 class Kernel(Protocol):
@@ -39,6 +52,11 @@ class Kernel(Protocol):
     @property
     def lost_reason(self) -> str | None:
         """One sentence on how the kernel ended, None while it lives."""
+        ...
+
+    @property
+    def scratch(self) -> Path | None:
+        """A folder of the kernel's own in which its code may write; None: it has none on this machine."""
         ...
 
     def execute(

@@ -6,8 +6,6 @@ not be read from it. No TCP port serves a kernel.
 
 import asyncio
 import contextlib
-import importlib.resources
-import json
 import logging
 import secrets
 import shutil
@@ -31,6 +29,7 @@ from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.folders import VARIABLE, end_processes_of, make_folder, sweep
 from freeact_sub.kernels.forkserver import ForkServer
+from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 from freeact_sub.kernels.provision import ForkProvisioner, GuardedProvisioner
@@ -40,6 +39,8 @@ KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 RECONNECT_MILLISECONDS: Final = 10
 """The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
 LOG_TAIL_CHARS: Final = 2000
+NOTHING: Final = "(?!)"
+"""A regular expression that nothing matches."""
 ENDS_OF_A_SOCKET: Final = 2
 """Of a kernel's socket with one connection: the one that listens, and the kernel's end of the connection."""
 
@@ -135,6 +136,7 @@ class LocalKernel:
             self._provisioner.folder = self._folder
         else:
             self._provisioner.server, self._provisioner.servers = server, spec.mcp_servers
+            self._provisioner.audit = self._audit()
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
@@ -150,6 +152,11 @@ class LocalKernel:
         return self._client.lost_reason
 
     @property
+    def scratch(self) -> Path:
+        """See `Kernel`."""
+        return self._folder / "tmp"
+
+    @property
     def pid(self) -> int | None:
         """Process id of the kernel's guard, the leader of its process group."""
         pid: int | None = self._provisioner.pid
@@ -163,8 +170,11 @@ class LocalKernel:
     async def open(self) -> None:
         """Start the process, connect, and install what code finds as `agent`."""
         environment = {**self._spec.environment, VARIABLE: str(self._folder)}
+        if self._spec.sandbox is not None or self._spec.audit is not None:
+            environment |= self._private_folders()
         if self._spec.sandbox is not None:
-            environment |= await self._prepare_sandbox(self._spec.sandbox)
+            machine = await asyncio.to_thread(sandbox.support)
+            self._provisioner.wall = sandbox.wire(self._spec.sandbox, machine, self._folder, self._spec.workspace)
         log_file = self._folder / "kernel.log"
         with log_file.open("ab") as log:
             command, options = await self._manager.pre_start_kernel(
@@ -183,14 +193,19 @@ class LocalKernel:
         if self._spec.sandbox is not None:
             self._hide()
 
-    async def _prepare_sandbox(self, policy: sandbox.SandboxPolicy) -> Mapping[str, str]:
-        """Give the provisioner the kernel's wall; variables for the kernel's process."""
-        machine = await asyncio.to_thread(sandbox.support)
-        self._provisioner.wall = sandbox.wire(policy, machine, self._folder, self._spec.workspace)
-        environment = sandbox.private_environment(policy, self._folder)
+    def _private_folders(self) -> Mapping[str, str]:
+        """Make the folders that are the kernel's own; variables that name them to its process."""
+        environment = sandbox.private_environment(self._spec.sandbox, self.scratch)
         for path in map(Path, environment.values()):
             path.mkdir(parents=True, exist_ok=True)  # a few folders in memory or on a local disk
         return environment
+
+    def _audit(self) -> Mapping[str, Any] | None:
+        """What code in the kernel does without asking, as the guest reads it."""
+        settings = self._spec.audit
+        if settings is None:
+            return None
+        return {"folders": [str(path) for path in (*settings.writable, self.scratch)], "asked": settings.asked or NOTHING}
 
     def _hide(self) -> None:
         """Take the key and the sockets away: we are connected, and nobody else is to be, least of all another kernel.
@@ -210,7 +225,9 @@ class LocalKernel:
     async def _install(self) -> None:
         """Have the kernel make what code finds as `agent`; a fork server has done it already."""
         buffer, clock = CellOutputBuffer(), CellClock(None)
-        async for output in self._client.execute(_bootstrap(self._spec.mcp_servers), buffer, clock, silent=True):
+        async for output in self._client.execute(
+            _bootstrap(self._spec.mcp_servers, self._audit()), buffer, clock, silent=True
+        ):
             if isinstance(output, ExecuteReply) and output.status != "ok":
                 raise KernelStartError(
                     f"the kernel could not be prepared ({output.status}): {buffer.text[-LOG_TAIL_CHARS:]}"
@@ -295,15 +312,14 @@ async def _joined(task: asyncio.Task[None]) -> None:
     task.result()
 
 
-def _bootstrap(servers: tuple[str, ...]) -> str:
-    """The first, silent cell: makes the guest a module and installs it, leaving no names behind."""
-    source = importlib.resources.files("freeact_sub.kernels.guest").joinpath("agent.py").read_text(encoding="utf-8")
+def _bootstrap(servers: tuple[str, ...], audit: Mapping[str, Any] | None) -> str:
+    """The first, silent cell: makes the guest a package and installs it, leaving no names behind."""
     return (
         "def _freeact_install():\n"
-        "    import asyncio, sys, types\n"
-        "    guest = sys.modules['freeact_guest'] = types.ModuleType('freeact_guest')\n"
-        f"    exec(compile({source!r}, '<freeact_guest>', 'exec'), guest.__dict__)\n"
-        f"    guest.install(get_ipython(), {json.dumps(list(servers))}, asyncio.get_running_loop())\n"
+        "    import asyncio, sys\n"
+        f"    exec(compile({guest_source()!r}, '<freeact_guest>', 'exec'), {{}})\n"
+        "    guest = sys.modules['freeact_guest.agent']\n"
+        f"    guest.install(get_ipython(), {list(servers)!r}, asyncio.get_running_loop(), {audit!r})\n"
         "_freeact_install()\n"
         "del _freeact_install\n"
     )

@@ -90,6 +90,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     """The server to fork from, set before the kernel is started; None: one that all such kernels of this loop share."""
     servers: tuple[str, ...] | None = None
     """Names of the MCP servers that code finds under `agent.mcp`; None: it finds no `agent`."""
+    audit: Mapping[str, Any] | None = None
+    """What code does without asking (`guest/hook.py`); None: it does not ask."""
     wall: Mapping[str, Any] | None = None
     """See `GuardedProvisioner`."""
     pid: int | None = None
@@ -154,6 +156,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),
                 "umask": _umask(),
                 "servers": self.servers,
+                "audit": self.audit,
                 "wall": self.wall,
             }
         )

@@ -237,11 +237,10 @@ def wire(policy: SandboxPolicy, machine: Support, folder: Path, cwd: Path) -> di
     }
 
 
-def private_environment(policy: SandboxPolicy, folder: Path) -> Mapping[str, str]:
+def private_environment(policy: SandboxPolicy | None, private: Path) -> Mapping[str, str]:
     """Variables that turn programs to the kernel's own folder, where those of the user cannot be written."""
-    private = folder / "tmp"
     variables = {"TMPDIR": str(private)}
-    if policy.walled:
+    if policy is not None and policy.walled:
         names = {
             "IPYTHONDIR": "ipython",
             "MPLCONFIGDIR": "matplotlib",

@@ -4,7 +4,9 @@ Everything in a request was written by code in the kernel: nothing of it is trus
 here, of what the host itself knows about the agent.
 """
 
+from freeact_sub.agents.requests.actions import ActionRequests
 from freeact_sub.agents.requests.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.requests.mcp import McpRequests
+from freeact_sub.agents.requests.shell import ShellRequests
 
-__all__ = ["CodeCalls", "Handler", "HostRequests", "McpRequests"]
+__all__ = ["ActionRequests", "CodeCalls", "Handler", "HostRequests", "McpRequests", "ShellRequests"]

@@ -12,7 +12,8 @@ from freeact_sub.kernels import CellClock
 from freeact_sub.tools import ToolResult
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Parameters and the clock of the cell that asks (None: no cell runs) to a value that JSON can carry."""
+"""Parameters and the clock of the cell that asks (None: no cell runs) to a value that JSON can carry. Or to an
+iterator: the texts that it yields are shown in the cell as they come, and its last item, no text, is the value."""
 
 
 class HostRequests:

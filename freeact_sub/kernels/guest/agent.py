@@ -8,15 +8,19 @@ of its own; so answers arrive while the main thread waits, in `await` or in plai
 
 import asyncio
 import builtins
+import contextlib
 import importlib
 import inspect
 import keyword
+import logging
+import queue
 import signal
 import sys
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
+
+from . import hook
 
 ERRORS = {"PermissionError": PermissionError, "CancelledError": KeyboardInterrupt}
 TYPES: dict[str, Any] = {
@@ -36,59 +40,52 @@ class Requests:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        self.waiting: dict[str, Callable[[dict[str, Any]], None]] = {}
+        self.waiting: dict[str, Callable[[dict[str, Any]], object]] = {}
         kernel.control_handlers["freeact_reply"] = self.on_reply
 
     def on_reply(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-        """Called in the control thread."""
-        done = self.waiting.pop(message["content"].get("id"), None)
+        """Called in the control thread: with the answer, or with what is to be shown before it."""
+        content = message["content"]
+        done = self.waiting.get(content.get("id")) if "output" in content else self.waiting.pop(content.get("id"), None)
         if done is not None:
-            done(message["content"])
+            done(content)
 
-    def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], None]) -> str:
+    def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
         """Send a request; `done` gets the answer, in another thread. Returns the request's id."""
         request_id = uuid.uuid4().hex
         self.waiting[request_id] = done
         kernel = self.kernel
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # what was printed before the request is seen before it
+            with contextlib.suppress(AttributeError, ValueError, OSError):  # code may have put anything there
+                stream.flush()  # what was printed before the request is seen before it
+        # code may ask while it holds the lock of logging; so that the control thread needs it not, its answer is cached
+        kernel.log.isEnabledFor(logging.DEBUG)
         content = {"id": request_id, "method": method, "params": params}
         kernel.session.send(kernel.iopub_socket, "freeact_request", content, parent=kernel.get_parent("shell"))
         return request_id
 
     def ask(self, method: str, **params: Any) -> Any:
         """Ask the host and block until it has answered."""
-        answers: list[dict[str, Any]] = []
-        arrived = threading.Event()
-
-        def done(answer: dict[str, Any]) -> None:
-            answers.append(answer)
-            arrived.set()
-
-        request_id = self.send(method, params, done)
+        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        request_id = self.send(method, params, answers.put)
         try:
-            arrived.wait()
+            while "output" in (answer := answers.get()):
+                show(answer["output"])
         finally:
             self.waiting.pop(request_id, None)
-        return value_of(answers[0])
+        return value_of(answer, method)
 
     async def ask_async(self, method: str, **params: Any) -> Any:
         """Ask the host; other coroutines go on meanwhile."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def resolve(answer: dict[str, Any]) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        def done(answer: dict[str, Any]) -> None:
-            loop.call_soon_threadsafe(resolve, answer)
-
-        request_id = self.send(method, params, done)
+        answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        request_id = self.send(method, params, lambda answer: loop.call_soon_threadsafe(answers.put_nowait, answer))
         try:
-            return value_of(await future)
+            while "output" in (answer := await answers.get()):
+                show(answer["output"])
         finally:
             self.waiting.pop(request_id, None)
+        return value_of(answer, method)
 
     def call(self, method: str, **params: Any) -> Any:
         """A coroutine where the calling code can await it, else the value itself.
@@ -104,10 +101,28 @@ class Requests:
         return self.ask(method, **params)
 
 
-def value_of(answer: dict[str, Any]) -> Any:
+def show(text: str) -> None:
+    """Put out what the host shows on the way."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+class ShellResult:
+    """How a command ended, and what it put out."""
+
+    def __init__(self, *, exit_code: int, output: str) -> None:
+        self.exit_code = exit_code
+        self.output = output
+
+    def __repr__(self) -> str:
+        return f"<exit code {self.exit_code}, {len(self.output):,} characters of output>"
+
+
+def value_of(answer: dict[str, Any], method: str) -> Any:
     """The value of an answer, or the exception that it stands for."""
     if answer["ok"]:
-        return answer["value"]
+        value = answer["value"]
+        return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
 
 
@@ -223,6 +238,25 @@ class Agent:
             lambda name: server_namespace(requests, by_name[name]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
+        self._requests = requests
+
+    def shell(self, command: str, *, reason: str) -> Any:
+        """Run a command outside the sandbox, in the workspace, if a person agrees; always asks, whatever the mode.
+
+        `await agent.shell(...)`, or without `await` in plain code. Its output is shown as it comes. What it starts ends
+        with it.
+
+        Args:
+            command: As a shell reads it.
+            reason: What it is for; the person who is asked reads it.
+
+        Returns:
+            An object with `exit_code` and `output`.
+
+        Raises:
+            PermissionError: It is denied.
+        """
+        return self._requests.call("shell", command=command, reason=reason)
 
     def __repr__(self) -> str:
         return f"<agent, with {self.mcp!r}>"
@@ -244,12 +278,22 @@ def prepare_iopub(kernel: Any) -> None:
     thread.schedule(set_options)  # a socket is used in its own thread only
 
 
-def install(shell: Any, servers: list[str], loop: asyncio.AbstractEventLoop) -> None:
-    """Called once, by the fork server or in the first, silent cell, with the loop that cells run in."""
+def install(shell: Any, servers: list[str], loop: asyncio.AbstractEventLoop, audit: dict[str, Any] | None = None) -> None:
+    """Called once, by the fork server or in the first, silent cell.
+
+    Args:
+        shell: IPython's.
+        servers: Names of MCP servers.
+        loop: Cells run in it.
+        audit: What needs no question (`hook.install`). None: nothing that code does by itself is asked for.
+    """
     prepare_iopub(shell.kernel)
-    agent = Agent(Requests(shell.kernel), servers)
+    requests = Requests(shell.kernel)
+    agent = Agent(requests, servers)
     shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
     builtins.agent = agent  # type: ignore[attr-defined]  # and there it survives `del agent` and `%reset`
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+    if audit is not None:
+        hook.install(shell, requests.ask, audit)

@@ -60,8 +60,7 @@ class Server:
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001  # border: any module may fail in any way; kernels can do without
                 failed[name] = f"{type(error).__name__}: {error}"
-        guest = sys.modules["freeact_guest"] = types.ModuleType("freeact_guest")
-        exec(compile(settings["guest"], "<freeact_guest>", "exec"), guest.__dict__)  # noqa: S102  # our own source
+        exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
         reason = ""
         try:
             self.app = sys.modules["freeact_prebuild"].prebuild()
@@ -201,7 +200,7 @@ class Server:
             os.close(3)
         if request["servers"] is not None:
             loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
-            sys.modules["freeact_guest"].install(self.app.shell, request["servers"], loop)
+            sys.modules["freeact_guest.agent"].install(self.app.shell, request["servers"], loop, request["audit"])
         self.app.start()
 
 

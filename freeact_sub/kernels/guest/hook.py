@@ -1,0 +1,311 @@
+"""Asks before code in a kernel starts a program, changes a file outside its folders, or connects.
+
+Runs in kernels: standard library and IPython only. Python's audit events tell of what is about to happen, whoever does
+it: `!cmd`, `subprocess`, a library. What is always allowed returns at once. All else is a request to the host (`check`):
+the code waits for its answer, in whatever thread, and gets a `PermissionError` if it is no.
+
+It is a question put to honest code, not a wall. It sees what Python does by itself: not what a started program does, nor
+what a library does in C (`ctypes`, the files of Arrow).
+"""
+
+import functools
+import ipaddress
+import os
+import re
+import shlex
+import socket
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from . import stack
+from .files import Files, as_text, folder_of, real_path
+from .line import Line
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
+TELLING = re.compile(r"(LD_|DYLD_|PYTHON|GIT_|BASH_|PERL|RUBY|NODE_|SSL_).*|PATH|ENV|IFS|HOME|.*(PAGER|EDITOR|PROXY|_proxy)")
+"""Variables that change what a program loads, runs or talks to."""
+MAX_NAMES = 1000
+
+
+class Watch:
+    """What there is to ask, by audit event."""
+
+    def __init__(self, files: Files, line: Line) -> None:
+        self.files = files
+        self.line = line
+        self.names = Names()
+        self.environment = dict(os.environ)
+        self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+        """Addresses to which a socket may send."""
+        self.handlers: dict[str, Callable[..., None]] = {
+            "open": self.on_open,
+            "sqlite3.connect": self.on_database,
+            "os.rename": self.on_rename,
+            "os.remove": lambda path, folder=-1, *_: self.change(path, "remove", folder, follow=False),
+            "os.rmdir": lambda path, folder=-1, *_: self.change(path, "remove", folder, follow=False),
+            "os.mkdir": lambda path, _mode=0, folder=-1, *_: self.make(path, "create", folder),
+            "os.symlink": self.on_symlink,
+            "os.link": self.on_link,
+            "os.truncate": lambda path, *_: self.change(path, "write"),
+            "os.chmod": lambda path, _mode=0, folder=-1, *_: self.change(path, "change", folder),
+            "os.chown": lambda path, _user=0, _group=0, folder=-1, *_: self.change(path, "change", folder),
+            "os.utime": lambda path, _times=None, _ns=None, folder=-1, *_: self.change(path, "change", folder),
+            "os.setxattr": lambda path, *_: self.change(path, "change"),
+            "os.removexattr": lambda path, *_: self.change(path, "change"),
+            "shutil.rmtree": lambda path, *_: self.change(path, "remove", follow=False, announced=True),
+            "shutil.copytree": lambda _source, target, *_: self.change(target, "create", missing=True, announced=True),
+            "shutil.move": self.on_move,
+            "os.chdir": lambda *_: self.files.forget(),
+            "subprocess.Popen": self.on_popen,
+            "os.system": lambda command, *_: self.start(os.fsdecode(command)),
+            "os.posix_spawn": self.on_spawn,
+            "os.exec": self.on_exec,
+            "pty.spawn": lambda argv, *_: self.run(argv[0], argv),
+            "os.fork": lambda *_: self.line.open(),
+            "os.forkpty": self.on_forkpty,
+            "socket.connect": self.on_connect,
+            "socket.sendto": self.on_send,
+            "socket.sendmsg": self.on_send,
+        }
+
+    # files
+
+    def on_open(self, path: Any, _mode: Any, flags: int) -> None:
+        if isinstance(path, int):
+            return
+        exists = os.path.lexists(path)
+        if exists or flags & os.O_CREAT:
+            operation = "append" if flags & os.O_APPEND else "write" if exists else "create"
+            self.change(path, operation, missing=True)
+
+    def on_database(self, path: Any, *_: Any) -> None:
+        name = os.fsdecode(path)
+        if name.startswith("file:"):
+            if re.search(r"[?&](mode=(ro|memory)|immutable=1)", name):
+                return
+            name = re.sub(r"^file:(//(localhost)?(?=/))?|[?#].*$", "", name)
+        if name not in ("", ":memory:"):
+            self.change(name, "write", missing=True)
+
+    def on_rename(self, source: Any, target: Any, source_folder: int = -1, target_folder: int = -1, *_: Any) -> None:
+        self.change(source, "rename", source_folder, follow=False)
+        self.change(target, "rename", target_folder, follow=False, missing=True)
+        if source_folder >= 0 or os.path.islink(source) or os.path.isdir(source):
+            self.files.forget()
+
+    def on_symlink(self, _source: Any, target: Any, folder: int = -1, *_: Any) -> None:
+        self.make(target, "link", folder)
+        self.files.forget()
+
+    def on_link(self, source: Any, target: Any, source_folder: int = -1, target_folder: int = -1, *_: Any) -> None:
+        self.change(source, "link", source_folder)  # who can write to the new name can write to the old one
+        self.make(target, "link", target_folder)
+
+    def on_move(self, source: Any, target: Any, *_: Any) -> None:
+        self.change(source, "rename", follow=False, announced=True)
+        self.change(target, "rename", missing=True, announced=True)
+
+    def make(self, path: Any, operation: str, folder: int = -1) -> None:
+        """Something new is about to be made; where there is something, the call fails by itself."""
+        if folder >= 0 or not os.path.lexists(path):
+            self.change(path, operation, folder, follow=False, missing=True)
+
+    def change(
+        self,
+        path: Any,
+        operation: str,
+        folder: int = -1,
+        *,
+        follow: bool = True,
+        missing: bool = False,
+        announced: bool = False,
+    ) -> None:
+        """A file is about to be changed.
+
+        Args:
+            path: As code names it. A descriptor was asked for when it was opened.
+            operation: What is done to it.
+            folder: Descriptor of the folder that the path is relative to; -1: there is none.
+            follow: Where the path is a link, what it stands for is changed.
+            missing: It need not exist; else the call fails by itself.
+            announced: See `stack.is_part_of_another`.
+        """
+        if isinstance(path, int):
+            return
+        name = os.fsdecode(path)
+        if "\0" in name:
+            return  # the call fails by itself
+        if folder >= 0:
+            name = os.path.join(folder_of(folder), name)
+        if not missing and not os.path.lexists(name):
+            return
+        real, named = real_path(name, follow=follow), os.path.abspath(name)
+        if self.files.is_free(real) and (named == real or self.files.is_free(named)):
+            return
+        if not stack.is_part_of_another(real, operation, announced=announced):
+            self.line.ask(kind="write", path=as_text(real), named=as_text(named), operation=operation)
+
+    # programs
+
+    def on_popen(self, executable: Any, args: Any, cwd: Any, env: Any, *_: Any) -> None:
+        self.run(executable, [args] if isinstance(args, str | bytes | os.PathLike) else list(args), cwd, env)
+
+    def on_spawn(self, path: Any, argv: Any, env: Any, *_: Any) -> None:
+        if not stack.is_part_of_popen():
+            self.run(path, argv, env=env)
+
+    def on_exec(self, path: Any, argv: Any, env: Any = None, *_: Any) -> None:
+        if os.access(path, os.X_OK) and not (self.line.is_forked and stack.is_forked_for_a_terminal()):
+            self.run(path, argv, env=env)
+
+    def on_forkpty(self, *_: Any) -> None:
+        call = stack.pexpect_call()  # its child closes all it could ask with, so it is asked for here
+        if call is None:
+            self.line.open()
+        else:
+            self.run(call["command"], call["argv"], call.get("cwd"), call.get("env"))
+
+    def run(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
+        """A program is about to be started; a shell's own command is shown as it is."""
+        words = [os.fsdecode(word) for word in argv] or [""]
+        script = stack.script_for(words)
+        words[0] = os.fsdecode(executable or words[0])
+        assigned = self.assigned(os.environ if env is None else env)
+        is_shell = words[0] in SHELLS and not assigned
+        if is_shell and len(words) == 3 and words[1] == "-c":
+            command = words[2]
+        elif is_shell and len(words) == 1 and script is not None:
+            command = script
+        else:
+            command = " ".join([*assigned, shlex.join(words)])
+            command += f" <<'END_OF_SCRIPT'\n{script}\nEND_OF_SCRIPT" if script is not None else ""
+        self.start(command, cwd)
+
+    def assigned(self, env: Any) -> list[str]:
+        """The variables that matter, as far as the kernel was not started with them."""
+        new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+        changed = [name for name, value in new.items() if TELLING.fullmatch(name) and self.environment.get(name) != value]
+        return [f"{name}={shlex.quote(new[name])}" for name in changed]
+
+    def start(self, command: str, cwd: Any = None) -> None:
+        """A command is about to be run."""
+        self.files.forget()
+        folder = os.path.abspath("." if cwd is None else os.fsdecode(cwd))
+        self.line.ask(kind="shell", command=as_text(command), cwd=as_text(folder))
+
+    # network
+
+    def on_connect(self, connection: Any, address: Any, *_: Any) -> None:
+        if connection.family == socket.AF_UNIX:
+            path = os.fsdecode(address)
+            if path and not path.startswith("\0"):
+                self.change(path, "write")
+        elif connection.family in (socket.AF_INET, socket.AF_INET6):
+            self.connect(str(address[0]) or "localhost", int(address[1]))
+
+    def on_send(self, connection: Any, address: Any = None, *_: Any) -> None:
+        if address is None:
+            return  # it is connected
+        allowed = self.spoken_to.setdefault(connection, set())
+        if address not in allowed:
+            self.on_connect(connection, address)
+            allowed.add(address)
+
+    def connect(self, host: str, port: int) -> None:
+        """A connection is about to be made. The other addresses that the same lookup has found are no new question."""
+        name, answers = self.names.found.get(host, (host, {}))
+        if port not in answers:
+            try:
+                self.line.ask(kind="connect", host=as_text(name), port=port, ip=host if is_ip(host) else "")
+                answers[port] = None
+            except PermissionError as error:
+                answers[port] = error.args
+        if answers[port] is not None:
+            raise PermissionError(*answers[port])
+
+
+class Names:
+    """For which host an address was found, so that people see names."""
+
+    def __init__(self) -> None:
+        self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
+        """By address: the host, and for its ports None, or with what a connection was denied."""
+        find = socket.getaddrinfo
+
+        @functools.wraps(find)
+        def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
+            found = find(*args, **kwargs)
+            self.remember(args[0] if args else kwargs.get("host"), found)
+            return found
+
+        socket.getaddrinfo = getaddrinfo
+
+    def remember(self, host: Any, found: list[Any]) -> None:
+        """Note what a lookup has found."""
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+        answers: dict[int, Any] = {}
+        for *_, address in found:
+            if name and name != address[0]:
+                self.found[str(address[0])] = (name, answers)
+                self.found.move_to_end(str(address[0]))
+        while len(self.found) > MAX_NAMES:
+            self.found.popitem(last=False)
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an address and no name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[str, tuple[Any, ...]], None]:
+    """The function that Python calls for each audit event."""
+    handlers, are_free, asking = watch.handlers, watch.files.are_free, threading.local()
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            if not args[2] & WRITING:
+                return
+            path = args[0]
+            if path.__class__ is str and are_free(path):
+                return
+        elif event not in handlers:
+            return
+        __tracebackhide__ = True
+        if getattr(asking, "now", False) or is_service_thread():
+            return
+        asking.now = True
+        denied = None
+        try:
+            handlers[event](*args)
+        except PermissionError as error:
+            denied = error
+        finally:
+            asking.now = False
+        if denied is not None:
+            raise denied.with_traceback(None)
+
+    return hook
+
+
+def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Begin to ask. Settings: `folders`, in which code writes unasked, but for the paths that match `asked`."""
+    kernel = shell.kernel
+    files = Files(settings["folders"], settings["asked"])
+
+    def is_service_thread() -> bool:
+        """A thread that carries the answers must not wait for one."""
+        iopub = getattr(kernel, "iopub_thread", None)
+        threads = (getattr(kernel, "control_thread", None), getattr(iopub, "thread", None))
+        return threading.current_thread() in threads
+
+    shell.events.register("pre_run_cell", lambda _cell: files.forget())
+    sys.addaudithook(make_hook(Watch(files, Line(ask)), is_service_thread))

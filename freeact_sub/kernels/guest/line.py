@@ -1,0 +1,92 @@
+"""The line on which a kernel, and every process that its cells have forked, asks the host.
+
+Runs in kernels: standard library only. A forked process shares neither threads nor sockets with the kernel. It sends one
+end of a socket of its own to the kernel, which puts the question to the host and hands the answer back.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
+
+
+class Line:
+    """Questions of this process, and of those that were forked from it."""
+
+    def __init__(self, ask_host: Callable[..., Any]) -> None:
+        """Args: ask_host: sends a method and its parameters, and waits for the answer."""
+        self.ask_host = ask_host
+        self.home = os.getpid()
+        self.theirs: socket.socket | None = None
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is not the kernel, but was forked from it."""
+        return os.getpid() != self.home
+
+    def open(self) -> None:
+        """Be there for a process that is about to be forked."""
+        if self.theirs is None and not self.is_forked:
+            ours, self.theirs = socket.socketpair()
+            threading.Thread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
+
+    def ask(self, **params: Any) -> None:
+        """Wait for the host's answer.
+
+        Raises:
+            PermissionError: It is no.
+        """
+        try:
+            if self.is_forked:
+                self.ask_through_kernel(params)
+            else:
+                self.ask_host("check", **params)
+        except (RuntimeError, OSError) as error:
+            raise PermissionError(errno.EACCES, str(error)) from None
+
+    def ask_through_kernel(self, params: dict[str, Any]) -> None:
+        """Ask from a forked process."""
+        if self.theirs is None:
+            raise RuntimeError(NO_LINE)
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                socket.send_fds(self.theirs, [b"?"], [theirs.fileno()])
+            ours.sendall(json.dumps(params).encode())
+            ours.shutdown(socket.SHUT_WR)
+            answer = received(ours)
+        if answer != b"allowed":
+            raise RuntimeError(answer.decode() or NO_LINE)
+
+    def serve(self, ours: socket.socket) -> None:
+        """Take in questions of forked processes; each is put in a thread of its own."""
+        while True:
+            _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+            for descriptor in descriptors:
+                asker = socket.socket(fileno=descriptor)
+                threading.Thread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
+
+    def answer(self, asker: socket.socket) -> None:
+        """Put the question of a forked process to the host."""
+        with asker:
+            try:
+                self.ask_host("check", **json.loads(received(asker)))
+                answer = "allowed"
+            except BaseException as error:  # noqa: BLE001  # border: an interrupt, too, must reach the process that waits
+                answer = str(error) or "interrupted"
+            with contextlib.suppress(OSError):  # it has not waited
+                asker.sendall(answer.encode())
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that the other end sends."""
+    pieces = []
+    while piece := connection.recv(65536):
+        pieces.append(piece)
+    return b"".join(pieces)

@@ -1,0 +1,92 @@
+"""What the code on the stack tells of an audit event: which call it is a part of, and what a `%%bash` cell will hand over.
+
+Runs in kernels: standard library only. Some functions do many things for one answer (`shutil.rmtree`), or announce one
+thing twice (`subprocess`, and what it calls). They are known by their code on the stack: had they been denied, they would
+not be there.
+"""
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from .files import real_path
+
+IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
+POPEN = {getattr(subprocess.Popen, name).__code__ for name in ("_posix_spawn",) if hasattr(subprocess.Popen, name)}
+PTY_SPAWN = {pty.spawn.__code__}
+TREES: dict[types.CodeType, tuple[str, ...]] = {
+    getattr(shutil.rmtree, "__code__"): ("path",),  # noqa: B009  # typed as an object that has none
+    shutil.copytree.__code__: ("dst",),
+    shutil.move.__code__: ("src", "dst"),
+}
+"""Functions that change all that is in a folder, with the names of their arguments."""
+COPIES = {shutil.copy.__code__, shutil.copy2.__code__}
+"""They write a file, and then its mode and times."""
+
+
+def frames() -> Iterator[Any]:
+    """The frames of the code that runs, the innermost first."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001  # documented
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def is_part_of_popen() -> bool:
+    """Whether a program is started by `subprocess`, which has told of it already."""
+    return any(frame.f_code in POPEN for frame in frames())
+
+
+def is_forked_for_a_terminal() -> bool:
+    """Whether this process was forked to become a program that was asked for before the fork."""
+    return any(frame.f_code in PTY_SPAWN for frame in frames()) or pexpect_call() is not None
+
+
+def pexpect_call() -> dict[str, Any] | None:
+    """The arguments of a program that pexpect, and so `!cmd`, is about to start in a terminal of its own."""
+    for frame in frames():
+        code = frame.f_code
+        if code.co_name == "spawn" and code.co_filename.endswith("ptyprocess/ptyprocess.py"):
+            return dict(frame.f_locals)
+    return None
+
+
+def is_part_of_another(path: str, operation: str, *, announced: bool) -> bool:
+    """Whether a change belongs to one that was asked for, or is an import that keeps what it has compiled.
+
+    Args:
+        path: Absolute, without links in it.
+        operation: What is done to it.
+        announced: The innermost of the functions tells of itself: that it is there says nothing yet.
+    """
+    for frame in frames():
+        code = frame.f_code
+        if code.co_filename == IMPORT_SYSTEM and code.co_name in ("_write_atomic", "set_data"):
+            return True
+        if announced and code in TREES:
+            announced = False
+            continue
+        for name in TREES.get(code, ("dst",) if code in COPIES and operation == "change" else ()):
+            root = real_path(os.fsdecode(frame.f_locals[name]), follow=name == "dst")
+            if path == root or path.startswith(f"{root}/"):
+                return True
+    return False
+
+
+def script_for(words: list[str]) -> str | None:
+    """What a `%%bash` cell, or its like, is about to hand to the program with these words."""
+    for innermost in sys._current_frames().values():  # noqa: SLF001  # documented; another thread starts the program
+        frame: Any = innermost
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "shebang" and code.co_filename.endswith("magics/script.py"):
+                seen = frame.f_locals
+                if seen.get("cmd") == words:
+                    return str(seen["cell"])
+            frame = frame.f_back
+    return None
