@@ -114,7 +114,8 @@ class LimitReachedError(FreeactError):
 
     def __init__(self, limit: str, *, amount: float, bound: float, owner: str = "") -> None:
         whose = f", in the budget of {owner}" if owner else ""
-        super().__init__(f"the limit of {limit} is reached: {_plain(amount)} of {_plain(bound)}{whose}")
+        rest = "; the rest is too little for one more request" if amount < bound else ""
+        super().__init__(f"the limit of {limit} is reached: {_plain(amount)} of {_plain(bound)}{whose}{rest}")
         self.limit = limit
         self.amount = amount
         self.bound = bound

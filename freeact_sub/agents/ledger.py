@@ -12,7 +12,7 @@ passed to the provider as `max_tokens`. A bound is exceeded only by what a provi
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Final, TypeVar
 
@@ -145,11 +145,11 @@ class Account:
         return any(above.budget.tokens is not None or above.budget.cost_usd is not None for above in self.chain())
 
     def check_left(self) -> None:
-        """Raise LimitReachedError if not even a first request can be made."""
+        """Raise LimitReachedError if it is certain that not even a first request can be made."""
         self.check_turns()
         for above in self.chain():
             tokens, cost = above.budget.tokens, above.budget.cost_usd
-            if tokens is not None and above.spent.tokens >= tokens:
+            if tokens is not None and above.spent.tokens + MIN_OUTPUT_TOKENS > tokens:
                 raise above.reached("tokens", above.spent.tokens, tokens)
             if cost is not None and above.spent.cost_usd >= cost:
                 raise above.reached("cost_usd", above.spent.cost_usd, cost)
@@ -251,20 +251,18 @@ class Ledger:
 
     def _try(self, account: Account, quote: Quote, *, last: bool) -> Reservation | None:
         """One look and, if it fits, the reservation, without an `await` between; None: there is something to wait for."""
-        output_tokens = quote.output_tokens
+        output_tokens: int | None = quote.output_tokens
         if account.counts_amounts:
-            short = _short_of(account, quote, output_tokens, last=last)
+            short = _short_of(account, quote, quote.output_tokens, last=last)
             if short is not None and short.in_flight != NOTHING:
                 return None
-            while short is not None and output_tokens > MIN_OUTPUT_TOKENS:
-                output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
-                short = _short_of(account, quote, output_tokens, last=last)
-            if short is not None and account.turns == 0 and not last:
+            output_tokens = _affordable(account, quote, last=last)
+            if output_tokens is None and account.turns == 0:
                 # a first request that leaves nothing for a last report is better than none: it may well be the answer
-                quote = _without_hold(quote)
-                short = _short_of(account, quote, output_tokens, last=last)
-            if short is not None:
-                raise short.reached_amount()
+                quote = replace(quote, held_output_tokens=0)
+                output_tokens = _affordable(account, quote, last=last)
+        if output_tokens is None:
+            raise account.reached_amount()
         account.hold(NOTHING if last else quote.held(output_tokens))
         reservation = Reservation(account, quote, output_tokens)
         account.open_reservation = reservation
@@ -292,8 +290,14 @@ def _short_of(account: Account, quote: Quote, output_tokens: int, *, last: bool)
     return None
 
 
-def _without_hold(quote: Quote) -> Quote:
-    return Quote(input_tokens=quote.input_tokens, output_tokens=quote.output_tokens, price=quote.price)
+def _affordable(account: Account, quote: Quote, *, last: bool) -> int | None:
+    """How much output there may be; None if less than an answer needs."""
+    output_tokens = quote.output_tokens
+    while _short_of(account, quote, output_tokens, last=last) is not None:
+        if output_tokens <= MIN_OUTPUT_TOKENS:
+            return None
+        output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
+    return output_tokens
 
 
 def _left(bound: _Number | None, amount: _Number) -> _Number | None:

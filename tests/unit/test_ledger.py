@@ -1,0 +1,204 @@
+"""The ledger: budgets are merged and cut, and what is reserved and spent never passes a bound, whoever asks at once."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from freeact_sub.agents.ledger import MIN_OUTPUT_TOKENS, Account, Ledger, Quote
+from freeact_sub.budget import Budget
+from freeact_sub.errors import FreeactError, LimitReachedError
+
+counts = st.none() | st.integers(0, 50)
+budgets = st.builds(
+    Budget,
+    turns=counts,
+    tool_calls=counts,
+    tokens=st.none() | st.integers(0, 100_000),
+    cost_usd=st.none() | st.decimals(0, 10, places=3),
+    seconds=st.none() | st.floats(0, 1000),
+    children=counts,
+    depth=st.none() | st.integers(0, 10),
+)
+
+
+@given(budgets, budgets, budgets)
+def test_a_childs_budget_is_what_it_asks_for_else_the_default_and_never_more_than_is_left(asked, defaults, left):
+    given_ = asked.over(defaults).cut(left)
+    for name, bound in given_:
+        wanted = getattr(asked, name) if getattr(asked, name) is not None else getattr(defaults, name)
+        bounds = [value for value in (wanted, getattr(left, name)) if value is not None]
+        assert bound == (min(bounds) if bounds else None)
+
+
+@given(budgets, budgets)
+def test_a_childs_budget_never_passes_what_its_parents_account_has_left(bounds, asked):
+    account = Ledger().open("agent-a", bounds)
+    child = asked.cut(account.left(seconds=bounds.seconds))
+    for name, bound in child:
+        above = getattr(bounds, name)
+        if above is not None:
+            assert bound is not None
+            assert bound <= above
+    if bounds.depth is not None:
+        assert child.depth <= max(0, bounds.depth - 1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("turns", -1),
+        ("tool_calls", 1.5),
+        ("tokens", "many"),
+        ("cost_usd", Decimal(-1)),
+        ("cost_usd", Decimal("NaN")),
+        ("seconds", float("inf")),
+        ("seconds", float("nan")),
+        ("children", -3),
+        ("depth", 11),
+        ("tokenz", 1),
+    ],
+)
+def test_a_wrong_bound_is_named(field, value):
+    with pytest.raises(ValidationError, match=field):
+        Budget.model_validate({field: value})
+
+
+def quote(size: int, output: int, held: int = 0) -> Quote:
+    return Quote(
+        input_tokens=size,
+        output_tokens=output,
+        price=lambda a, b: Decimal(a + 4 * b) / 100_000,
+        held_output_tokens=held,
+    )
+
+
+agents = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # its parent, among those before it
+        st.one_of(st.none(), st.integers(0, 20_000)),  # its own bound on tokens
+        st.lists(st.tuples(st.integers(1, 2000), st.integers(MIN_OUTPUT_TOKENS, 5000), st.integers(0, 100)), max_size=5),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 30_000), st.none() | st.decimals(0, 1, places=3), agents)
+def test_no_account_passes_its_bound_whoever_asks_at_once_and_nothing_stays_reserved(tokens, cost, family):
+    ledger = Ledger()
+    accounts = [ledger.open("root", Budget(tokens=tokens, cost_usd=cost))]
+    for parent, bound, _ in family:
+        above = accounts[min(parent, len(accounts) - 1)]
+        accounts.append(ledger.open("child", Budget(tokens=bound).cut(above.left()), above))
+
+    def check() -> None:
+        for account in accounts:
+            assert account.budget.tokens is None or account.spent.tokens + account.in_flight.tokens <= account.budget.tokens
+            assert account.budget.cost_usd is None or account.spent.cost_usd <= account.budget.cost_usd
+
+    own: dict[Account, int] = dict.fromkeys(accounts, 0)
+
+    async def work(account: Account, requests: list[tuple[int, int, int]]) -> None:
+        try:
+            for size, output, percent in requests:
+                reservation = await ledger.reserve(account, quote(size, output, held=200))
+                account.turns += 1
+                check()
+                await asyncio.sleep(0)
+                took = reservation.output_tokens * percent // 100
+                reservation.settle(size + took, Decimal(size + 4 * took) / 100_000)
+                own[account] += size + took
+                check()
+        except LimitReachedError as error:
+            assert error.limit in ("tokens", "cost_usd")
+            assert error.amount <= error.bound
+        finally:
+            account.close()
+
+    async def all_of_them() -> None:
+        works = (work(account, requests) for account, (_, _, requests) in zip(accounts[1:], family, strict=True))
+        await asyncio.wait_for(asyncio.gather(*works), 20)
+
+    asyncio.run(all_of_them())
+    for account in accounts:
+        assert account.in_flight.tokens == account.held.tokens == account.in_flight.cost_usd == account.held.cost_usd == 0
+        assert account.spent.tokens == sum(spent for other, spent in own.items() if account in other.chain())
+
+
+async def test_a_request_waits_for_those_in_flight_and_is_refused_only_when_none_is_left():
+    ledger = Ledger()
+    root = ledger.open("root", Budget(tokens=1000))
+    one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
+    first = await ledger.reserve(one, quote(100, 800))
+    waiting = asyncio.create_task(ledger.reserve(two, quote(100, 400)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.settle(300, None)
+    second = await asyncio.wait_for(waiting, 10)
+    assert second.output_tokens == 400
+    second.settle(500, None)
+    with pytest.raises(LimitReachedError, match="800 of 1,000, in the budget of root; the rest is too little"):
+        await ledger.reserve(one, quote(0, 800))
+
+
+async def test_a_request_near_the_bound_may_answer_less():
+    account = Ledger().open("root", Budget(tokens=1100))
+    reservation = await account.ledger.reserve(account, quote(100, 4000))
+    assert MIN_OUTPUT_TOKENS <= reservation.output_tokens <= 1000
+
+
+async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():
+    ledger = Ledger()
+    root = ledger.open("root", Budget(tokens=1000))
+    one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
+    first = await ledger.reserve(one, quote(100, 800))
+    waiting = asyncio.create_task(ledger.reserve(two, quote(100, 800)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    first.settle(900, None)
+    assert root.in_flight.tokens == 0
+    assert not ledger._waiting
+
+
+async def test_what_is_held_for_a_last_report_is_there_for_it_and_for_nobody_else():
+    ledger = Ledger()
+    root = ledger.open("root", Budget(tokens=2000))
+    one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
+    (await ledger.reserve(one, quote(100, 300, held=500))).settle(400, None)
+    one.turns = 1
+    assert root.held.tokens == 100 + 300 + 500
+    two.turns = 1
+    with pytest.raises(LimitReachedError, match="tokens"):
+        await ledger.reserve(two, quote(500, 300, held=500))
+    last = await ledger.reserve(one, quote(400, 500), last=True)
+    last.settle(900, None)
+    one.close()
+    assert (root.spent.tokens, root.held.tokens) == (1300, 0)
+
+
+async def test_a_broken_off_request_counts_its_input():
+    ledger = Ledger()
+    account = ledger.open("root", Budget(tokens=5000))
+    await ledger.reserve(account, quote(700, 1000))
+    account.close()
+    assert (account.spent.tokens, account.in_flight.tokens) == (700, 0)
+
+
+async def test_money_cannot_be_bounded_where_the_price_is_not_known():
+    account = Ledger().open("root", Budget(cost_usd=Decimal(1)))
+    with pytest.raises(FreeactError, match="price"):
+        await account.ledger.reserve(account, Quote(input_tokens=1, output_tokens=1))
+
+
+@pytest.mark.parametrize("bounds", [{"tokens": 0}, {"cost_usd": 0}])
+async def test_zero_gives_zero(bounds):
+    account = Ledger().open("root", Budget.model_validate(bounds))
+    with pytest.raises(LimitReachedError, match="0 of 0"):
+        await account.ledger.reserve(account, quote(0, 1))

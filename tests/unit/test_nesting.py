@@ -1,0 +1,130 @@
+"""Many agents, deep agents, few kernels: everything ends, in order, and memory stays flat. Kernels are fakes."""
+
+import asyncio
+import gc
+import tracemalloc
+
+import pytest
+from pydantic_ai.messages import ModelResponse
+from support.agents import cell, finished, of_kind, read, task
+
+from freeact_sub.budget import Budget
+from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
+from freeact_sub.testing import first_prompt
+
+
+def family(levels: int, size: int):
+    """Each agent starts children down to the last level, runs a cell, and answers."""
+
+    def turn(messages, info):
+        level = 0 if first_prompt(messages) == "root" else int(first_prompt(messages).split()[1])
+        done = sum(isinstance(message, ModelResponse) for message in messages)
+        if done == 0 and level < levels:
+            return [task(f"level {level + 1} {number}") for number in range(size)]
+        return [cell("1 + 1")] if done < 2 else f"answer of level {level}"
+
+    return turn
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+async def test_three_levels_finish_with_few_slots(make, concurrency):
+    config = {"subagents": {"max_depth": 3, "max_concurrent": concurrency}}
+    async with make(family(3, 3), config=config) as agent:
+        events, result = await asyncio.wait_for(read(agent.run("root")), 60)
+        assert not agent._tree.slots.full
+    ends = of_kind(events, AgentFinished)
+    assert len(ends) == 1 + 3 + 9 + 27
+    assert {end.status for end in ends} == {"completed"}
+    assert max(event.depth for event in events) == 3
+
+
+@pytest.mark.parametrize("kernels", [2, 3, 4, 7])
+async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_never_begin(make, kernels):
+    config = {"subagents": {"max_depth": 3, "max_concurrent": 5}, "kernel": {"max_live": kernels}}
+    most = 0
+
+    async with make(family(3, 2), config=config) as agent:
+
+        def on_event(_event):
+            nonlocal most
+            most = max(most, sum(kernel.lost_reason is None for kernel in agent.provider.kernels))
+
+        events, result = await asyncio.wait_for(read(agent.run("root"), on_event=on_event), 60)
+        places = agent._tree.kernel_places
+        assert (len(places._holders), len(places._waiting)) == (1, 0)
+    assert most <= kernels
+    assert {end.status for end in of_kind(events, AgentFinished)} == {"completed"}
+    refused = [event for event in of_kind(events, ToolOutput) if "`kernel.max_live`" in event.content]
+    assert all(event.content.startswith("[ERROR]") and "forbidden" in event.content for event in refused)
+    if kernels == 2:
+        assert {event.depth for event in refused} == {1}
+    if kernels >= 4:
+        assert len(of_kind(events, AgentStarted)) > 7
+    assert any(event.queued for event in of_kind(events, AgentStarted))
+
+
+async def test_with_one_kernel_the_root_works_alone(make):
+    async with make(family(1, 2), config={"kernel": {"max_live": 1}}) as agent:
+        events, result = await asyncio.wait_for(read(agent.run("root")), 20)
+    assert result.status == "completed"
+    assert len(of_kind(events, AgentStarted)) == 1
+
+
+async def test_a_child_that_waits_for_a_kernel_can_be_cancelled_and_the_next_gets_it(make):
+    silent = asyncio.Event()
+    script = {
+        "root": [[task("holds", description="a"), task("waits", description="b"), task("next", description="c")], "done"],
+        "holds": [["x", silent]],
+        "waits": ["never"],
+        "next": ["fine"],
+    }
+    async with make(script, config={"kernel": {"max_live": 2}}) as agent:
+        run = agent.run("root")
+        names: dict[str, str] = {}
+
+        def on_event(event):
+            if isinstance(event, AgentStarted):
+                names[event.description] = event.agent_id
+                if event.description == "c":
+                    asyncio.get_running_loop().call_soon(run.cancel, names["b"])
+            if isinstance(event, AgentFinished) and event.agent_id == names.get("b"):
+                silent.set()
+
+        events, result = await asyncio.wait_for(read(run, on_event=on_event), 20)
+    ends = finished(events)
+    assert (ends["a"].status, ends["b"].status, ends["c"].status) == ("completed", "cancelled", "completed")
+    assert [event.queued for event in of_kind(events, AgentStarted)][1:] == [False, True, True]
+    assert result.status == "completed"
+
+
+async def test_a_thousand_children_finish_and_memory_stays_flat(make):
+    waves, size = 10, 100
+
+    def turn(messages, info):
+        if first_prompt(messages) == "root":
+            done = sum(isinstance(message, ModelResponse) for message in messages)
+            return [task(f"child {done} {number}") for number in range(size)] if done < waves else "done"
+        return "x" * 2_000 if len(messages) == 1 else "never"
+
+    config = {"subagents": {"max_concurrent": 20}, "mode": "full"}
+    async with make(turn, config=config) as agent:
+        agent._tree.model._chunk_chars = 4_000
+        ended = 0
+        sizes: list[int] = []
+        run = agent.run("root", budget=Budget(children=1000))
+        tracemalloc.start()
+        try:
+            async for event in run:
+                if isinstance(event, AgentFinished) and event.depth == 1:
+                    ended += 1
+                    if ended % (2 * size) == 0:
+                        agent.provider.kernels.clear()
+                        gc.collect()
+                        sizes.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        result = await run.result()
+    assert (result.status, ended, result.tree_usage.turns) == ("completed", waves * size, waves * size + waves + 1)
+    answers = 2_000 * 2 * size  # what the parent's history grows by is its own: two waves' answers
+    grown = [later - earlier for earlier, later in zip(sizes[1:], sizes[2:], strict=False)]
+    assert max(grown) < 2 * answers + 2 * size * 6_000, grown
