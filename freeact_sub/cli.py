@@ -61,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     common.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
     common.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
+    common.add_argument(
+        "--code-actions",
+        choices=("tool", "block", "auto"),
+        help="how the model says which code to run: tool calls, fenced blocks, or (auto, the default) either",
+    )
     common.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
     common.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
     common.add_argument("--max-turns", metavar="N", type=_turns, help="model responses the root agent may use in a run")
@@ -186,7 +191,7 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
     from freeact_sub.config import load_config, user_folder  # noqa: PLC0415
     from freeact_sub.trust import Trust  # noqa: PLC0415
 
-    names = ("model", "base_url", "mode", "headless")
+    names = ("model", "base_url", "code_actions", "mode", "headless")
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
     settings["budget"] = {"turns": getattr(options, "max_turns", None)}
     settings["kernel"] = {"sandbox": getattr(options, "sandbox", None)}

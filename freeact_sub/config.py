@@ -146,6 +146,11 @@ class Config(_Section):
     """Base URL of an OpenAI-compatible server, for `openai-chat:` models."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
+    code_actions: Literal["tool", "block", "auto"] = "auto"
+    """How a model says which code to run. `tool`: by tool calls; `block`: by a fenced Python block in its text, for models
+    that know no tool calls; `auto`: by tool calls, and where a reply has none, by what it writes (docs/models.md)."""
+    first_event_timeout_seconds: float = Field(default=600, gt=0)
+    """A model that is silent for longer has failed. Small machines read a long prompt for minutes."""
     instructions: str = ""
     """Added to every agent's system prompt."""
     budget: Budget = Budget()

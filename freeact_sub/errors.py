@@ -10,6 +10,7 @@
     │   ├── KernelStartError the kernel did not come up
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
+    ├── ContextOverflowError the conversation does not fit into the model's context
     ├── ApprovalDeniedError  a person or a rule said no; carries the reason
     ├── SpawnForbiddenError  a child may not be started; the text names the limit and its setting
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
@@ -81,6 +82,22 @@ class McpError(FreeactError):
     def __init__(self, message: str, *, server: str) -> None:
         super().__init__(message)
         self.server = server
+
+
+class ContextOverflowError(FreeactError):
+    """The conversation does not fit into the model's context, also with the outputs of its calls shortened.
+
+    Attributes:
+        context_tokens: The size of the context. None: the server does not tell it.
+    """
+
+    def __init__(self, *, context_tokens: int | None = None) -> None:
+        size = "" if context_tokens is None else f" of {context_tokens:,} tokens"
+        super().__init__(
+            f"the conversation does not fit into the model's context{size}, also with the outputs of cells shortened: "
+            "begin a new conversation, ask for less at a time, or serve the model with a larger context"
+        )
+        self.context_tokens = context_tokens
 
 
 class ApprovalDeniedError(FreeactError):

@@ -21,7 +21,7 @@ from freeact_sub.config import Config, user_folder
 from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
-from freeact_sub.model import build_model, build_model_settings
+from freeact_sub.models import build_model, build_model_settings, wrap_model
 from freeact_sub.trust import Trust
 
 
@@ -69,7 +69,7 @@ class Agent:
         self._output_type = output_type
         self._tree = AgentTree(
             config=self.config,
-            model=model if isinstance(model, Model) else build_model(self.config),
+            model=wrap_model(model if isinstance(model, Model) else build_model(self.config), self.config),
             provider=kernel_provider or make_provider(self.config.kernel, on_notice=self._notice),
             catalogue=McpCatalogue(),
             gate=Gate(headless=self.config.headless, project=ProjectRules(self.config.workspace, Trust(user_folder()))),

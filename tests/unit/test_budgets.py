@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import cell, finished, of_kind, read, task
 
@@ -21,7 +21,6 @@ from freeact_sub.events import (
     ApprovalRequest,
     Cancelled,
     Decision,
-    ToolCallStarted,
     ToolOutput,
 )
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
@@ -180,7 +179,11 @@ async def test_a_wrong_budget_is_told_to_the_model_by_its_field_and_starts_nothi
 
 
 async def test_children_are_counted_in_the_whole_subtree(make):
-    script = {"root": [[task(f"middle {n}") for n in range(3)], "done"], "middle": [[task("leaf") for _ in range(3)], "m"], "leaf": ["l"]}
+    script = {
+        "root": [[task(f"middle {n}") for n in range(3)], "done"],
+        "middle": [[task("leaf") for _ in range(3)], "m"],
+        "leaf": ["l"],
+    }
     async with make(script, config={"subagents": {"max_depth": 2}}) as agent:
         events, result = await read(agent.run("root", budget=Budget(children=7)))
     assert result.status == "completed"
@@ -227,9 +230,7 @@ async def test_time_in_which_a_person_is_asked_does_not_count_for_anybody_above(
 
     script = {"root": [[task("child", budget={"seconds": 0.6})], "done"], "child": [[cell("1")], "answer"]}
     async with make(script) as agent:
-        events, result = await asyncio.wait_for(
-            read(agent.run("root", budget=Budget(seconds=0.7)), rule), 20
-        )
+        events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(seconds=0.7)), rule), 20)
     assert requests
     assert result.status == "completed"
     assert {end.status for end in of_kind(events, AgentFinished)} == {"completed"}
@@ -269,7 +270,9 @@ async def test_a_second_run_has_a_budget_of_its_own(make):
 async def test_twenty_long_answers_grow_the_parents_history_a_little_and_can_be_read_whole(make, tmp_path):
     def script(messages, info):
         if first_prompt(messages) == "root":
-            return [task(f"write {number}", description=str(number)) for number in range(20)] if len(messages) == 1 else "done"
+            return (
+                [task(f"write {number}", description=str(number)) for number in range(20)] if len(messages) == 1 else "done"
+            )
         number = int(first_prompt(messages).split()[1])
         return answer_of(number)
 

@@ -17,7 +17,7 @@ from support.chat_server import INPUT_TOKENS, OUTPUT_TOKENS, Call, ChatServer, D
 from support.waiting import eventually
 
 from freeact_sub.config import Config
-from freeact_sub.model import build_model
+from freeact_sub.models import build_model
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
 

@@ -11,7 +11,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, ApprovalAnswered, Ap
 from freeact_sub.testing import first_prompt
 
 ASKERS, ROUNDS_OF_A_RUN, RUNS = 8, 20, 10
-CONFIG = {"subagents": {"max_depth": 2, "max_concurrent": 20, "max_turns": 100}}
+CONFIG = {"subagents": {"max_depth": 2, "max_concurrent": 20, "budget": {"turns": 100}}}
 
 
 def script(messages, _info):

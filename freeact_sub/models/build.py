@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
 
 DISTRIBUTION: Final = "freeact-sub"
+CLIENT_TIMEOUT_SECONDS: Final = 600
+"""For how long the providers' clients bear silence by themselves."""
 NAME_HINT: Final = "a model is named `PROVIDER:NAME`, for example `anthropic:claude-sonnet-5-5`"
 
 
@@ -52,6 +54,14 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(_what_to_install(name, error)) from error
 
 
+def wrap_model(model: "Model", config: Config) -> "Model":
+    """The model as agents use it: see `actions` and `servers`."""
+    from freeact_sub.models.actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+    from freeact_sub.models.servers import SteadyModel  # noqa: PLC0415
+
+    return CodeActionsModel(SteadyModel(model), config.code_actions)
+
+
 def build_model_settings(config: Config) -> "ModelSettings":
     """The settings for every model request, each in its type: what comes from the environment is text.
 
@@ -62,7 +72,11 @@ def build_model_settings(config: Config) -> "ModelSettings":
 
     hints = get_type_hints(ModelSettings)
     settings = {name: _setting(name, value, hints) for name, value in config.model_settings.items()}
-    return cast("ModelSettings", settings)
+    patience = config.first_event_timeout_seconds
+    waits = {"first_event_timeout": patience}
+    if patience > CLIENT_TIMEOUT_SECONDS:
+        waits["timeout"] = patience
+    return cast("ModelSettings", {**waits, **settings})
 
 
 def _setting(name: str, value: Any, hints: dict[str, Any]) -> Any:

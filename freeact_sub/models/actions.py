@@ -1,0 +1,250 @@
+"""`CodeActionsModel`: a model that acts by code, however it writes its calls. The agent's loop sees tool calls only.
+
+It stands around any pydantic-ai model. What the model sends goes through `replies.understood`; what it is sent goes through
+`replies.told`, and in block mode through `blocks`. Where a server refuses tools altogether, `auto` goes on in block mode.
+
+A reply is streamed on as long as it is words for certain (`reading.settled`); what may still become a call is held back
+until the reply has ended. The first event is passed on at once, if need be without text: whoever waits for it knows that
+the model answers.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+
+from freeact_sub.models.arguments import Schemas
+from freeact_sub.models.blocks import as_text, without_tools
+from freeact_sub.models.reading import settled
+from freeact_sub.models.replies import WRITTEN, Reading, situation_of, told, understood
+from freeact_sub.models.steps import Situation, blocks_may_run
+from freeact_sub.models.streams import WrappedStream
+
+CodeActions: TypeAlias = Literal["tool", "block", "auto"]
+
+_NO_TOOLS: Final = re.compile(
+    r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
+    r"|tool[ -]choice requires|enable-auto-tool-choice"
+)
+"""How Ollama, llama-server and vLLM word it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A request as the inner model gets it, and what is needed to understand the reply."""
+
+    messages: list[ModelMessage]
+    parameters: ModelRequestParameters
+    tools: Schemas
+    situation: Situation
+    written: bool
+
+    def understood(self, response: ModelResponse) -> Reading:
+        return understood(
+            response.parts,
+            self.tools,
+            self.situation,
+            written=self.written,
+            complete=response.state == "complete" and response.finish_reason != "length",
+        )
+
+
+class CodeActionsModel(WrapperModel):
+    """Makes tool calls of what a model writes."""
+
+    def __init__(self, wrapped: Model, code_actions: CodeActions) -> None:
+        """Args: code_actions: see `Config.code_actions`."""
+        super().__init__(wrapped)
+        self.code_actions: CodeActions = code_actions
+        """Becomes `block` where `auto` found that the server refuses tools."""
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """See pydantic-ai."""
+        asked = self._asked(messages, model_request_parameters)
+        try:
+            response = await self.wrapped.request(asked.messages, model_settings, asked.parameters)
+        except ModelHTTPError as error:
+            if not self._goes_on_in_blocks(error):
+                raise
+            asked = self._asked(messages, model_request_parameters)
+            response = await self.wrapped.request(asked.messages, model_settings, asked.parameters)
+        return _with(response, asked.understood(response))
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:
+        """See pydantic-ai."""
+        asked = self._asked(messages, model_request_parameters)
+        stream = self.wrapped.request_stream(asked.messages, model_settings, asked.parameters, run_context)
+        try:
+            inner = await stream.__aenter__()
+        except ModelHTTPError as error:
+            if not self._goes_on_in_blocks(error):
+                raise
+            asked = self._asked(messages, model_request_parameters)
+            stream = self.wrapped.request_stream(asked.messages, model_settings, asked.parameters, run_context)
+            inner = await stream.__aenter__()
+        async with _entered(stream):
+            yield CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, asked=asked)
+
+    def _asked(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _Asked:
+        block_mode = self.code_actions == "block"
+        offered = [*parameters.function_tools, *parameters.output_tools]
+        return _Asked(
+            messages=as_text(told(messages, notes=False)) if block_mode else told(messages),
+            parameters=without_tools(parameters) if block_mode else parameters,
+            tools={tool.name: tool.parameters_json_schema for tool in offered},
+            situation=situation_of(messages, block_mode=block_mode),
+            written=self.code_actions != "tool",
+        )
+
+    def _goes_on_in_blocks(self, error: ModelHTTPError) -> bool:
+        if self.code_actions != "auto" or not _NO_TOOLS.search(str(error)):
+            return False
+        self.code_actions = "block"
+        return True
+
+
+@asynccontextmanager
+async def _entered(stream: Any) -> AsyncIterator[None]:
+    """Leave an async context manager that was entered by hand."""
+    try:
+        yield
+    except BaseException as error:
+        if not await stream.__aexit__(type(error), error, error.__traceback__):
+            raise
+    else:
+        await stream.__aexit__(None, None, None)
+
+
+def _with(response: ModelResponse, reading: Reading) -> ModelResponse:
+    return response if list(reading.parts) == list(response.parts) else replace(response, parts=list(reading.parts))
+
+
+@dataclass(kw_only=True)
+class CodeActionsStream(WrappedStream):
+    """The stream of a reply that is understood at its end."""
+
+    asked: _Asked
+    _reading: Reading | None = field(default=None, init=False)
+    _text: str = field(default="", init=False)
+    """All text of the reply so far."""
+    _passed: int = field(default=0, init=False)
+    """How much of it has been passed on."""
+    _text_index: int | None = field(default=None, init=False)
+    """Index of the text part that is passed on; None: the newest part is no text."""
+    _following: int = field(default=0, init=False)
+    """Index of the next new part."""
+    _begins: int = field(default=0, init=False)
+    """`SteadyStream.first_index`, as it was last seen."""
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        async for event in self.inner_events():
+            self._begin_again()
+            for passed in self._passed_on(event):
+                yield self.keep(passed)
+        response = self.inner.get()
+        self._reading = self.asked.understood(response)
+        for event in self._at_end(self._reading):
+            yield self.keep(event)
+
+    def get(self) -> ModelResponse:
+        """See pydantic-ai."""
+        response = self.inner.get()
+        return response if self._reading is None else _with(response, self._reading)
+
+    def _begin_again(self) -> None:
+        """The connection broke and the reply begins anew: what was held back of the first one is dropped."""
+        begins = getattr(self.inner, "first_index", 0)
+        if begins != self._begins:
+            self._begins = begins
+            self._text, self._passed, self._text_index = "", 0, None
+
+    def _passed_on(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
+        match event:
+            case PartStartEvent(part=TextPart(content=text) as part):
+                self._text += text
+                self._text_index = event.index
+                self._following = max(self._following, event.index + 1)
+                return [replace(event, part=replace(part, content=self._release()))]
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=text) as delta) if event.index == self._text_index:
+                self._text += text
+                released = self._release()
+                return [replace(event, delta=replace(delta, content_delta=released))] if released else []
+            case PartStartEvent(part=ToolCallPart()):
+                held = self._rest()  # a call of the model's own: then its text is text
+                self._text_index = None
+                self._following = max(self._following, event.index + 1)
+                return [*held, event]
+            case PartStartEvent():
+                self._text_index = None
+                self._following = max(self._following, event.index + 1)
+        return [event]
+
+    def _release(self) -> str:
+        """The text that may be passed on now."""
+        if self.asked.written:
+            may_run = blocks_may_run(self.asked.situation)
+            end = max(self._passed, settled(self._text, self.asked.tools, blocks_may_run=may_run))
+        else:
+            end = len(self._text)
+        released, self._passed = self._text[self._passed : end], end
+        return released
+
+    def _rest(self) -> list[ModelResponseStreamEvent]:
+        rest, self._passed = self._text[self._passed :], len(self._text)
+        return self._said(rest)
+
+    def _said(self, text: str) -> list[ModelResponseStreamEvent]:
+        """More text, where the text part that it belongs to is the newest; else as a part of its own."""
+        if not text:
+            return []
+        if self._text_index is not None:
+            return [PartDeltaEvent(index=self._text_index, delta=TextPartDelta(text))]
+        return [self._started(TextPart(text))]
+
+    def _started(self, part: TextPart | ToolCallPart) -> PartStartEvent:
+        self._following += 1
+        return PartStartEvent(index=self._following - 1, part=part)
+
+    def _at_end(self, reading: Reading) -> list[ModelResponseStreamEvent]:
+        """What was held back, now that it is understood."""
+        if not any(isinstance(part, ToolCallPart) and part.tool_call_id.startswith(WRITTEN) for part in reading.parts):
+            return self._rest()
+        events: list[ModelResponseStreamEvent] = []
+        before = self._text[: self._passed]
+        for part in reading.parts:
+            if isinstance(part, ToolCallPart):
+                events.append(self._started(part))
+                before, self._text_index = "", None
+            elif isinstance(part, TextPart):
+                events += self._said(part.content.removeprefix(before))
+                before = ""
+        return events

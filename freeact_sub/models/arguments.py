@@ -1,0 +1,101 @@
+r"""Arguments of tool calls as weak models write them, put right. Pure: text and values in, values out.
+
+What is right already is left as it is, to the letter. What is put right, and nothing else:
+
+- a bare string instead of an object: it is the tool's one required text (the `code` of a cell, the `prompt` of a task);
+- a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
+- code inside a Markdown fence: the fence is no code;
+- code whose line ends were escaped twice (`print(1)\nprint(2)` on one line), if it is no Python before and is after.
+"""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The JSON schema of the parameters of each tool that is offered."""
+
+_FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
+
+
+def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
+    """The arguments, put right where that is needed and possible.
+
+    Args:
+        args: An object, or text: JSON or what should have been.
+        schema: JSON schema of the tool's parameters.
+
+    Returns:
+        `args` itself where nothing is to be done.
+    """
+    value = _value_of(args)
+    wanted = main_text(schema)
+    if wanted is None:
+        return args
+    if isinstance(value, str):
+        value = {wanted: value}
+    elif isinstance(value, dict) and wanted not in value:
+        strange = [name for name in value if name not in schema.get("properties", {})]
+        if len(strange) != 1 or not isinstance(value[strange[0]], str):
+            return args
+        value = {wanted if name == strange[0] else name: item for name, item in value.items()}
+    elif not isinstance(value, dict):
+        return args
+    if wanted == "code" and isinstance(value["code"], str):
+        value = {**value, "code": repaired_code(value["code"])}
+    return args if value == _value_of(args) else value
+
+
+def main_text(schema: Mapping[str, Any]) -> str | None:
+    """The name of the one required parameter, if it is a text."""
+    required = schema.get("required", ())
+    if len(required) != 1 or schema.get("properties", {}).get(required[0], {}).get("type") != "string":
+        return None
+    return str(required[0])
+
+
+def repaired_code(code: str) -> str:
+    """The code without a fence around it, and with its line ends."""
+    fenced = _FENCED.match(code)
+    if fenced:
+        code = fenced["code"]
+    if "\\n" in code and "\n" not in code.strip() and parse_python(code) is None:
+        unescaped = re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), code)
+        if parse_python(unescaped) is not None:
+            return unescaped
+    return code
+
+
+def parse_python(source: str) -> ast.Module | None:
+    """The syntax tree; None where the text is no Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the model's code, such as odd escapes
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def parse_literal(source: str) -> Any:
+    """The value of a Python literal; None where the text is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.literal_eval(source.strip())
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            return None
+
+
+def _value_of(args: Any) -> Any:
+    """What text stands for: JSON where it is JSON, else itself."""
+    if not isinstance(args, str):
+        return args
+    try:
+        return json.loads(args, strict=False)
+    except (ValueError, RecursionError):
+        literal = parse_literal(args)
+        return literal if isinstance(literal, dict) else args
