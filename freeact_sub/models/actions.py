@@ -3,7 +3,7 @@
 It stands around any pydantic-ai model. What the model sends goes through `replies.understood`; what it is sent goes through
 `replies.told`, and in block mode through `blocks`. Where a server refuses tools altogether, `auto` goes on in block mode.
 
-A reply is streamed on as long as it is words for certain (`reading.settled`); what may still become a call is held back
+A reply is streamed on as long as it is words for certain (`reading.GrowingReply`); what may still become a call is held back
 until the reply has ended. The first event is passed on at once, if need be without text: whoever waits for it knows that
 the model answers.
 """
@@ -32,7 +32,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import as_text, without_tools
-from freeact_sub.models.reading import settled
+from freeact_sub.models.reading import GrowingReply
 from freeact_sub.models.replies import WRITTEN, Reading, situation_of, told, understood
 from freeact_sub.models.steps import Situation, blocks_may_run
 from freeact_sub.models.streams import WrappedStream
@@ -55,6 +55,10 @@ class _Asked:
     tools: Schemas
     situation: Situation
     written: bool
+
+    def growing(self) -> GrowingReply:
+        """For the reply's text as it comes."""
+        return GrowingReply(self.tools, blocks_may_run=blocks_may_run(self.situation))
 
     def understood(self, response: ModelResponse) -> Reading:
         return understood(
@@ -154,16 +158,17 @@ class CodeActionsStream(WrappedStream):
 
     asked: _Asked
     _reading: Reading | None = field(default=None, init=False)
-    _text: str = field(default="", init=False)
-    """All text of the reply so far."""
-    _passed: int = field(default=0, init=False)
-    """How much of it has been passed on."""
+    _growing: GrowingReply = field(init=False)
     _text_index: int | None = field(default=None, init=False)
     """Index of the text part that is passed on; None: the newest part is no text."""
     _following: int = field(default=0, init=False)
     """Index of the next new part."""
     _begins: int = field(default=0, init=False)
     """`SteadyStream.first_index`, as it was last seen."""
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self._growing = self.asked.growing()
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         async for event in self.inner_events():
@@ -185,18 +190,16 @@ class CodeActionsStream(WrappedStream):
         begins = getattr(self.inner, "first_index", 0)
         if begins != self._begins:
             self._begins = begins
-            self._text, self._passed, self._text_index = "", 0, None
+            self._growing, self._text_index = self.asked.growing(), None
 
     def _passed_on(self, event: ModelResponseStreamEvent) -> list[ModelResponseStreamEvent]:
         match event:
             case PartStartEvent(part=TextPart(content=text) as part):
-                self._text += text
                 self._text_index = event.index
                 self._following = max(self._following, event.index + 1)
-                return [replace(event, part=replace(part, content=self._release()))]
+                return [replace(event, part=replace(part, content=self._release(text)))]
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text) as delta) if event.index == self._text_index:
-                self._text += text
-                released = self._release()
+                released = self._release(text)
                 return [replace(event, delta=replace(delta, content_delta=released))] if released else []
             case PartStartEvent(part=ToolCallPart()):
                 held = self._rest()  # a call of the model's own: then its text is text
@@ -208,19 +211,12 @@ class CodeActionsStream(WrappedStream):
                 self._following = max(self._following, event.index + 1)
         return [event]
 
-    def _release(self) -> str:
-        """The text that may be passed on now."""
-        if self.asked.written:
-            may_run = blocks_may_run(self.asked.situation)
-            end = max(self._passed, settled(self._text, self.asked.tools, blocks_may_run=may_run))
-        else:
-            end = len(self._text)
-        released, self._passed = self._text[self._passed : end], end
-        return released
+    def _release(self, text: str) -> str:
+        """More text has come; what of it may be passed on now."""
+        return self._growing.add(text) if self.asked.written else text
 
     def _rest(self) -> list[ModelResponseStreamEvent]:
-        rest, self._passed = self._text[self._passed :], len(self._text)
-        return self._said(rest)
+        return self._said(self._growing.rest())
 
     def _said(self, text: str) -> list[ModelResponseStreamEvent]:
         """More text, where the text part that it belongs to is the newest; else as a part of its own."""
@@ -239,7 +235,7 @@ class CodeActionsStream(WrappedStream):
         if not any(isinstance(part, ToolCallPart) and part.tool_call_id.startswith(WRITTEN) for part in reading.parts):
             return self._rest()
         events: list[ModelResponseStreamEvent] = []
-        before = self._text[: self._passed]
+        before = self._growing.text[: self._growing.passed]
         for part in reading.parts:
             if isinstance(part, ToolCallPart):
                 events.append(self._started(part))

@@ -47,7 +47,7 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
         return args
     if wanted == "code" and isinstance(value["code"], str):
         value = {**value, "code": repaired_code(value["code"])}
-    return args if value == _value_of(args) else value
+    return args if value == _as_it_is(args) else value
 
 
 def main_text(schema: Mapping[str, Any]) -> str | None:
@@ -88,6 +88,14 @@ def parse_literal(source: str) -> Any:
             return ast.literal_eval(source.strip())
         except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
             return None
+
+
+def _as_it_is(args: Any) -> Any:
+    """What pydantic will read."""
+    try:
+        return json.loads(args) if isinstance(args, str) else args
+    except (ValueError, RecursionError):
+        return None
 
 
 def _value_of(args: Any) -> Any:

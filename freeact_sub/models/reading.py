@@ -12,7 +12,7 @@ A call is read where it names a tool that is offered, in one of these places:
 What the JSON and the Python may look like is in `written`.
 
 All else is words. Whether a block is run is for `steps` to say. Blocks of other languages are words, and nothing is read in
-them but calls.
+them.
 """
 
 import functools
@@ -23,9 +23,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from freeact_sub.models.arguments import Schemas, repaired_code
-from freeact_sub.models.written import NAMESPACES, Call, calls_in, calls_of, loads, python_calls
+from freeact_sub.models.written import NAMESPACES, Call, calls_in, calls_of, python_calls
 
 PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3"})
+CALL_LANGUAGES: Final = frozenset({"json", "jsonc", "json5", "tool_call", "tools", "tool_code", "xml", "text", "plaintext"})
+"""Of fenced blocks, besides Python and none, in which calls are read."""
 _TAGS: Final = "tool_call|tools|tool|function_call"
 
 
@@ -68,42 +70,63 @@ def read(text: str, tools: Schemas) -> tuple[Span, ...]:
         tools: The tools that are offered.
     """
     spans: list[Span] = []
-    said = position = 0
+    position = 0
     for found in _find(text, tools):
         if all(isinstance(span, Words) for span in found.spans):
             continue
-        if found.start > said:
-            spans.append(Words(raw=text[said : found.start]))
+        if found.start > position:
+            spans.append(Words(raw=text[position : found.start]))
         spans += found.spans
-        said = position = found.end
+        position = found.end
     if position < len(text):
         spans.append(Words(raw=text[position:]))
     return tuple(spans)
 
 
-def settled(text: str, tools: Schemas, *, blocks_may_run: bool) -> int:
-    """How many characters from the start of a growing reply are words for certain, whatever follows.
+class GrowingReply:
+    """A reply that is still being written: how much of it is words for certain, whatever follows."""
 
-    Args:
-        text: The reply so far.
-        tools: The tools that are offered.
-        blocks_may_run: False: Python blocks are words as well.
-    """
-    for found in _find(text, tools):
-        if any(isinstance(span, Call) for span in found.spans):
-            return found.start
-        if found.open and not _is_foreign(found):
-            return found.start
-        if blocks_may_run and any(isinstance(span, Block) for span in found.spans):
-            return found.start
-    tail = _beginning(tuple(tools)).search(text)
-    return tail.start() if tail else len(text)
+    def __init__(self, tools: Schemas, *, blocks_may_run: bool) -> None:
+        """Args: tools: the tools that are offered. blocks_may_run: False: Python blocks are words as well."""
+        self.text = ""
+        """What has come."""
+        self.passed = 0
+        """How much of it was given out."""
+        self._tools = tools
+        self._blocks_may_run = blocks_may_run
+        self._done = 0
+        """What stands before this place is not looked at again."""
+
+    def add(self, text: str) -> str:
+        """More has come. Returns what is words for certain, and was not given out yet."""
+        self.text += text
+        return self._given_out(max(self.passed, self._settled()))
+
+    def rest(self) -> str:
+        """What was not given out yet."""
+        return self._given_out(len(self.text))
+
+    def _given_out(self, end: int) -> str:
+        given, self.passed = self.text[self.passed : end], end
+        return given
+
+    def _settled(self) -> int:
+        for found in _find(self.text, self._tools, start=self._done, growing=True):
+            if found.open:
+                if _is_foreign(found.spans[0].raw):
+                    return len(self.text)
+                return found.start
+            if any(isinstance(span, Call) or (self._blocks_may_run and isinstance(span, Block)) for span in found.spans):
+                return found.start
+            self._done = found.end
+        tail = _beginning(tuple(self._tools)).search(self.text, self._done)
+        return tail.start() if tail else len(self.text)
 
 
-def _is_foreign(found: _Found) -> bool:
-    """An open block of a language in which no call is written."""
-    head = re.match(r"[`~]{3,}[ \t]*([\w+#.-]+)[^\n]*\n", found.spans[0].raw)
-    return head is not None and head[1].lower() not in PYTHON | {"json", "tool_call", "tools", "xml", "text", "plaintext"}
+def _is_foreign(raw: str) -> bool:
+    """The text begins a fenced block of a language in which nothing is read."""
+    head = re.match(r"[`~]{3,}[ \t]*([^\s`]+)[^\n]*\n", raw)
+    return head is not None and head[1].lower() not in PYTHON | CALL_LANGUAGES
 
 
 @functools.lru_cache(maxsize=64)
@@ -132,12 +155,23 @@ def _prefixes(text: str) -> str:
     return "|".join(re.escape(text[:end]) for end in range(len(text) - 1, 0, -1))
 
 
-def _find(text: str, tools: Schemas) -> Iterator[_Found]:
-    opening, position = _opening(tuple(tools)), 0
+def _find(text: str, tools: Schemas, *, start: int = 0, growing: bool = False) -> Iterator[_Found]:
+    """Args: growing: what has no end yet is not read, since its end may still come."""
+    opening, position = _opening(tuple(tools)), start
     while match := opening.search(text, position):
-        found = _read_at(text, match, tools)
+        found = _read_at(text, match, {} if growing and _is_open(text, match) else tools)
         yield found
         position = max(found.end, match.end())
+
+
+def _is_open(text: str, match: re.Match[str]) -> bool:
+    if match["fence"]:
+        return _closing_fence(text, match) is None
+    return bool(match["tag"]) and f"</{match['tag']}>" not in text[match.end() :]
+
+
+def _closing_fence(text: str, match: re.Match[str]) -> re.Match[str] | None:
+    return re.compile(rf"^[ \t]*{re.escape(match['fence'])}[`~]*[ \t]*$", re.MULTILINE).search(text, match.end())
 
 
 def _read_at(text: str, match: re.Match[str], tools: Schemas) -> _Found:
@@ -149,10 +183,12 @@ def _read_at(text: str, match: re.Match[str], tools: Schemas) -> _Found:
 
 
 def _fenced(text: str, match: re.Match[str], tools: Schemas) -> _Found:
-    closing = re.compile(rf"^[ \t]*{re.escape(match['fence'])}[`~]*[ \t]*$", re.MULTILINE).search(text, match.end())
+    closing = _closing_fence(text, match)
     body = text[match.end() : closing.start() if closing else len(text)]
     end = closing.end() if closing else len(text)
     raw = text[match.start() : end]
+    if _is_foreign(raw):
+        return _Found(start=match.start(), end=end, spans=(Words(raw=raw),), open=end == len(text))
     language = (match["info"].split() or [""])[0].lower()
     inner = re.fullmatch(rf"\s*<({_TAGS})>(.*?)(?:</\1>)?\s*", body, re.DOTALL)
     calls = calls_in(inner[2] if inner else body, tools)
@@ -164,7 +200,8 @@ def _fenced(text: str, match: re.Match[str], tools: Schemas) -> _Found:
         spans = (Block(raw=raw, code=code, language=language, closed=closing is not None),)
     else:
         spans = (Words(raw=raw),)
-    return _Found(start=match.start(), end=end, spans=spans, open=closing is None)
+    # what stands at the very end may still turn out to be no closing fence
+    return _Found(start=match.start(), end=end, spans=spans, open=end == len(text))
 
 
 def _tagged(text: str, match: re.Match[str], tools: Schemas) -> _Found:
@@ -183,13 +220,12 @@ def _json(text: str, match: re.Match[str], tools: Schemas) -> _Found:
         value, end = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
         # no JSON, or not whole: then it must be all that is left
-        value, end = loads(text[start:]), len(text)
-    calls = [] if value is None else calls_of(value, tools)
-    if calls:
-        return _Found(start=start, end=end, spans=_with_raw(text[start:end], calls))
-    if value is not None:
-        return _Found(start=start, end=end, spans=(Words(raw=text[start:end]),))
-    return _Found(start=start, end=match.end(), spans=(Words(raw=match["json"]),), open=True)
+        calls = calls_in(text[start:], tools)
+        if calls:
+            return _Found(start=start, end=len(text), spans=_with_raw(text[start:], calls))
+        return _Found(start=start, end=match.end(), spans=(Words(raw=match["json"]),), open=True)
+    calls = calls_of(value, tools)
+    return _Found(start=start, end=end, spans=_with_raw(text[start:end], calls) or (Words(raw=text[start:end]),))
 
 
 def _python(text: str, match: re.Match[str], tools: Schemas) -> _Found:

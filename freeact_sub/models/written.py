@@ -37,7 +37,9 @@ class Call:
 
 def calls_in(body: str, tools: Schemas) -> list[Call]:
     """The calls of a text that is nothing but calls; none where it is something else as well."""
-    value = loads(body)
+    if not tools:
+        return []
+    value = _loads(body)
     if value is not None:
         return calls_of(value, tools)
     return _calls_in_lines(body, tools) or python_calls(body, tools) or _unquoted_cell(body, tools)
@@ -61,7 +63,7 @@ def _calls_in_lines(body: str, tools: Schemas) -> list[Call]:
     return calls
 
 
-def loads(text: str) -> Any:
+def _loads(text: str) -> Any:
     """A JSON object or list, written as JSON or as Python, its last brackets perhaps forgotten; None: it is none."""
     text = text.strip()
     if not text.startswith(("{", "[")):
@@ -102,7 +104,7 @@ def _made(tool: str, args: Any, tools: Schemas) -> Call | None:
         args = {}
     args = repaired(args, tools[tool])
     if isinstance(args, str):
-        args = loads(args)
+        args = _loads(args)
     if not isinstance(args, dict) or not all(isinstance(name, str) for name in args):
         return None
     return Call(tool=tool, args=args)

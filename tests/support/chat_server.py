@@ -45,6 +45,9 @@ class HttpError:
 
     status: int
     message: str
+    headers: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
+    """What the error object has besides the message."""
 
 
 Item: TypeAlias = str | Call | asyncio.Event | Drop
@@ -60,8 +63,10 @@ def by_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
 class ChatServer:
     """An async context manager. Leaving it breaks off what still runs."""
 
-    def __init__(self, script: Callable[[dict[str, Any]], Reply]) -> None:
+    def __init__(self, script: Callable[[dict[str, Any]], Reply], *, usage: bool = True) -> None:
+        """Args: usage: False: it tells no usage in a stream, like many local servers."""
         self._script = script
+        self._usage = usage
         self._connections: set[asyncio.Task[None]] = set()
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests."""
@@ -110,12 +115,14 @@ class ChatServer:
             await _write_json(writer, 404, {"error": {"message": f"no such path: {request.path}"}})
             return
         body = json.loads(request.body)
+        if not self._usage:
+            body.pop("stream_options", None)
         self.requests.append(body)
         self.headers.append(request.headers)
         reply = self._script(body)
         if isinstance(reply, HttpError):
-            error = {"message": reply.message, "type": "error", "code": None, "param": None}
-            await _write_json(writer, reply.status, {"error": error})
+            error = {"message": reply.message, "type": "error", "code": None, "param": None, **reply.body}
+            await _write_json(writer, reply.status, {"error": error}, reply.headers)
         elif body.get("stream"):
             await self._stream(body, reply, reader, writer)
         else:
@@ -164,10 +171,13 @@ async def _read_request(reader: asyncio.StreamReader) -> _Request | None:
     return _Request(method, path, headers, body)
 
 
-async def _write_json(writer: asyncio.StreamWriter, status: int, content: dict[str, Any]) -> None:
+async def _write_json(
+    writer: asyncio.StreamWriter, status: int, content: dict[str, Any], headers: dict[str, str] | None = None
+) -> None:
     data = json.dumps(content).encode()
-    head = f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    writer.write(head.encode() + data)
+    fields = {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    writer.write(f"HTTP/1.1 {status} Status\r\n{head}\r\n".encode() + data)
     await writer.drain()
 
 

@@ -165,7 +165,7 @@ async def test_a_tool_of_the_users_own_asks_like_ours_and_its_errors_are_answers
 
 
 async def test_wrong_arguments_and_unknown_tools_are_told_and_can_be_mended(make):
-    wrong = [ToolCallPart("execute_ipython_cell", {"cod": "1"}), ToolCallPart("no_such_tool", {})]
+    wrong = [ToolCallPart("execute_ipython_cell", {"code": 1}), ToolCallPart("no_such_tool", {})]
     async with make([wrong, [cell("1")], "done"]) as agent:
         events, result = await read(agent.run("go"))
     assert [event.outcome for event in of_kind(events, ToolOutput)] == ["retried", "retried", "success"]
