@@ -23,8 +23,8 @@ from pydantic_ai.messages import (
 
 from freeact_sub.models.arguments import Schemas, repaired
 from freeact_sub.models.blocks import CELL_TOOL
-from freeact_sub.models.reading import Block, Words, read
-from freeact_sub.models.steps import Rule, Situation, decide, normal
+from freeact_sub.models.reading import Block, Span, Words, read
+from freeact_sub.models.steps import Rule, Situation, calls_are_meant, decide, normal
 from freeact_sub.models.written import Call
 
 WRITTEN: Final = "written-"
@@ -77,30 +77,36 @@ def _parts_of(
     spans = read(text, tools)
     if not complete and spans and not isinstance(spans[-1], Words):
         spans = (*spans[:-1], Words(raw=spans[-1].raw))
-    rule: Rule | None = None
-    run: tuple[int, ...] = ()
-    if CELL_TOOL in tools and not any(isinstance(span, Call) for span in spans):
-        decision = decide(spans, situation)
-        rule, run = decision.rule, decision.run
+    if any(isinstance(span, Call) for span in spans):
+        return _spoken(spans, ()) if calls_are_meant(spans, situation) else [], None
+    if CELL_TOOL not in tools:
+        return [], None
+    decision = decide(spans, situation)
+    return _spoken(spans, decision.run), decision.rule
+
+
+def _spoken(spans: Sequence[Span], run: Sequence[int]) -> list[ModelResponsePart]:
+    """The spans as parts, in order; those to be run are one call, in the place of the first."""
     parts: list[ModelResponsePart] = []
     said = ""
     for index, span in enumerate(spans):
-        if isinstance(span, Call) or index in run[:1]:
-            if said.strip():
-                parts.append(TextPart(said))
+        call = _call_of(span, spans, run) if isinstance(span, Call) or index in run[:1] else None
+        if call is not None:
+            parts += [TextPart(said)] if said.strip() else []
+            parts.append(call)
             said = ""
-        if isinstance(span, Call):
-            parts.append(_call(span.tool, span.args))
-        elif index in run[:1]:
-            parts.append(_call(CELL_TOOL, {"code": _joined([spans[place] for place in run])}))
         elif index not in run:
             said += span.raw
-    if said.strip():
-        parts.append(TextPart(said))
-    return parts, rule
+    return [*parts, TextPart(said)] if said.strip() else parts
 
 
-def _joined(spans: Sequence[Any]) -> str:
+def _call_of(span: Span, spans: Sequence[Span], run: Sequence[int]) -> ToolCallPart:
+    if isinstance(span, Call):
+        return _call(span.tool, span.args)
+    return _call(CELL_TOOL, {"code": _joined([spans[index] for index in run])})
+
+
+def _joined(spans: Sequence[Span]) -> str:
     return "\n\n".join(span.code for span in spans if isinstance(span, Block))
 
 

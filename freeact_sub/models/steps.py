@@ -1,7 +1,10 @@
 """Is a reply with a fenced Python block a step, to be run, or an explanation, to be read? Decided by rules. Pure.
 
-Only replies without any tool call come here, made or written. The rules are asked in this order; the first that applies
-decides, and its name is in the decision.
+Only replies without any tool call of the model's own come here. A call that is written as text counts as one, but not in an
+explanation of calls: where words follow behind it, and the prompt asks for code (below) or the model makes calls by itself.
+
+Where there is no written call, the rules are asked in this order; the first that applies decides, and its name is in the
+decision.
 
 | rule | applies when | the blocks are |
 | --- | --- | --- |
@@ -92,6 +95,12 @@ def decide(spans: Sequence[Span], situation: Situation) -> Decision:
     first = _first_cell(spans, blocks)
     rule, runs = _rule(spans, blocks, first, situation)
     return Decision(rule=rule, run=first if runs else ())
+
+
+def calls_are_meant(spans: Sequence[Span], situation: Situation) -> bool:
+    """The calls that a reply has as text are calls, and not shown to explain them."""
+    shown = situation.makes_calls or _wants_code(situation.prompt)
+    return not (shown and isinstance(spans[-1], Words) and spans[-1].raw.strip())
 
 
 def normal(code: str) -> str:

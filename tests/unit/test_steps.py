@@ -164,6 +164,15 @@ def test_a_step_becomes_a_call_and_all_words_stay():
     assert call.tool_call_id.startswith(WRITTEN)
 
 
+def test_a_written_call_with_words_behind_it_may_be_shown_only():
+    text = '```json\n{"name": "task", "arguments": {"prompt": "x"}}\n```'
+    shown, meant = (TextPart(f"So:\n{text}\nThis starts a child."),), (TextPart(f"So:\n{text}\n"),)
+    for situation in (Situation(makes_calls=True), Situation(prompt="How do I call a tool?")):
+        assert understood(shown, TOOLS, situation).parts == shown
+        assert understood(meant, TOOLS, situation).parts[-1].args == {"prompt": "x"}
+    assert understood(shown, TOOLS, Situation(prompt="Ask a child.")).parts[1].args == {"prompt": "x"}
+
+
 def test_a_reply_that_broke_off_is_not_run():
     parts = [TextPart("```python\nprint(1)\nprint(2)")]
     assert understood(parts, TOOLS, Situation(prompt="Compute it."), complete=False).parts == tuple(parts)
