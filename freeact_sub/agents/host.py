@@ -20,6 +20,8 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.ledger import Reservation
 from freeact_sub.agents.quote import quote_for, with_max_tokens
+from freeact_sub.agents.repeats import TOLD_AT, Repeats, advice
+from freeact_sub.agents.substance import problem_with
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Usage
 from freeact_sub.calls import Call, SpawnCall, ToolCall
@@ -57,6 +59,11 @@ class Host(AbstractCapability[Any]):
     """Tools that the model is not told of, and whose calls are answered all the same."""
     ended: Exception | None = None
     """Why the run must end, once that is decided."""
+    text_answers: bool = True
+    """The answer is a text: it is looked at whether it is one."""
+    asked_for_substance: bool = False
+    """The model has ended with a text that is no answer, and was asked for one."""
+    repeats: Repeats = field(default_factory=Repeats)
     salvaged: bool = False
     shortened: bool = False
     """The request may answer less than it would, because the budget has no more."""
@@ -172,8 +179,23 @@ class Host(AbstractCapability[Any]):
         if self.salvaged:
             offered = {tool.name for tool in request_context.model_request_parameters.output_tools}
             kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in offered]
-            response = replace(response, parts=kept)
+            return replace(response, parts=kept)
+        if self.text_answers and self.ended is None and response.finish_reason != "length":
+            self._look_for_substance(response)
         return response
+
+    def _look_for_substance(self, response: ModelResponse) -> None:
+        """Ask once for an answer where a run ends without one; then it has failed."""
+        problem = None if response.tool_calls else problem_with(response.text or "")
+        if problem is None:
+            self.asked_for_substance = False
+        elif not self.asked_for_substance:
+            self.asked_for_substance = True
+            raise ModelRetry(problem)
+        else:
+            what = "it announced a step and did not take it" if response.text else "its reply was empty"
+            self.ended = FreeactError(f"the model gave no answer, also when it was asked for one: {what}")
+            raise self.ended
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
@@ -190,10 +212,12 @@ class Host(AbstractCapability[Any]):
             if isinstance(error, LimitReachedError):
                 self.ended = self.ended or error
             output = ToolOutput(tool_name=name, content=f"[ERROR] not run: {error}", outcome="failed")
+            self._look_for_repeats(output, shown)
             await emitter.emit(output, tool_call_id=call_id)
             return model_content(ToolResult(text=output.content, outcome="failed"))
         except ApprovalDeniedError as error:
             output = ToolOutput(tool_name=name, content=str(error), outcome="denied")
+            self._look_for_repeats(output, shown)
             await emitter.emit(output, tool_call_id=call_id)
             if self.node.tree.config.on_denial == "end":
                 self.ended = error
@@ -207,8 +231,18 @@ class Host(AbstractCapability[Any]):
             await emitter.emit(output, tool_call_id=call_id)
             raise
         output = ToolOutput(tool_name=name, content=_text_of(result), outcome=_outcome_of(result))
+        self._look_for_repeats(output, shown)
         await emitter.emit(output, tool_call_id=call_id)
         return result
+
+    def _look_for_repeats(self, output: ToolOutput, args: dict[str, Any]) -> None:
+        """Tell a model that goes in circles; if it goes on, the run ends."""
+        failed = output.outcome == "failed"  # a person may say no to one thing after the other
+        times = self.repeats.seen(self.node.account.turns, output.tool_name, args, output.content, failed=failed)
+        if times > TOLD_AT:
+            self.ended = self.ended or LimitReachedError("repeats", amount=times, bound=TOLD_AT)
+        elif times == TOLD_AT and self.context is not None:
+            self.context.enqueue(advice(times, failed=failed))
 
     async def _run_tool(self, name: str, work: Awaitable[Any]) -> Any:
         """Await a tool. One that ends as if it, or the whole program, were to end has failed; nobody else ends with it."""

@@ -133,7 +133,13 @@ class AgentLoop:
         hidden = frozenset() if node.may_spawn else frozenset(tool.name for tool in SPAWNING)
         salvage = node.tree.config.subagents.salvage
         self._host = host = Host(
-            node=node, ours=self._ours, mcp=self._mcp, salvage=salvage, hidden=hidden, messages=node.history
+            node=node,
+            ours=self._ours,
+            mcp=self._mcp,
+            salvage=salvage,
+            hidden=hidden,
+            text_answers=self._output_type is str,
+            messages=node.history,
         )
         self.resources.kernel.deaths = 0
         try:
@@ -152,8 +158,6 @@ class AgentLoop:
             return self._failure(host.ended or error)
         if host.ended is not None:
             return _Ending(status=_status_of(host.ended), output=output, error=_sentence(host.ended))
-        if isinstance(output, str) and not output.strip():
-            return _Ending(status="failed", error="the model gave no answer")
         return _Ending(status="completed", output=output)
 
     def _failure(self, cause: Exception) -> _Ending:

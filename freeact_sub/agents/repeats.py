@@ -13,8 +13,8 @@ from typing import Any, Final
 TOLD_AT: Final = 3
 """Times in a row after which the model is told; the run ends at the next."""
 
-_VARIES = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
-"""Addresses, times and line numbers: two errors that differ in these are the same."""
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+"""Two errors that differ in these are the same."""
 
 
 class Repeats:
@@ -60,11 +60,11 @@ def advice(times: int, *, failed: bool) -> str:
     what = "ended in the same error" if failed else "made this call, with the same result"
     other = "read the error, change what it names, or try another way" if failed else "use this result, or try another way"
     return (
-        f"\n[NOTE] You have {what} {times} times in a row. Once more, and the run ends. Do something else: {other}; "
+        f"[NOTE] You have {what} {times} times in a row. Once more, and the run ends. Do something else: {other}; "
         "print what you do not know; or answer now with what you have."
     )
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return _VARIES.sub("#", lines[-1]) if lines else "(no text)"
+    return _ADDRESS.sub("#", lines[-1]) if lines else "(no text)"

@@ -30,6 +30,9 @@ CALL_LANGUAGES: Final = frozenset({"json", "jsonc", "json5", "tool_call", "tools
 """Of fenced blocks, besides Python and none, in which calls are read."""
 _TAGS: Final = "tool_call|tools|tool|function_call"
 
+OPENING_CHARS: Final = 4_096
+"""More than the beginning of a call has, white space included."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Words:
@@ -119,6 +122,8 @@ class GrowingReply:
             if any(isinstance(span, Call) or (self._blocks_may_run and isinstance(span, Block)) for span in found.spans):
                 return found.start
             self._done = found.end
+        # what has not become an opening by now, and is further back than any opening is long, will be none
+        self._done = max(self._done, len(self.text) - OPENING_CHARS)
         tail = _beginning(tuple(self._tools)).search(self.text, self._done)
         return tail.start() if tail else len(self.text)
 

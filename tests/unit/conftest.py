@@ -10,10 +10,10 @@ from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 def make(tmp_path):
     """Makes an agent with a scripted model and fake kernels; `agent.provider.kernels` are the kernels it has started."""
 
-    def make_agent(script, *, config=None, **kwargs):
+    def make_agent(script, *, config=None, chunk_chars=12, **kwargs):
         settings = Config(workspace=tmp_path, **(config or {}))
         provider = FakeKernelProvider()
-        agent = Agent(settings, model=ScriptedModel(script), kernel_provider=provider, **kwargs)
+        agent = Agent(settings, model=ScriptedModel(script, chunk_chars=chunk_chars), kernel_provider=provider, **kwargs)
         agent.provider = provider
         return agent
 

@@ -29,8 +29,8 @@ def test_calls_side_by_side_count_once():
     assert times(*((1, CODE, "yes", False) for _ in range(5)), (2, CODE, "yes", False)) == [1] * 5 + [2]
 
 
-def test_the_same_error_of_different_calls_is_counted_whatever_its_numbers():
-    error = "Cell In[{0}], line {0}\nNameError: name 'x' is not defined at 0x7f{0}"
+def test_the_same_error_of_different_calls_is_counted_wherever_it_is():
+    error = "Cell In[{0}], line {0}\nNameError: name 'x' of <object at 0x7f{0}> is not defined"
     assert times(*((turn, {"code": f"x + {turn}"}, error.format(turn), True) for turn in range(1, 5))) == [1, 2, 3, 4]
 
 
