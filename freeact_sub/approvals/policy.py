@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from freeact_sub.approvals import dangers
+from freeact_sub.approvals.hosts import spellings
 from freeact_sub.approvals.paths import HARMLESS, is_within, possible_paths
 from freeact_sub.approvals.patterns import UNKNOWN, WILD, Kind, escaped
 from freeact_sub.approvals.rules import SHIPPED, VERDICTS, Rule, Rules, Verdict, shipped_rules
 from freeact_sub.approvals.shell import Command, Script, read_script
 from freeact_sub.approvals.suggest import command_pattern, path_pattern
 from freeact_sub.approvals.words import names
+from freeact_sub.approvals.wrappers import without_options
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.modes import MODES, Mode, narrower
 
@@ -123,7 +125,7 @@ def _suggested(call: Call) -> tuple[str, ...]:
     """Patterns for calls that are one thing. Commands and files have theirs from where they are judged."""
     match call:
         case NetworkConnect():
-            return (f"connect:{escaped(call.address.lower())}",)
+            return (f"connect:{escaped(spellings(call)[0])}",)
         case McpCall():
             return (f"mcp:{escaped(call.server)}/{escaped(call.tool)}",)
         case ToolCall():
@@ -205,8 +207,8 @@ def _judge_write(word: str, folder: str, policy: Policy) -> Ruling:
 def _connect(call: NetworkConnect, policy: Policy) -> Ruling:
     if policy.mode == "plan":
         return _denied_by_mode(policy, "nothing connects")
-    name, *numbers = (address.lower() for address in call.addresses)
-    ruling = _by_rule("connect", [name], policy, also=numbers)
+    plain, *others = spellings(call)
+    ruling = _by_rule("connect", [plain], policy, also=others)
     if policy.mode == "auto" and policy.network:
         return ruling or Ruling(verdict="allow", rule="connections are allowed", source="kernel.network")
     if policy.mode == "auto" and (ruling is None or ruling.verdict == "ask"):
@@ -272,7 +274,12 @@ def _by_name(command: Command, policy: Policy) -> Ruling:
     folder, _, name = command.words[0].rpartition("/")
     short = " ".join((name, *command.words[1:]))
     trusted = not folder or folder in PROGRAM_FOLDERS
-    ruling = _by_rule("shell", [short if trusted else command.text], policy, also=[command.text, short])
+    ruling = _by_rule(
+        "shell",
+        [short if trusted else command.text],
+        policy,
+        also=[command.text, short, *without_options(name, command.words)],
+    )
     if command.wraps and (ruling is None or ruling.verdict == "allow"):
         return Ruling(verdict="allow", rule="what it starts is judged by itself")
     ruling = ruling or _by_mode(policy, "commands", ("ask", "ask", "allow", "allow"))

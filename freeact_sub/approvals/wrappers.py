@@ -5,7 +5,7 @@ be a guess.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,6 +107,17 @@ def _wrapped(name: str, words: Sequence[str], options: _Options) -> Inside:
     return Inside(
         commands=((*rest, UNKNOWN) if options.appends else tuple(rest),), assigned=tuple(assigned), wraps=options.wraps
     )
+
+
+def without_options(name: str, words: tuple[str, ...]) -> Iterator[str]:
+    """A command as if options before its subcommand were not there: `git -C x push` is a `git push`.
+
+    Whether an option takes the next word is not known here, so both is tried.
+    """
+    for at in range(1, min(len(words) - 1, 20)):
+        if not words[at].startswith("-") and (at == 1 or not words[at - 1].startswith("-")):
+            return
+        yield " ".join((name, *words[at + 1 :]))
 
 
 def _skip_options(words: Sequence[str], options: _Options) -> list[str] | None:

@@ -292,3 +292,56 @@ def test_a_rule_is_added_and_comments_stay():
         add(content, "allow", "git push")
     with pytest.raises(ConfigError, match=r"rules\.toml, line 1"):
         add(b"alow = []", "allow", "code")
+
+
+def verdict_of(call, mode="ask", rules=None):
+    return decide(call, Policy(workspace=WORK, mode=mode, rules=rules or shipped_rules())).verdict
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            "git --no-pager push",
+            "git -C x push origin",
+            "git --git-dir x push",
+            "git -c a=b --no-pager push",
+            "git -P -C . push",
+        ),
+        *("/usr/bin/git -C x push", "env git -p push", "ls && git --namespace=x push"),
+    ],
+)
+def test_options_before_what_is_done_do_not_hide_it(command):
+    rules = Rules(levels=(make_rules({"deny": ["shell:git push *"], "allow": ["shell:git *", "shell:env *"]}),))
+    assert verdict_of(ShellCommand(command=command), rules=rules, mode="full") == "deny"
+    assert verdict_of(ShellCommand(command="git -C x log"), rules=rules) == "allow"
+    assert (
+        verdict_of(ShellCommand(command="git log push"), rules=rules) == "ask"
+    )  # a forbidden command may be among its words
+
+
+@pytest.mark.parametrize(
+    ("written", "rule"),
+    [
+        *((host, "127.0.0.1") for host in ("127.1", "0x7f.1", "2130706433", "0177.0.0.1", "::ffff:127.0.0.1", "127.0.0.1")),
+        *((host, "evil.org") for host in ("EVIL.org", "evil.org.", "ｅvil.org", "evil。org")),
+        ("0:0:0:0:0:0:0:1", "[::1]"),
+    ],
+)
+def test_a_host_is_the_same_however_it_is_written(written, rule):
+    call = NetworkConnect(host=written, port=443)
+    for known in ("deny", "allow"):
+        rules = Rules(levels=(make_rules({known: [f"connect:{rule}"]}),))
+        assert verdict_of(call, rules=rules) == known
+        assert verdict_of(call, rules=rules, mode="full") == ("deny" if known == "deny" else "allow")
+    assert verdict_of(NetworkConnect(host="other.org", port=443), rules=rules) == "ask"
+
+
+@given(st.text(max_size=30))
+def test_no_host_breaks_the_decision(host):
+    decide(NetworkConnect(host=host, port=1), Policy(workspace=Path("/ws")))
+
+
+@pytest.mark.parametrize("path", [".freeact", ".freeact/permissions.toml", "sub/.freeact", ".freeact/"])
+def test_the_settings_folder_is_not_moved_away(path):
+    assert verdict_of(FileWrite(path=path, operation="rename"), mode="full") == "deny"

@@ -115,6 +115,25 @@ def test_variables_that_are_set_are_told():
     assert script.commands[0].assigned == ("D",)
 
 
+@pytest.mark.parametrize("name", ["\U000e0000", "\U000b55a1", "é", "\u3000", "\u00a0", "\u2028", "１", "\U0010ffff"])
+def test_letters_of_the_world_are_parts_of_words(name):
+    assert [command.words for command in read_script(f"ls a{name} '{name}' \"{name}b\" \\{name}; rm x").commands] == [
+        ("ls", f"a{name}", name, f"{name}b", name),
+        ("rm", "x"),
+    ]
+    for text in (
+        f"{{{name}",
+        f"${{{name}}}",
+        f"{{1..{name}}}",
+        f"<<{name}",
+        f"a[{name}]=1",
+        f"${name}",
+        f"(({name}))",
+        f"{name}=1 ls",
+    ):
+        read_script(text)  # it ended the process
+
+
 @settings(max_examples=500)
 @given(st.text())
 def test_no_text_breaks_it(text):

@@ -1,0 +1,37 @@
+"""Which host a connection is about, however its name is written."""
+
+import ipaddress
+import socket
+from contextlib import suppress
+from dataclasses import replace
+
+from freeact_sub.calls import NetworkConnect
+
+
+def spellings(call: NetworkConnect) -> tuple[str, ...]:
+    """`host:port` with the plain form of the host's name or address first, then with all others that rules may know it by."""
+    hosts = (*_names(call.host), *(_names(call.ip) if call.ip else ()))
+    return tuple(dict.fromkeys(replace(call, host=host).address for host in hosts))
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """The plain form first.
+
+    `127.1`, `0x7f.0.0.1` and `2130706433` are what a system takes for 127.0.0.1; a name may end in a dot, and letters that only
+    look different are the same name.
+    """
+    written = host.lower()
+    name = written.rstrip(".") or written
+    forms = [name, written]
+    with suppress(UnicodeError):
+        forms.insert(0, name.encode("idna").decode("ascii"))
+    with suppress(OSError, ValueError):
+        packed = socket.inet_aton(name) if name.isascii() and "\0" not in name and " " not in name else None
+        if packed is not None:
+            forms.insert(0, str(ipaddress.IPv4Address(packed)))
+    with suppress(ValueError):
+        address = ipaddress.ip_address(name)
+        forms.insert(0, str(address))
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            forms.insert(0, str(address.ipv4_mapped))
+    return tuple(dict.fromkeys(forms))
