@@ -17,7 +17,7 @@ def spellings(call: NetworkConnect) -> tuple[str, ...]:
 def _names(host: str) -> tuple[str, ...]:
     """The plain form first.
 
-    `127.1`, `0x7f.0.0.1` and `2130706433` are what a system takes for 127.0.0.1; a name may end in a dot, and letters that only
+    `127.1`, `0x7f.0.0.1` and `2130706433` are what a system takes for 127.0.0.1; a name may end in a dot; letters that only
     look different are the same name.
     """
     written = host.lower()

@@ -315,17 +315,15 @@ def test_options_before_what_is_done_do_not_hide_it(command):
     rules = Rules(levels=(make_rules({"deny": ["shell:git push *"], "allow": ["shell:git *", "shell:env *"]}),))
     assert verdict_of(ShellCommand(command=command), rules=rules, mode="full") == "deny"
     assert verdict_of(ShellCommand(command="git -C x log"), rules=rules) == "allow"
-    assert (
-        verdict_of(ShellCommand(command="git log push"), rules=rules) == "ask"
-    )  # a forbidden command may be among its words
+    assert verdict_of(ShellCommand(command="git log push"), rules=rules) == "allow"
 
 
 @pytest.mark.parametrize(
     ("written", "rule"),
     [
         *((host, "127.0.0.1") for host in ("127.1", "0x7f.1", "2130706433", "0177.0.0.1", "::ffff:127.0.0.1", "127.0.0.1")),
-        *((host, "evil.org") for host in ("EVIL.org", "evil.org.", "ｅvil.org", "evil。org")),
-        ("0:0:0:0:0:0:0:1", "[::1]"),
+        *((host, "evil.org") for host in ("EVIL.org", "evil.org.", "\uff45vil.org", "evil\u3002org")),
+        ("0:0:0:0:0:0:0:1", "[[]::1]"),
     ],
 )
 def test_a_host_is_the_same_however_it_is_written(written, rule):

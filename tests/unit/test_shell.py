@@ -115,7 +115,7 @@ def test_variables_that_are_set_are_told():
     assert script.commands[0].assigned == ("D",)
 
 
-@pytest.mark.parametrize("name", ["\U000e0000", "\U000b55a1", "é", "\u3000", "\u00a0", "\u2028", "１", "\U0010ffff"])
+@pytest.mark.parametrize("name", ["\U000e0000", "\U000b55a1", "é", "\u3000", "\u00a0", "\u2028", "\uff11", "\U0010ffff"])
 def test_letters_of_the_world_are_parts_of_words(name):
     assert [command.words for command in read_script(f"ls a{name} '{name}' \"{name}b\" \\{name}; rm x").commands] == [
         ("ls", f"a{name}", name, f"{name}b", name),
