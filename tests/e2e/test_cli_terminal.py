@@ -206,7 +206,7 @@ def test_much_output_does_not_stop_the_terminal(start: Start) -> None:
 def test_settings_in_the_workspace_are_shown_and_asked_about(start: Start, tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
     rules = tmp_path / ".freeact" / "permissions.toml"
-    rules.write_text("\n" * 500 + '# \x1b[2J\nallow = [ "code" ]')
+    rules.write_text("\n" * 500 + '# why\nallow = [ "code" ]')
     (tmp_path / "mcp.json").write_text(
         '{"mcpServers": {"evil": {"command": "no\\u202ewhere", "args": ["-x"], "disabled": true}}}'
     )

@@ -286,11 +286,17 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         cells = [
             "%load_ext freeact_sub.notebook\nimport os\nos.environ['FREEACT_MODE'] = 'full'",
-            f"%%agent --name helper --model openai-chat:local --base-url {server.base_url} --out result\nHello",
+            f"%%agent --name helper --trust --model openai-chat:local --base-url {server.base_url} --out result\nHello",
             "for _ in range(1):\n    %agent_close helper\nprint(result.output, result.status)",
             "%agent_close",
             "%unload_ext freeact_sub.notebook\nprint('agent' in get_ipython().magics_manager.magics['cell'])",
         ]
+        (tmp_path / ".freeact").mkdir()
+        (tmp_path / ".freeact" / "config.toml").write_text("instructions = 'Be brief.'")
+        await notebook.run("%load_ext freeact_sub.notebook")
+        untrusted = await notebook.run("%%agent --model openai-chat:local\nHello")
+        assert "nobody has looked" in untrusted.text
+        assert "--trust" in untrusted.text
         pages = [await notebook.run(source) for source in cells]
         pid = int(re.search(r"PID (\d+)", pages[1].html)[1])
         assert not is_running(pid)
