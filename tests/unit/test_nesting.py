@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from itertools import pairwise
 
 import pytest
 from pydantic_ai.messages import ModelResponse
@@ -29,7 +30,7 @@ def family(levels: int, size: int):
 async def test_three_levels_finish_with_few_slots(make, concurrency):
     config = {"subagents": {"max_depth": 3, "max_concurrent": concurrency}}
     async with make(family(3, 3), config=config) as agent:
-        events, result = await asyncio.wait_for(read(agent.run("root")), 60)
+        events, _ = await asyncio.wait_for(read(agent.run("root")), 60)
         assert not agent._tree.slots.full
     ends = of_kind(events, AgentFinished)
     assert len(ends) == 1 + 3 + 9 + 27
@@ -48,7 +49,7 @@ async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_ne
             nonlocal most
             most = max(most, sum(kernel.lost_reason is None for kernel in agent.provider.kernels))
 
-        events, result = await asyncio.wait_for(read(agent.run("root"), on_event=on_event), 60)
+        events, _ = await asyncio.wait_for(read(agent.run("root"), on_event=on_event), 60)
         places = agent._tree.kernel_places
         assert (len(places._holders), len(places._waiting)) == (1, 0)
     assert most <= kernels
@@ -121,5 +122,5 @@ async def test_a_thousand_children_finish_and_nothing_of_them_is_kept_but_a_line
         assert not any(node.history for node in agent._tree.nodes.values() if node.parent is not None)
     assert (result.status, ended, result.tree_usage.turns) == ("completed", waves * size, waves * size + waves + 1)
     assert most <= 21
-    grown = [(later - earlier) / size for earlier, later in zip(objects[1:], objects[2:], strict=False)]
+    grown = [(later - earlier) / size for earlier, later in pairwise(objects[1:])]
     assert max(grown) < 40, f"objects a child leaves: {grown}"
