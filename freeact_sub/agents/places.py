@@ -63,6 +63,11 @@ class KernelPlaces:
         """Whether a place would never be free for a child of this agent: every agent that has one waits for a child."""
         return self.full and all(holder.waits_for_child or holder is parent for holder in self._holders)
 
+    @property
+    def stuck(self) -> bool:
+        """Whether somebody waits for a place, and every agent that has one waits for a child."""
+        return bool(self._waiting) and all(holder.waits_for_child for holder in self._holders)
+
     def take_now(self, holder: Holder) -> None:
         """Take a place without waiting: for the root, which comes first."""
         self._holders.add(holder)

@@ -320,10 +320,13 @@ class AgentNode:
         except LimitReachedError as error:
             raise SpawnForbiddenError(f"{error} (`children` of a budget); do the work yourself") from error
         if tree.kernel_places.would_never_come(self):
-            raise SpawnForbiddenError(
-                f"all {tree.kernel_places.size} kernels belong to agents that wait for a child, so a further child would "
-                "wait for ever (setting `kernel.max_live`); do the work yourself"
-            )
+            raise self._no_kernel()
+
+    def _no_kernel(self) -> SpawnForbiddenError:
+        return SpawnForbiddenError(
+            f"all {self.tree.kernel_places.size} kernels belong to agents that wait for a child, so the child would wait "
+            "for ever (setting `kernel.max_live`); do the work yourself"
+        )
 
     @contextmanager
     def clocks_paused(self) -> Iterator[None]:
@@ -362,8 +365,15 @@ class AgentNode:
 
     @asynccontextmanager
     async def waiting_for_child(self) -> AsyncIterator[None]:
-        """Give the slot back while waiting: agents that wait for each other's slots would wait for ever."""
+        """Give the slot back while waiting: agents that wait for each other's slots would wait for ever.
+
+        Raises:
+            SpawnForbiddenError: The child waits for a kernel that would never be free if this agent waited as well.
+        """
         self._calls_waiting += 1
+        if self.tree.kernel_places.stuck:
+            self._calls_waiting -= 1
+            raise self._no_kernel()
         self.status = "waiting"
         self.give_slot_back()
         try:
