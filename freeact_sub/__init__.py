@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent, AgentInfo, AgentStatus, Run, RunResult
-    from freeact_sub.budget import Usage
+    from freeact_sub.budget import Budget, Usage
     from freeact_sub.config import Config, KernelConfig, McpServerConfig, SubagentsConfig, load_config
     from freeact_sub.errors import ConfigError, FreeactError
     from freeact_sub.events import AgentEvent, ApprovalRequest, Decision, Event
@@ -22,6 +22,7 @@ __all__ = [
     "AgentInfo",
     "AgentStatus",
     "ApprovalRequest",
+    "Budget",
     "Config",
     "ConfigError",
     "Decision",
@@ -38,7 +39,7 @@ __all__ = [
 
 _HOMES = {
     "freeact_sub.agents": ("Agent", "AgentInfo", "AgentStatus", "Run", "RunResult"),
-    "freeact_sub.budget": ("Usage",),
+    "freeact_sub.budget": ("Budget", "Usage"),
     "freeact_sub.config": ("Config", "KernelConfig", "McpServerConfig", "SubagentsConfig", "load_config"),
     "freeact_sub.errors": ("ConfigError", "FreeactError"),
     "freeact_sub.events": ("AgentEvent", "ApprovalRequest", "Decision", "Event"),

@@ -155,7 +155,8 @@ class Account:
                 raise above.reached("cost_usd", above.spent.cost_usd, cost)
 
     def check_spawn(self) -> None:
-        """Raise LimitReachedError if no child may be started any more."""
+        """Raise LimitReachedError if no child may be started any more, or if it would get no turn."""
+        self.check_turns()
         for above in self.chain():
             if above.budget.children is not None and above.children >= above.budget.children:
                 raise above.reached("children", above.children, above.budget.children)

@@ -318,7 +318,7 @@ class AgentNode:
         try:
             self.account.check_spawn()
         except LimitReachedError as error:
-            raise SpawnForbiddenError(f"{error} (`children` of a budget); do the work yourself") from error
+            raise SpawnForbiddenError(f"{error} (setting `budget`, or what the agent was given)") from error
         if tree.kernel_places.would_never_come(self):
             raise self._no_kernel()
 

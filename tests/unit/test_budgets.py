@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub import Agent, Config
+from freeact_sub.agents.quote import price_of
 from freeact_sub.budget import Budget
 from freeact_sub.events import (
     AgentFinished,
@@ -177,6 +179,21 @@ async def test_a_wrong_budget_is_told_to_the_model_by_its_field_and_starts_nothi
     assert "greater than or equal to 0" in told
     with pytest.raises(ValidationError, match="seconds"):
         Budget(seconds=-1)
+
+
+async def test_a_parent_without_a_turn_to_give_starts_no_child(make):
+    script = lambda _, info: [task("child")] if info.function_tools else "alone then"
+    async with make(script) as agent:
+        events, result = await read(agent.run("root", budget=Budget(turns=1)))
+    assert (result.status, result.output, len(of_kind(events, AgentStarted))) == ("limit", "alone then", 1)
+    assert "turns is reached: 1 of 1" in of_kind(events, ToolOutput)[0].content
+
+
+def test_models_that_stand_in_for_each_other_are_reserved_for_at_the_highest_price():
+    cheap, dear, unknown = (ScriptedModel(["x"], name=name) for name in ("gpt-4o-mini", "gpt-4o", "nobody-knows"))
+    assert price_of(cheap)(1000, 1000) < price_of(dear)(1000, 1000)
+    assert price_of(WrapperModel(FallbackModel(cheap, dear)))(1000, 1000) == price_of(dear)(1000, 1000)
+    assert price_of(FallbackModel(dear, unknown))(1000, 1000) is None
 
 
 async def test_children_are_counted_in_the_whole_subtree(make):
