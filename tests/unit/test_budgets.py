@@ -51,7 +51,7 @@ def spender(children: int, *, calls: int = 1) -> Any:
         if first_prompt(messages) == "root" and len(messages) == 1:
             return [task(f"spend {number}", description=str(number), max_turns=50) for number in range(children)]
         words = "w " * ((info.model_settings or {}).get("max_tokens", 100) - 20 * calls)
-        return [words, *(cell(f"{len(messages)} + {number}") for number in range(calls))] if info.function_tools else words
+        return [words, *[cell("1")] * calls] if info.function_tools else words
 
     return turn
 
@@ -297,7 +297,7 @@ async def test_twenty_long_answers_grow_the_parents_history_a_little_and_can_be_
     def answer_of(number: int) -> str:
         return f"begin {number} " + f"{number:07} " * 131_072 + f" end {number}"
 
-    async with make(script, chunk_chars=1_000_000) as agent:
+    async with make(script, chunk_chars=2_000_000) as agent:
         _, result = await read(agent.run("root"))
         returns = [part for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
     assert result.status == "completed"

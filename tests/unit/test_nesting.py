@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, finished, of_kind, read, task
 
+from freeact_sub.agents.places import KernelPlaces
 from freeact_sub.budget import Budget
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 from freeact_sub.testing import first_prompt
@@ -106,8 +107,7 @@ async def test_a_thousand_children_finish_and_nothing_of_them_is_kept_but_a_line
             return [task(f"child {done} {number}") for number in range(size)] if done < waves else "done"
         return "x" * 2_000
 
-    async with make(turn, config={"subagents": {"max_concurrent": 20}, "mode": "full"}) as agent:
-        agent._tree.model._chunk_chars = 4_000
+    async with make(turn, config={"subagents": {"max_concurrent": 20}, "mode": "full"}, chunk_chars=4_000) as agent:
         ended, objects, most = 0, [], 0
         run = agent.run("root", budget=Budget(children=1000))
         async for event in run:
@@ -124,3 +124,44 @@ async def test_a_thousand_children_finish_and_nothing_of_them_is_kept_but_a_line
     assert most <= 21
     grown = [(later - earlier) / size for earlier, later in pairwise(objects[1:])]
     assert max(grown) < 40, f"objects a child leaves: {grown}"
+
+
+class Holder:
+    def __init__(self, *, waits: bool = False) -> None:
+        self.waits_for_child = waits
+
+
+async def test_places_for_kernels_are_given_in_order():
+    places, holders, order = KernelPlaces(1), [Holder() for _ in range(4)], []
+    places.take_now(holders[0])
+
+    async def work(holder):
+        await places.take(holder)
+        order.append(holders.index(holder))
+        places.give_back(holder)
+
+    waiting = [asyncio.create_task(work(holder)) for holder in holders[1:]]
+    await asyncio.sleep(0)
+    assert not places.stuck
+    waiting[1].cancel()
+    await asyncio.wait({waiting[1]})
+    places.give_back(holders[0])
+    await asyncio.wait_for(asyncio.gather(waiting[0], waiting[2]), 10)
+    assert order == [1, 3]
+    assert not places.full
+
+
+async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_for_children():
+    places, parent, other = KernelPlaces(2), Holder(), Holder()
+    places.take_now(parent)
+    places.take_now(other)
+    waiting = asyncio.create_task(places.take(Holder()))
+    await asyncio.sleep(0)
+    assert (places.stuck, places.would_never_come(parent)) == (False, False)
+    other.waits_for_child = True
+    assert (places.stuck, places.would_never_come(parent)) == (False, True)
+    parent.waits_for_child = True
+    assert places.stuck
+    places.give_back(other)
+    await asyncio.wait_for(waiting, 10)
+    assert not places.stuck
