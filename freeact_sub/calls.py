@@ -121,11 +121,22 @@ class SpawnCall:
     max_turns: int | None = None
     mode: Mode | None = None
     """The mode that is asked for. None: the parent's."""
+    agent: str = ""
+    """The named type that is asked for. Empty: an agent like its parent."""
+    background: bool = False
+    """Its parent does not wait for it."""
+
+    @property
+    def child(self) -> str:
+        """What kind of child it is, in words."""
+        kind = f" of type {self.agent}" if self.agent else ""
+        mode = f" in mode {self.mode}" if self.mode is not None else ""
+        return f"a child agent{kind}{mode}{' in the background' if self.background else ''}"
 
     @property
     def summary(self) -> str:
         """One line that says what is asked."""
-        return f"start a child agent: {self.description or self.prompt}"
+        return f"start {self.child}: {self.description or self.prompt}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,6 +111,12 @@ class SubagentsConfig(_Section):
     """At a limit an agent gets one last request, without tools, to report what it has."""
     max_depth: int = Field(default=1, ge=0, le=10)
     """How deep agents may nest: 1 means that the root may start children and they may not."""
+    allow_agents: tuple[str, ...] | None = None
+    """The named types that may be started; a type may narrow it further for its own agents. None: all."""
+    detach: bool = False
+    """Background children outlive the run of their parent: until they end, or the root agent is closed."""
+    question_seconds: float = Field(default=300, gt=0)
+    """How long a background child waits for its parent's answer to a question."""
 
 
 class McpServerConfig(_Section):
@@ -144,6 +150,8 @@ class Config(_Section):
     """A pydantic-ai model name such as `anthropic:claude-sonnet-5-5` or `openai-chat:NAME`."""
     base_url: str | None = None
     """Base URL of an OpenAI-compatible server, for `openai-chat:` models."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """Other models that agents may be given or may ask, by a name of your own: `{"small": "openai-chat:NAME"}`."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
     code_actions: Literal["tool", "block", "auto"] = "auto"
@@ -168,6 +176,9 @@ class Config(_Section):
     """`continue`: the model reads a denial and goes on; `end`: the run of the agent that was denied ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
+    agent_folders: tuple[Path, ...] = ()
+    """Folders with named types of agents, the most specific first. `load_config` adds the workspace's and the user's where
+    they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
     """MCP servers by name; usually read from `mcp.json` or `.freeact/mcp.json`."""
 
@@ -220,13 +231,17 @@ def load_config(
     if "permission_files" not in settings:
         rules = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
         settings["permission_files"] = tuple(path for path in rules if path.is_file())
+    if "agent_folders" not in settings:
+        folders = (folder / AGENT_TYPES, user_folder(variables) / AGENT_TYPES.name)
+        settings["agent_folders"] = tuple(path for path in folders if path.is_dir())
     found = mcp_file or next((path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if path.is_file()), None)
     if found is not None:
         servers = _mcp_servers(files.read(found), found, variables)
         settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
     config = _validate(Config, settings)
     if trust is not None:
-        for path in (*config.permission_files, *sorted((folder / AGENT_TYPES).glob("*.md"))):
+        types = (path for place in config.agent_folders for path in sorted(place.glob("*.md")) if path.is_file())
+        for path in (*config.permission_files, *types):
             files.read(path)
         untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
         if untrusted:

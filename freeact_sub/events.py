@@ -20,6 +20,8 @@ from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle,
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
 """How a run ended. The host decides it from what happened, never from text."""
 
+MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
+"""`request`: a question; `response`: its answer; `status`: news that need no answer; `cancel`: end your work."""
 
 Remember: TypeAlias = Literal["session", "project"]
 """For how long an answer holds beyond its call."""
@@ -239,6 +241,17 @@ class Notice(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AgentMessage(AgentEvent):
+    """An agent tells another something: a parent one of its background children, or such a child its parent."""
+
+    kind: MessageKind
+    recipient_id: str
+    content: str = ""
+    correlation_id: str = ""
+    """A request and its response have the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cancelled(AgentEvent):
     """The run was cancelled from outside; its `AgentFinished` follows."""
 
@@ -259,6 +272,7 @@ Event: TypeAlias = (
     | UsageUpdated
     | KernelLost
     | Notice
+    | AgentMessage
     | Cancelled
 )
 """Every kind of event there is."""

@@ -40,6 +40,15 @@ def one_line(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def shortened(text: str, limit: int) -> str:
+    """The text, with its middle left out where it has more characters than that."""
+    if len(text) <= limit:
+        return text
+    mark = f"\n… {len(text) - limit:,} characters left out …\n" if limit > 400 else " … "
+    head = (limit - len(mark)) * 2 // 3
+    return f"{text[:head]}{mark}{text[head + len(mark) - limit :]}"
+
+
 def visible(text: str) -> str:
     r"""The text with every character that is not drawn, or that changes how others are drawn, written out (`\x1b`).
 

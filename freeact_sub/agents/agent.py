@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
+from freeact_sub.agents.definitions import load_agent_types
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.tree import NO_BOUNDS, AgentInfo, AgentNode, AgentTree
@@ -82,7 +83,10 @@ class Agent:
             toolsets=tuple(toolsets),
             capabilities=tuple(capabilities),
             model_settings={**build_model_settings(self.config), **(model_settings or {})},
+            types=load_agent_types(self.config, other_tools=bool(toolsets or capabilities)),
         )
+        for problem in self._tree.types.problems:
+            self._tree.notice(problem)
         self._root: AgentNode = self._tree.add()
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
@@ -144,6 +148,7 @@ class Agent:
         """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` ends it."""
         self._resources.push_async_callback(self._tree.provider.aclose)
         await self._resources.enter_async_context(self._tree.model)  # its HTTP client is closed when the agent is
+        self._resources.push_async_callback(self._tree.other_models.aclose)
         self._loop = AgentLoop(self._root, output_type=self._output_type)
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
@@ -161,6 +166,8 @@ class Agent:
         self._loop = None
         if self._run is not None:
             await self._run.aclose()
+        for background in tuple(self._tree.backgrounds):
+            await background.aclose()
         await self._resources.aclose()
 
     def _notice(self, text: str) -> None:

@@ -169,7 +169,7 @@ class Host(AbstractCapability[Any]):
     ) -> ModelResponse:
         """See pydantic-ai. Counts what the response cost; a salvage that calls tools all the same has them taken away."""
         del ctx
-        usage = _usage_of(response)
+        usage = usage_of(response)
         self.node.spend(usage)
         if self.reservation is not None:
             self.reservation.settle(usage.tokens, usage.cost_usd)
@@ -291,7 +291,8 @@ class Host(AbstractCapability[Any]):
         )
 
 
-def _usage_of(response: ModelResponse) -> Usage:
+def usage_of(response: ModelResponse) -> Usage:
+    """What a response has cost."""
     cost: Decimal | None
     try:
         cost = response.cost().total_price

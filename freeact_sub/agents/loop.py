@@ -20,7 +20,10 @@ from pydantic_ai.exceptions import ModelAPIError, UserError
 from pydantic_ai.messages import ModelResponse, repair_messages
 from pydantic_ai.usage import UsageLimits
 
+from freeact_sub.agents.asking import Asker
+from freeact_sub.agents.background import Background, outlives
 from freeact_sub.agents.host import Host
+from freeact_sub.agents.kinds import ToolFilter, has_tool, kind_prompt, told_of_types
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.report import text_of
 from freeact_sub.agents.resources import AgentResources
@@ -32,9 +35,13 @@ from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice, R
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import (
     AgentToolset,
+    Ask,
+    AskParent,
+    Delegate,
     ExecuteIPythonCell,
     McpToolset,
     ResetKernel,
+    Subagents,
     Task,
     Tool,
     ToolContext,
@@ -43,10 +50,11 @@ from freeact_sub.tools import (
 ABANDON_SECONDS: Final = 1.0
 """How long a cancelled run is waited for before it is abandoned, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
+BACKGROUND_SECONDS: Final = 40.0
 RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
 
-SPAWNING: Final[tuple[Tool, ...]] = (Task(),)
+SPAWNING: Final[tuple[Tool, ...]] = (Task(), Delegate(), Subagents())
 """Tools that start children. An agent that may not is not told of them, and a call that comes all the same is refused."""
 
 logger = logging.getLogger(__name__)
@@ -68,10 +76,12 @@ class AgentLoop:
         self.node = node
         self.resources = AgentResources(node)
         self._output_type = output_type
+        self.spawner = Spawner(node, AgentLoop)
+        self.background = Background(node=node, spawner=self.spawner, tell=self.send, find=self._sender_to)
+        self.asker = Asker(node)
         self._ours = AgentToolset(self._tools(), self._context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._host: Host | None = None
-        self.spawner = Spawner(node, AgentLoop)
 
     async def run(self, prompt: str, *, prepare: Callable[[Kernel], Awaitable[str]] | None = None) -> RunResult:
         """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
@@ -97,6 +107,7 @@ class AgentLoop:
             if self._host is not None:
                 node.history = repair_messages(list(self._host.messages))
             try:
+                await carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS)
                 if node.parent is not None:
                     await carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS)
             finally:
@@ -109,6 +120,8 @@ class AgentLoop:
         result = self._result(ending)
         if node.agent_id in node.tree.at_work:
             for below in [loop for loop in reversed(node.tree.at_work.values()) if node in loop.node.ancestors()][:-1]:
+                if outlives(below.node, node):
+                    continue
                 below._finish(_Ending(status="cancelled", output=below._last_text(), error="it did not end in time"))  # noqa: SLF001
             if node.parent is None:
                 node.tree.gate.abandon()  # what code in a kernel still asks finds nobody
@@ -125,8 +138,15 @@ class AgentLoop:
         """Steer: the model reads the text before its next request. False if no request has been made yet."""
         if self._host is None or self._host.context is None:
             return False
-        self._host.context.enqueue(text)
+        try:
+            self._host.context.enqueue(text)
+        except UserError:  # the run has made its last request
+            return False
         return True
+
+    def _sender_to(self, agent_id: str) -> Callable[[str], bool] | None:
+        loop = self.node.tree.at_work.get(agent_id)
+        return None if loop is None else loop.send
 
     async def _work(self, prompt: str, prepare: Callable[[Kernel], Awaitable[str]] | None) -> _Ending:
         node = self.node
@@ -151,7 +171,7 @@ class AgentLoop:
             self.resources.kernel.start_soon()
             if prepare is not None:
                 prompt = f"{prompt}\n\n{await prepare(await self.resources.kernel.get())}"
-            output = await self._bounded(self._run_model(prompt, host), host)
+            output = await self._bounded(self._run_model(self.background.untold() + prompt, host), host)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
             # what the host decided counts, also where something on the way up made another error of it
@@ -166,12 +186,12 @@ class AgentLoop:
     async def _run_model(self, prompt: str, host: Host) -> Any:
         tree = self.node.tree
         agent: PydanticAgent[Any, Any] = PydanticAgent(
-            tree.model,
+            self.node.model,
             name=self.node.agent_id,
             output_type=self._output_type,
             instructions=self._instructions(),
             toolsets=[self._ours, self._mcp, *tree.toolsets],
-            capabilities=[*tree.capabilities, host],
+            capabilities=[*tree.capabilities, ToolFilter(node=self.node), host],
             model_settings=tree.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
             retries=RETRIES,
         )
@@ -198,6 +218,7 @@ class AgentLoop:
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
+            self.background.cancel_all()
             levels = 1 + (self.node.budget.depth or 0)
             with anyio.CancelScope(shield=True):
                 task.cancel()
@@ -218,7 +239,8 @@ class AgentLoop:
         return task.result()
 
     def _tools(self) -> list[Tool]:
-        return [ExecuteIPythonCell(), ResetKernel(), *SPAWNING]
+        tools: list[Tool] = [ExecuteIPythonCell(), ResetKernel(), Ask(), *SPAWNING]
+        return [*tools, AskParent()] if self.node.ask_parent is not None else tools
 
     def _context(self, tool_call_id: str) -> ToolContext:
         emitter = self.node.emitter
@@ -229,6 +251,9 @@ class AgentLoop:
             output_folder=self.node.output_folder,
             emit=lambda event: emitter.emit(event, tool_call_id=tool_call_id),
             spawn=self.spawner.for_model,
+            children=self.background,
+            ask=self.asker.ask_by_name,
+            ask_parent=self.node.ask_parent,
         )
 
     def _instructions(self) -> str:
@@ -239,7 +264,8 @@ class AgentLoop:
             mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {', '.join(servers)}." if servers else "",
             spawning=(
                 f"\n- You can start child agents with task; {tree.config.subagents.max_concurrent} work at the same time."
-                if node.may_spawn
+                + told_of_types(node)
+                if node.may_spawn and has_tool(node, "task")
                 else ""
             ),
         )
@@ -250,7 +276,7 @@ class AgentLoop:
                 levels=node.budget.depth,
                 scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
             )
-        return f"{text}\n{tree.config.instructions}".strip()
+        return f"{text}{kind_prompt(node)}\n{tree.config.instructions}".strip()
 
     def _last_text(self) -> str:
         """The newest text of the model in this run: what a run that did not complete has to show."""

@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.agents.kinds import servers_of
 from freeact_sub.agents.requests import ActionRequests, CodeCalls, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import unasked_writes
@@ -124,7 +125,7 @@ class AgentResources:
     def __init__(self, node: AgentNode) -> None:
         tree = node.tree
         self.mcp = McpServers(
-            tree.config.mcp_servers, catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
+            servers_of(node), catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
         )
         calls = CodeCalls(node)
         requests = HostRequests(

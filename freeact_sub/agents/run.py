@@ -55,10 +55,22 @@ class Run:
         node.scope.cancel()
         return True
 
-    def send(self, text: str) -> None:
-        """Steer the root agent: its model reads the text before its next request."""
+    def send(self, text: str, agent_id: str | None = None) -> bool:
+        """Steer an agent: its model reads the text before its next request.
+
+        Args:
+            text: What it reads.
+            agent_id: A child at work. None: the root agent, which is sent the text also where it has not begun yet.
+
+        Returns:
+            False if there is no such child at work, or it has not made its first request yet.
+        """
+        if agent_id is not None and agent_id != self._node.agent_id:
+            loop = self._tree.at_work.get(agent_id)
+            return loop is not None and bool(loop.send(text))
         self._unsent.append(text)
         self._flush()
+        return True
 
     async def result(self) -> RunResult:
         """Read to the end and return how it ended. What is asked meanwhile is answered as where nobody is asked."""

@@ -1,11 +1,14 @@
 """`Spawner`: the one path by which an agent starts a child, whoever asks for it: a tool, code in a cell, or the SDK."""
 
+import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
+from freeact_sub.agents.kinds import resolved
 from freeact_sub.agents.report import report
 from freeact_sub.agents.tree import AgentNode, RunResult
-from freeact_sub.errors import SpawnForbiddenError
+from freeact_sub.errors import ConfigError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import SpawnRequest, ToolResult
 
@@ -18,6 +21,15 @@ class ChildLoop(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChildRun:
+    """A child that has not begun its run."""
+
+    node: AgentNode
+    run: Callable[[], Awaitable[RunResult]]
+    """Runs it to the end, whatever it is."""
+
+
 class Spawner:
     """Starts the children of one agent."""
 
@@ -26,29 +38,55 @@ class Spawner:
         self._node = node
         self._make_loop = make_loop
 
-    async def spawn(self, request: SpawnRequest) -> RunResult:
-        """Start a child and wait for its end, whatever it is.
+    async def prepare(self, request: SpawnRequest, *, asks: Callable[[str, str], Awaitable[str]] | None = None) -> ChildRun:
+        """Make a child that has not begun its run.
+
+        Args:
+            request: What is asked for.
+            asks: How the child, named by its id, asks its parent a question. None: its parent waits for it.
 
         Raises:
-            SpawnForbiddenError: No child may be started now.
+            SpawnForbiddenError: No child may be started now, or none of this type.
+            ConfigError: There is no such type, or its model cannot be built.
         """
+        tree = self._node.tree
+        request, kind = resolved(request, self._node)
+        model = await tree.other_models.get(kind.model) if kind is not None and kind.model is not None else None
         self._node.check_spawn()
         # no `await` from the check to the child's account: nobody else can have taken what was left
-        child = self._node.tree.add(
+        child = tree.add(
             self._node,
             description=request.description,
             budget=request.budget,
             mode=request.mode,
             work_scope=request.scope,
+            kind=kind,
+            model=model,
         )
+        if asks is not None:
+            child.ask_parent = functools.partial(asks, child.agent_id)
+        loop = self._make_loop(child, output_type=request.output_type)
+        return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare))
+
+    async def spawn(self, request: SpawnRequest) -> RunResult:
+        """Start a child and wait for its end, whatever it is.
+
+        Raises:
+            SpawnForbiddenError: No child may be started now, or none of this type.
+            ConfigError: There is no such type, or its model cannot be built.
+        """
+        child = await self.prepare(request)
         async with self._node.waiting_for_child():
-            return await self._make_loop(child, output_type=request.output_type).run(request.prompt, prepare=request.prepare)
+            return await child.run()
 
     async def for_model(self, request: SpawnRequest) -> ToolResult:
         """Start a child and wait for its end; the result is what the parent's model reads."""
         try:
             result = await self.spawn(request)
-        except SpawnForbiddenError as error:
+        except (SpawnForbiddenError, ConfigError) as error:
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
-        text = await report(result, self._node.tree.nodes[result.agent_id].output_folder)
-        return ToolResult(text=text, outcome="success" if result.status == "completed" else "failed")
+        return ToolResult(text=await self.report(result), outcome="success" if result.status == "completed" else "failed")
+
+    async def report(self, result: RunResult) -> str:
+        """What the parent's model reads of a child that has ended."""
+        return await report(result, self._node.tree.nodes[result.agent_id].output_folder)

@@ -5,7 +5,7 @@ Ids, depth, parenthood, usage and slots are kept here, by the host. Nothing of i
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,10 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.clock import RunClock
+from freeact_sub.agents.definitions import AgentType, AgentTypes
 from freeact_sub.agents.keys import child_key, depth_of, root_key
 from freeact_sub.agents.ledger import Account, Ledger
+from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.places import KernelPlaces, Slots
 from freeact_sub.approvals import Gate, Policy, narrowed
 from freeact_sub.budget import Budget, Usage
@@ -99,6 +101,9 @@ class AgentTree:
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
+    types: AgentTypes = field(default_factory=AgentTypes)
+    """The named types of agents."""
+    other_models: OtherModels = field(init=False)
     channel: EventChannel = field(default_factory=EventChannel)
     """Of the present run of the root."""
     ledger: Ledger = field(default_factory=Ledger)
@@ -106,12 +111,15 @@ class AgentTree:
     kernel_places: KernelPlaces = field(init=False)
     at_work: dict[str, Any] = field(default_factory=dict)
     """The loops whose runs have begun and not ended, by agent id, in order of start."""
+    backgrounds: set[Any] = field(default_factory=set)
+    """What owns background children that outlive their parents; closed with the root."""
     nodes: dict[str, "AgentNode"] = field(default_factory=dict)
     """All agents there were, in order of start."""
     notices: list[str] = field(default_factory=list)
     """What is to be told at the beginning of the next run."""
 
     def __post_init__(self) -> None:
+        self.other_models = OtherModels(self.config)
         self.slots = Slots(self.config.subagents.max_concurrent)
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
 
@@ -131,6 +139,8 @@ class AgentTree:
         budget: Budget = NO_BOUNDS,
         mode: Mode | None = None,
         work_scope: str = "",
+        kind: AgentType | None = None,
+        model: Model | None = None,
     ) -> "AgentNode":
         """Make an agent, with an id that no other of the tree has. For a child, `check_spawn` must have passed in this step.
 
@@ -140,6 +150,8 @@ class AgentTree:
             budget: What is asked for; cut to what the parent has left.
             mode: None: its parent's.
             work_scope: What the agent is told to keep to.
+            kind: Its named type.
+            model: None: its parent's.
         """
         agent_id = next(
             agent_id for agent_id in iter(lambda: f"agent-{secrets.token_hex(4)}", "") if agent_id not in self.nodes
@@ -160,6 +172,8 @@ class AgentTree:
             work_scope=work_scope,
             account=account,
             policy=policy if mode is None else narrowed(policy, mode),
+            kind=kind,
+            model=model or (parent.model if parent else self.model),
         )
         if parent is None:
             self.kernel_places.take_now(node)
@@ -190,6 +204,13 @@ class AgentNode:
     """What the agent is told to keep to."""
     policy: Policy
     """What decides about its calls."""
+    model: Model
+    kind: AgentType | None = None
+    """Its named type. None: it has none."""
+    ask_parent: Callable[[str], Awaitable[str]] | None = None
+    """Asks the parent a question. None: the parent waits for this agent, and cannot answer."""
+    detached: bool = False
+    """It may outlive the run of its parent."""
     status: AgentStatus = "idle"
     usage: Usage = Usage()
     tree_usage: Usage = Usage()

@@ -31,8 +31,8 @@ Wall: TypeAlias = Literal["read-only", "workspace", "open"]
 WALLS: Final[tuple[Wall, ...]] = ("read-only", "workspace", "open")
 WALL_OF: Final[dict[Mode, Wall]] = {"plan": "read-only", "ask": "open", "auto": "workspace", "full": "open"}
 
-HARMLESS_TOOLS: Final = frozenset({"reset_kernel"})
-"""Tools that only touch the agent's own kernel."""
+HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents"})
+"""Tools that touch nothing but the agent itself and its children; `ask` costs what its budget allows."""
 PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLUMNS LINES NO_COLOR TERM")
 """Variables that change nothing about what a program does but how it writes."""
 OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return basename dirname")
@@ -167,7 +167,7 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
     if ruling := _by_rule("tool", [call.tool_name], policy):
         return ruling
     if harmless:
-        return Ruling(verdict="allow", rule="it touches the agent's own kernel only")
+        return Ruling(verdict="allow", rule="it touches only the agent and its children")
     return _by_mode(policy, "tools", ("deny", "ask", "ask", "allow"))
 
 

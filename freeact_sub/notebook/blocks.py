@@ -345,6 +345,9 @@ ROWS: dict[type[events.Event], Callable[[Block, Any], bool]] = {
     events.UsageUpdated: Block.count,
     events.KernelLost: lambda block, event: block.note(f"the kernel was lost: {event.reason}"),
     events.Notice: lambda block, event: block.note(event.content),
+    events.AgentMessage: lambda block, event: block.note(
+        f"{event.kind} to {event.recipient_id}: {event.content}".rstrip(": ")
+    ),
     events.Cancelled: lambda block, _event: block.note("cancelled"),
 }
 """What each type of event changes; the functions tell whether the body changes."""

@@ -155,8 +155,8 @@ def _question(request: ApprovalRequest) -> tuple[str, str]:
             return "wants to connect to a host", address
         case McpCall(server=server, tool=tool, args=args):
             return visible(f"wants to call the tool {tool} of the MCP server {server}"), _args(args)
-        case SpawnCall(prompt=prompt, description=description):
-            return visible(f"wants to start a child agent {description and f'“{description}”'}"), prompt
+        case SpawnCall(prompt=prompt, description=description, child=child):
+            return visible(f"wants to start {child} {description and f'“{description}”'}"), prompt
         case ToolCall(tool_name=name, args=args):
             return visible(f"wants to call the tool {name}"), _args(args)
 

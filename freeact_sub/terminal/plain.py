@@ -11,6 +11,7 @@ from typing import Any, Final
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
     ApprovalAnswered,
     ApprovalRequest,
@@ -29,6 +30,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.terminal.texts import (
+    MESSAGES,
     answer,
     arguments_text,
     call_text,
@@ -145,6 +147,10 @@ def _notice(_views: Views, _view: AgentView, event: Notice) -> Texts:
     yield "notice", clean(event.content)
 
 
+def _message(_views: Views, _view: AgentView, event: AgentMessage) -> Texts:
+    yield f"{MESSAGES[event.kind]} {event.recipient_id}", clean(event.content)
+
+
 def _nothing(_views: Views, _view: AgentView, _event: Event) -> Texts:
     return ()
 
@@ -165,6 +171,7 @@ ROWS: Final[dict[type, Callable[[Views, AgentView, Any], Texts]]] = {
     UsageUpdated: _nothing,
     KernelLost: _kernel_lost,
     Notice: _notice,
+    AgentMessage: _message,
     Cancelled: _cancelled,
 }
 """One row for each type of event."""

@@ -13,6 +13,8 @@ from freeact_sub.text import clean, one_line, visible
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
 MAX_CHARS: Final = 100_000
+MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
+"""What an agent does with a message, in words that stand between its name and the other's."""
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
 
@@ -54,7 +56,7 @@ def question(call: Call) -> str:
         case SpawnCall():
             turns = f", at most {call.max_turns} turns" if call.max_turns is not None else ""
             label = f" ({one_line(call.description)})" if call.description else ""
-            return f"asks to start a child agent{label}{turns}"
+            return f"asks to start {one_line(call.child, 200)}{label}{turns}"
         case McpCall():
             return f"asks to call {one_line(call.tool)} of the MCP server {one_line(call.server)}"
         case ShellCommand():

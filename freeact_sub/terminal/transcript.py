@@ -18,6 +18,7 @@ from freeact_sub.calls import Call, CodeAction, McpCall, ToolCall
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
     ApprovalAnswered,
     ApprovalRequest,
@@ -38,6 +39,7 @@ from freeact_sub.events import (
 from freeact_sub.terminal.drawing import Barred, Folded, colour
 from freeact_sub.terminal.sanitize import coloured
 from freeact_sub.terminal.texts import (
+    MESSAGES,
     answer,
     call_text,
     cell_notes,
@@ -219,6 +221,10 @@ def _notice(_views: Views, _view: AgentView, event: Notice) -> Iterable[Block]:
     yield Block(title="notice", body=_text(clean(event.content), "yellow"), style="yellow")
 
 
+def _message(_views: Views, _view: AgentView, event: AgentMessage) -> Iterable[Block]:
+    yield Block(title=f"{MESSAGES[event.kind]} {event.recipient_id}", body=_text(clean(event.content)), style="yellow")
+
+
 def _nothing(_views: Views, _view: AgentView, _event: Event) -> Iterable[Block]:
     return ()
 
@@ -239,6 +245,7 @@ ROWS: Final[dict[type, Callable[[Views, AgentView, Any], Iterable[Block]]]] = {
     UsageUpdated: _nothing,
     KernelLost: _kernel_lost,
     Notice: _notice,
+    AgentMessage: _message,
     Cancelled: _cancelled,
 }
 """One row for each type of event."""

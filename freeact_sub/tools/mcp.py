@@ -85,13 +85,17 @@ class McpToolset(AbstractToolset[Any]):
             return
         self._listed.add(server)
         for tool in tools:
-            self._tools[self._free_name(f"{server}_{tool.name}")] = (server, tool)
+            self._tools[self._free_name(mcp_tool_name(server, tool.name))] = (server, tool)
 
     def _free_name(self, wanted: str) -> str:
-        """A name that model providers accept, and that no other tool has."""
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)[:MAX_NAME_CHARS]
-        numbered = (f"{name[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
-        return name if name not in self._tools else next(other for other in numbered if other not in self._tools)
+        """A name that no other tool has."""
+        numbered = (f"{wanted[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
+        return wanted if wanted not in self._tools else next(other for other in numbered if other not in self._tools)
+
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """The name of a server's tool as the model reads it: one that all providers accept."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{tool}")[:MAX_NAME_CHARS]
 
 
 def tool_result(result: McpResult) -> ToolResult:

@@ -1,4 +1,4 @@
-"""`task`: start a child agent, wait for it, return its answer."""
+"""`task`: start a child agent, wait for it, return its answer; or let it work in the background."""
 
 from typing import Any
 
@@ -17,9 +17,11 @@ class TaskArguments(BaseModel):
     prompt: str = Field(min_length=1)
     description: str = ""
     max_turns: int = Field(default=10, ge=1)
+    agent: str = ""
     mode: Mode | None = None
     scope: str = ""
     budget: dict[str, float] = Field(default={})
+    background: bool = False
 
     @model_validator(mode="after")
     def _budget_is_one(self) -> Any:
@@ -46,17 +48,26 @@ class Task:
             description=arguments.description,
             max_turns=arguments.limits.turns,
             mode=arguments.mode,
+            agent=arguments.agent,
+            background=arguments.background,
         )
 
     async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""
-        return await context.spawn(
-            SpawnRequest(
-                prompt=arguments.prompt,
-                description=arguments.description,
-                mode=arguments.mode,
-                scope=arguments.scope,
-                budget=arguments.limits,
-                tool_call_id=context.tool_call_id,
-            )
+        request = SpawnRequest(
+            prompt=arguments.prompt,
+            description=arguments.description,
+            agent=arguments.agent or None,
+            mode=arguments.mode,
+            scope=arguments.scope,
+            budget=arguments.limits,
+            tool_call_id=context.tool_call_id,
+        )
+        if not arguments.background:
+            return await context.spawn(request)
+        child = await context.children.start(request)
+        lifetime = "" if context.config.subagents.detach else " It is cancelled if you give your final answer before."
+        return ToolResult(
+            text=f"{child.agent_id} works in the background; you are told when it has ended. "
+            f"The tool subagents lists, waits for, messages and cancels such children.{lifetime}"
         )

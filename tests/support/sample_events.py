@@ -10,6 +10,7 @@ from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
     ApprovalAnswered,
     ApprovalRequest,
@@ -67,6 +68,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE),
         KernelLost(**CHILD, reason=text),
         Notice(**CHILD, content=text),
+        AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content=text, correlation_id="question-1"),
         Cancelled(**CHILD),
         AgentFinished(**CHILD, status="limit", output="answer " + text, error=text, usage=USAGE, tree_usage=USAGE),
     ]

@@ -6,14 +6,24 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from freeact_sub.tools import ExecuteIPythonCell, ResetKernel, Task, load_definition
+from freeact_sub.tools import (
+    TOOL_NAMES,
+    Ask,
+    AskParent,
+    Delegate,
+    ExecuteIPythonCell,
+    ResetKernel,
+    Subagents,
+    Task,
+    load_definition,
+)
 
-TOOLS = [ExecuteIPythonCell(), ResetKernel(), Task()]
+TOOLS = [Ask(), AskParent(), Delegate(), ExecuteIPythonCell(), ResetKernel(), Subagents(), Task()]
 FOLDER = Path(__file__).parents[2] / "tools"
 
 
 def test_every_file_has_a_tool_and_every_tool_a_file():
-    assert {path.stem for path in FOLDER.glob("*.json")} == {tool.name for tool in TOOLS}
+    assert {path.stem for path in FOLDER.glob("*.json")} == {tool.name for tool in TOOLS} == TOOL_NAMES
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -26,11 +36,21 @@ def test_the_file_says_what_the_code_does(tool):
         "description": load_definition(tool.name).description,
         "parameters_json_schema": load_definition(tool.name).parameters_json_schema,
     }
-    schema, code = told["parameters_json_schema"], TypeAdapter(tool.arguments).json_schema()
-    assert schema.get("required", []) == code.get("required", [])
-    assert schema["additionalProperties"] is code["additionalProperties"] is False
-    assert set(schema["properties"]) == set(code["properties"])
-    for name, item in schema["properties"].items():
+    code = TypeAdapter(tool.arguments).json_schema()
+    assert_same(told["parameters_json_schema"], code, code.get("$defs", {}))
+
+
+def assert_same(told, code, definitions):
+    """A schema says what the code's does, and describes each argument; what stands inside it as well."""
+    if "$ref" in code:
+        code = definitions[code["$ref"].rpartition("/")[2]]
+    written = {name: item for name, item in told.items() if name not in ("description", "properties", "items")}
+    known = ("title", "description", "properties", "items", "$defs")
+    assert written == {name: item for name, item in code.items() if name not in known}
+    assert told.get("additionalProperties", False) is False or "properties" not in told
+    assert set(told.get("properties", {})) == set(code.get("properties", {}))
+    for name, item in told.get("properties", {}).items():
         assert item["description"], name
-        in_code = {key: value for key, value in code["properties"][name].items() if key != "title"}
-        assert {key: value for key, value in item.items() if key != "description"} == in_code
+        assert_same(item, code["properties"][name], definitions)
+    if "items" in told or "items" in code:
+        assert_same(told["items"], code["items"], definitions)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
 
+from freeact_sub.agents.kinds import check_has_tool
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError
@@ -43,6 +44,7 @@ class CodeCalls:
             ApprovalDeniedError: It is denied.
             SpawnForbiddenError: It would start a child, and none may be started.
         """
+        check_has_tool(self.node, call)
         if isinstance(call, SpawnCall):
             self.node.check_spawn()
         await self.node.tree.gate.check(

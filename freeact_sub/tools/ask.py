@@ -1,0 +1,29 @@
+"""`ask`: one model request without tools or kernel."""
+
+from pydantic import BaseModel, Field
+
+from freeact_sub.calls import ToolCall
+from freeact_sub.tools.tool import ToolContext, ToolResult
+
+
+class AskArguments(BaseModel):
+    """See `tools/ask.json`."""
+
+    model_config = {"extra": "forbid"}
+    prompt: str = Field(min_length=1)
+    model: str = ""
+
+
+class Ask:
+    """Asks a model through the function that the agent placed in the context."""
+
+    name = "ask"
+    arguments = AskArguments
+
+    def call(self, arguments: AskArguments) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+
+    async def run(self, arguments: AskArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        return ToolResult(text=await context.ask(arguments.prompt, arguments.model or None))

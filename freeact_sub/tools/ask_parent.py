@@ -1,0 +1,31 @@
+"""`ask_parent`: a background child asks the agent that started it, and waits for the answer."""
+
+from pydantic import BaseModel, Field
+
+from freeact_sub.calls import ToolCall
+from freeact_sub.errors import FreeactError
+from freeact_sub.tools.tool import ToolContext, ToolResult
+
+
+class AskParentArguments(BaseModel):
+    """See `tools/ask_parent.json`."""
+
+    model_config = {"extra": "forbid"}
+    question: str = Field(min_length=1)
+
+
+class AskParent:
+    """Offered to background children only: a parent that waits for its child cannot answer it."""
+
+    name = "ask_parent"
+    arguments = AskParentArguments
+
+    def call(self, arguments: AskParentArguments) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump())
+
+    async def run(self, arguments: AskParentArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        if context.ask_parent is None:
+            raise FreeactError("your parent waits for you and cannot answer: decide yourself, and say what you have assumed")
+        return ToolResult(text=await context.ask_parent(arguments.question))

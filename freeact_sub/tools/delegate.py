@@ -1,0 +1,148 @@
+"""`delegate`: a plan of a few subtasks, each done by a child; what does not depend on each other is done side by side."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Final, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from freeact_sub.calls import SpawnCall
+from freeact_sub.errors import FreeactError
+from freeact_sub.text import shortened
+from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
+
+MAX_SUBTASKS: Final = 5
+ANSWER_CHARS: Final = 6_000
+"""How much of an earlier answer a later subtask reads: its head and its tail."""
+
+
+class Subtask(BaseModel):
+    """One piece of a plan."""
+
+    model_config = {"extra": "forbid"}
+    task: str = Field(min_length=1)
+    scope: str = ""
+    depends_on: list[int] = Field(default_factory=list)
+    agent: str = ""
+
+
+class DelegateArguments(BaseModel):
+    """See `tools/delegate.json`."""
+
+    model_config = {"extra": "forbid"}
+    plan: str = Field(min_length=1)
+    subtasks: list[Subtask] = Field(min_length=1, max_length=MAX_SUBTASKS)
+    stop_on_error: bool = True
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> Self:
+        order_of([subtask.depends_on for subtask in self.subtasks])
+        return self
+
+
+def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
+    """An order in which each subtask comes after those that it depends on.
+
+    Raises:
+        ValueError: One depends on what is no subtask, or some depend on each other in a circle; the text says which.
+    """
+    for index, others in enumerate(depends_on):
+        for other in others:
+            if not 0 <= other < len(depends_on):
+                last = len(depends_on) - 1
+                raise ValueError(f"subtask {index} depends on subtask {other}, and there are only the subtasks 0 to {last}")
+    try:
+        return [*TopologicalSorter(dict(enumerate(depends_on))).static_order()]
+    except CycleError as error:
+        circle = ", which depends on ".join(f"subtask {index}" for index in reversed(error.args[1]))
+        raise ValueError(f"these subtasks wait for each other: {circle}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    status: str
+    text: str
+
+    @property
+    def completed(self) -> bool:
+        return self.status == "completed"
+
+
+class Delegate:
+    """Carries a plan out through the function that starts a child."""
+
+    name = "delegate"
+    arguments = DelegateArguments
+
+    def call(self, arguments: DelegateArguments) -> SpawnCall:
+        """See `Tool`."""
+        prompts = [f"{index}. {subtask.task}" for index, subtask in enumerate(arguments.subtasks)]
+        count = len(arguments.subtasks)
+        return SpawnCall(
+            prompt="\n\n".join([arguments.plan, *prompts]),
+            description=f"{count} {'child' if count == 1 else 'children'} for the plan: {arguments.plan}",
+            agent=", ".join(sorted({subtask.agent for subtask in arguments.subtasks if subtask.agent})),
+        )
+
+    async def run(self, arguments: DelegateArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        outcomes = await carry_out_plan(arguments, context)
+        done = sum(outcome.completed for outcome in outcomes)
+        lines = [f"{done} of {len(outcomes)} subtasks completed. The plan: {arguments.plan}"]
+        for index, (subtask, outcome) in enumerate(zip(arguments.subtasks, outcomes, strict=True)):
+            lines.append(f"## Subtask {index}: {outcome.status}\n{shortened(subtask.task, 200)}\n\n{outcome.text}")
+        return ToolResult(text="\n\n".join(lines), outcome="success" if done == len(outcomes) else "failed")
+
+
+async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_Outcome]:
+    """Do all subtasks, each as soon as those that it depends on have ended; the outcomes in the order of the plan."""
+    subtasks = arguments.subtasks
+    at_work: dict[int, asyncio.Task[_Outcome]] = {}
+    failed: list[int] = []
+
+    async def do(index: int) -> _Outcome:
+        before = [at_work[other] for other in sorted(set(subtasks[index].depends_on))]
+        if before:
+            await asyncio.wait(before)
+        if failed and arguments.stop_on_error:
+            return _Outcome(status="not started", text=f"Subtask {failed[0]} did not complete.")
+        outcome = await _do(_prompt(arguments, index, lambda other: at_work[other].result()), index, arguments, context)
+        if not outcome.completed:
+            failed.append(index)
+        return outcome
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index in order_of([subtask.depends_on for subtask in subtasks]):
+                at_work[index] = group.create_task(do(index), name=f"subtask {index}")
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # what ends the whole run ends it as itself
+    return [at_work[index].result() for index in range(len(subtasks))]
+
+
+async def _do(prompt: str, index: int, arguments: DelegateArguments, context: ToolContext) -> _Outcome:
+    subtask = arguments.subtasks[index]
+    request = SpawnRequest(
+        prompt=prompt,
+        description=shortened(f"subtask {index}: {subtask.task}", 60),
+        agent=subtask.agent or None,
+        scope=subtask.scope,
+        tool_call_id=context.tool_call_id,
+    )
+    try:
+        result = await context.spawn(request)
+    except FreeactError as error:
+        return _Outcome(status="not started", text=f"[ERROR] {error}")
+    return _Outcome(status="completed" if result.outcome == "success" else "failed", text=result.text)
+
+
+def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _Outcome]) -> str:
+    """The subtask, the plan that it belongs to, and what those before it have found."""
+    subtask = arguments.subtasks[index]
+    parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]
+    for other in sorted(set(subtask.depends_on)):
+        task = shortened(arguments.subtasks[other].task, 200)
+        parts.append(f"Earlier part ({task}):\n{shortened(outcome_of(other).text, ANSWER_CHARS)}")
+    return "\n\n".join(parts)

@@ -1,0 +1,65 @@
+"""`subagents`: list, wait for, message and cancel this agent's own background children."""
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from freeact_sub.calls import ToolCall
+from freeact_sub.tools.tool import ChildState, ToolContext, ToolResult
+
+
+class SubagentsArguments(BaseModel):
+    """See `tools/subagents.json`."""
+
+    model_config = {"extra": "forbid"}
+    action: Literal["list", "wait", "send", "cancel"]
+    agent_ids: list[str] = Field(default_factory=list)
+    text: str = ""
+    seconds: float = Field(default=120, ge=0, le=3600)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.action in ("send", "cancel") and not self.agent_ids:
+            raise ValueError(f"to {self.action}, name the children in `agent_ids`")
+        if self.action == "send" and not self.text:
+            raise ValueError("to send, write the message into `text`")
+        return self
+
+
+class Subagents:
+    """Works on what the agent placed in the context."""
+
+    name = "subagents"
+    arguments = SubagentsArguments
+
+    def call(self, arguments: SubagentsArguments) -> ToolCall:
+        """See `Tool`."""
+        return ToolCall(tool_name=self.name, args=arguments.model_dump(exclude_unset=True))
+
+    async def run(self, arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
+        """See `Tool`."""
+        children = context.children
+        match arguments.action:
+            case "list":
+                return ToolResult(text=_shown(children.list()))
+            case "wait":
+                return ToolResult(text=_shown(await children.wait(arguments.agent_ids, arguments.seconds), reports=True))
+            case "send":
+                return ToolResult(text="\n".join(children.send(child, arguments.text) for child in arguments.agent_ids))
+            case "cancel":
+                ended = [await children.cancel(child) for child in arguments.agent_ids]
+                return ToolResult(text=_shown(ended, reports=True))
+
+
+def _shown(children: Sequence[ChildState], *, reports: bool = False) -> str:
+    """The states as the model reads them; with what those have found that have ended, if wanted."""
+    return "\n\n".join(_state(child, reports=reports) for child in children) or "There are no background children."
+
+
+def _state(child: ChildState, *, reports: bool) -> str:
+    label = f" ({child.description})" if child.description else ""
+    if child.ended and reports:
+        return f"{child.agent_id}{label} has ended:\n{child.report}"
+    question = f"\nIt asks, and waits for your answer (action send): {child.question}" if child.question else ""
+    return f"{child.agent_id}{label}: {child.status}, {child.seconds:.0f} s, {child.usage}{question}"
