@@ -26,6 +26,7 @@ from freeact_sub.agents.host import Host
 from freeact_sub.agents.kinds import ToolFilter, has_tool, kind_prompt, told_of_types
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.report import text_of
+from freeact_sub.agents.requests import AskRequests, BackgroundRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.spawn import Spawner
 from freeact_sub.agents.tree import AgentNode, RunResult
@@ -79,6 +80,8 @@ class AgentLoop:
         self.spawner = Spawner(node, AgentLoop)
         self.background = Background(node=node, spawner=self.spawner, tell=self.send, find=self._sender_to)
         self.asker = Asker(node)
+        self.resources.requests.add(AskRequests(self.resources.calls, self.asker).handlers)
+        self.resources.requests.add(BackgroundRequests(self.resources.calls, self.background).handlers)
         self._ours = AgentToolset(self._tools(), self._context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._host: Host | None = None

@@ -3,19 +3,42 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_ai import StructuredDict
+import jsonschema
+from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
 from pydantic_ai.exceptions import UserError
+from referencing import Registry
 
 from freeact_sub.errors import ConfigError
 
 
-def output_type_of(schema: Mapping[str, Any]) -> Any:
+def output_type_of(schema: Mapping[str, Any], *, check: bool = True) -> Any:
     """The type of an answer that a JSON schema describes.
 
+    Args:
+        schema: That of an object.
+        check: Hold the answer against the schema, and have a wrong one asked for again. Not for a schema that code in a
+            kernel has written: to check a pattern can take for ever.
+
     Raises:
-        ConfigError: The schema is not that of an object.
+        ConfigError: It is no JSON schema of an object.
     """
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
-        return StructuredDict(dict(schema))
+        kind.check_schema(schema)
+        structured = StructuredDict(dict(schema))
+    except jsonschema.SchemaError as error:
+        raise ConfigError(f"it is no JSON schema: {error.message}") from error
     except (UserError, RecursionError) as error:
         raise ConfigError(str(error)) from error
+    if not check:
+        return structured
+    validator = kind(schema, registry=Registry())  # it knows nothing: no schema is fetched from anywhere
+
+    def hand_over(answer: dict[str, Any]) -> dict[str, Any]:
+        problems = [f"{error.json_path}: {error.message}"[:500] for error in validator.iter_errors(answer)]
+        if problems:
+            raise ModelRetry(f"The answer is not what was asked for: {'; '.join(problems[:5])}")
+        return answer
+
+    hand_over.__annotations__["answer"] = structured
+    return ToolOutput(hand_over, name="hand_over", description="Hand over your answer. This ends your work.")

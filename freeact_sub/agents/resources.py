@@ -127,15 +127,15 @@ class AgentResources:
         self.mcp = McpServers(
             servers_of(node), catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
         )
-        calls = CodeCalls(node)
-        requests = HostRequests(
+        self.calls = CodeCalls(node)
+        self.requests = HostRequests(
             {
-                **McpRequests(calls, self.mcp).handlers,
-                **ActionRequests(calls).handlers,
-                **ShellRequests(calls, node.output_folder).handlers,
+                **McpRequests(self.calls, self.mcp).handlers,
+                **ActionRequests(self.calls).handlers,
+                **ShellRequests(self.calls, node.output_folder).handlers,
             }
         )
-        self.kernel = AgentKernel(node, requests, self.mcp.names)
+        self.kernel = AgentKernel(node, self.requests, self.mcp.names)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; one that fails to close does not keep the other open."""

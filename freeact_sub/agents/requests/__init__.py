@@ -5,8 +5,19 @@ here, of what the host itself knows about the agent.
 """
 
 from freeact_sub.agents.requests.actions import ActionRequests
+from freeact_sub.agents.requests.ask import AskRequests
+from freeact_sub.agents.requests.background import BackgroundRequests
 from freeact_sub.agents.requests.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.requests.mcp import McpRequests
 from freeact_sub.agents.requests.shell import ShellRequests
 
-__all__ = ["ActionRequests", "CodeCalls", "Handler", "HostRequests", "McpRequests", "ShellRequests"]
+__all__ = [
+    "ActionRequests",
+    "AskRequests",
+    "BackgroundRequests",
+    "CodeCalls",
+    "Handler",
+    "HostRequests",
+    "McpRequests",
+    "ShellRequests",
+]

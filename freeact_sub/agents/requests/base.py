@@ -23,6 +23,10 @@ class HostRequests:
     def __init__(self, handlers: Mapping[str, Handler]) -> None:
         self._handlers = dict(handlers)
 
+    def add(self, handlers: Mapping[str, Handler]) -> None:
+        """Answer more methods."""
+        self._handlers.update(handlers)
+
     async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
         handler = self._handlers.get(method)

@@ -122,6 +122,8 @@ def value_of(answer: dict[str, Any], method: str) -> Any:
     """The value of an answer, or the exception that it stands for."""
     if answer["ok"]:
         value = answer["value"]
+        if method == "children":
+            return as_children(value)
         return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
 
@@ -227,6 +229,49 @@ def docstring_of(tool: dict[str, Any], schema: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+class Child:
+    """A background child: `agent_id`, `description`, `status`, `ended`, `seconds`, `output`, `error`, and its `question`."""
+
+    def __init__(self, **state: Any) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"Child({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+class Children:
+    """The children that work in the background for this agent. With `await`, or without it in plain code."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def list(self) -> Any:
+        """All that were started in this run, in order of start."""
+        return self._requests.call("children", action="list")
+
+    def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
+        """Wait until these (none: all) have ended, or one of them asks a question, or the time is up; what is known then."""
+        return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
+
+    def send(self, agent_id: str, text: str) -> Any:
+        """Answer a child's question, or tell it something that it reads before its next step."""
+        return self._requests.call("children", action="send", agent_ids=[agent_id], text=text)
+
+    def cancel(self, agent_id: str) -> Any:
+        """End a child; what it had so far is its `output`."""
+        return self._requests.call("children", action="cancel", agent_ids=[agent_id])
+
+    def __repr__(self) -> str:
+        return "<agent.children: list, wait, send, cancel>"
+
+
+def as_children(value: Any) -> Any:
+    """One child or several, from JSON; text stays text."""
+    if isinstance(value, dict):
+        return Child(**value)
+    return [Child(**state) for state in value] if isinstance(value, list) else value
+
+
 class Agent:
     """What code in this kernel can ask of its agent."""
 
@@ -238,6 +283,7 @@ class Agent:
             lambda name: server_namespace(requests, by_name[name]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
+        self.children = Children(requests)
         self._requests = requests
 
     def shell(self, command: str, *, reason: str) -> Any:
@@ -257,6 +303,16 @@ class Agent:
             PermissionError: It is denied.
         """
         return self._requests.call("shell", command=command, reason=reason)
+
+    def ask(self, prompt: str, model: str | None = None, output: dict[str, Any] | None = None) -> Any:
+        """Make one request to a language model, without tools or kernel: `await agent.ask(...)`, or without `await`.
+
+        Args:
+            prompt: All that the model reads.
+            model: The name of another model in the settings. None: the agent's own.
+            output: A JSON schema of an object, which is then what comes back. None: text comes back.
+        """
+        return self._requests.call("ask", prompt=prompt, model=model, output=output)
 
     def __repr__(self) -> str:
         return f"<agent, with {self.mcp!r}>"
