@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent, AgentInfo, AgentStatus, Run, RunResult
     from freeact_sub.budget import Budget, Usage
+    from freeact_sub.callbacks import Callbacks, dispatch
     from freeact_sub.config import Config, KernelConfig, McpServerConfig, SubagentsConfig, load_config
     from freeact_sub.errors import ConfigError, FreeactError
     from freeact_sub.events import AgentEvent, ApprovalRequest, Decision, Event
@@ -23,6 +24,7 @@ __all__ = [
     "AgentStatus",
     "ApprovalRequest",
     "Budget",
+    "Callbacks",
     "Config",
     "ConfigError",
     "Decision",
@@ -34,12 +36,14 @@ __all__ = [
     "RunResult",
     "SubagentsConfig",
     "Usage",
+    "dispatch",
     "load_config",
 ]
 
 _HOMES = {
     "freeact_sub.agents": ("Agent", "AgentInfo", "AgentStatus", "Run", "RunResult"),
     "freeact_sub.budget": ("Budget", "Usage"),
+    "freeact_sub.callbacks": ("Callbacks", "dispatch"),
     "freeact_sub.config": ("Config", "KernelConfig", "McpServerConfig", "SubagentsConfig", "load_config"),
     "freeact_sub.errors": ("ConfigError", "FreeactError"),
     "freeact_sub.events": ("AgentEvent", "ApprovalRequest", "Decision", "Event"),

@@ -109,6 +109,14 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: drawn in a terminal, else plain; plain: lines of text; json: one event a line; text: the answer only",
     )
+    commands.add_parser(
+        "agents",
+        help="which named types of child agents there are",
+        description="List the named types of child agents, and what is wrong with files of others.",
+        epilog="Exit status: 0, or 1 if a file is wrong.",
+        parents=[common],
+        allow_abbrev=False,
+    )
     _add_permissions(commands, common)
     return parser
 
@@ -139,6 +147,12 @@ def _permissions(options: argparse.Namespace) -> int:
 
     config = _config(options, looking=True)
     return check(config, options.kind, options.call) if options.way == "check" else list_rules(config)
+
+
+def _agents(options: argparse.Namespace) -> int:
+    from freeact_sub.terminal.agents import list_agents  # noqa: PLC0415
+
+    return list_agents(_config(options))
 
 
 def _converse(options: argparse.Namespace) -> int:
@@ -270,6 +284,7 @@ def _is_interactive() -> bool:
 _COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
     None: _converse,
     "run": _run,
+    "agents": _agents,
     "permissions": _permissions,
 }
 

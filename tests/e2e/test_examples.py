@@ -12,7 +12,7 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "typed_output", "own_tool")
+PROGRAMS = ("sdk", "parallel_children", "typed_output", "own_tool", "pipeline", "named_agents/run")
 
 
 @pytest.fixture
@@ -30,7 +30,10 @@ def output_of(program: Path) -> str:
 def test_none_is_without_a_test() -> None:
     files = {path.name for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".ipynb")}
     of_the_demo = {"demo.py", "demo_cells.py", "demo_script.py", "units_server.py"}
-    assert files == {f"{name}.py" for name in PROGRAMS} | {"notebook.ipynb"} | of_the_demo
+    folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    folders -= {"data", "__pycache__"}
+    assert folders == {name.partition("/")[0] for name in PROGRAMS if "/" in name}
+    assert files == {f"{name}.py" for name in PROGRAMS if "/" not in name} | {"notebook.ipynb"} | of_the_demo
 
 
 def test_sdk(examples: Path) -> None:
@@ -70,6 +73,31 @@ def test_own_tool(examples: Path) -> None:
     assert "asked for: order(item='rain gauge', count=500)" in output
     assert "- ordered: 3 x thermometer\n- denied: more than 100 need a manager's signature" in output
     assert "The shop has: {'thermometer': 3}" in output
+
+
+def test_pipeline(examples: Path) -> None:
+    output = output_of(examples / "pipeline.py")
+    last = "subtask 3: Which station has the most rows?"
+    lines = output.splitlines()
+    measured = [lines.index(line) for line in lines if re.match("completed: subtask [012]", line)]
+    assert len(measured) == 3
+    assert lines.index(f"begins: {last}") > max(measured)
+    rows = {}
+    for station in ("harbour", "ridge", "valley"):
+        rows[station] = (examples / f"data/{station}.csv").read_text().count("\n") - 1
+        assert f"\n{station}: {rows[station]} rows\n" in output
+    assert f"{max(rows, key=lambda station: rows[station])} has the most: {rows}" in output
+
+
+def test_named_agents(examples: Path) -> None:
+    output = output_of(examples / "named_agents/run.py")
+    assert "asks to start a child agent of type checker" in output
+    assert "(the checker) asks to run code" in output
+    assert "(the editor) asks" not in output
+    assert output.endswith('\nThe editor says: {"verdict": "mend", "changes": ["Write 28 mm instead of 31 mm."]}\n')
+    draft = examples / "named_agents/draft.md"
+    draft.write_text(draft.read_text().replace("31 mm", "28 mm"))
+    assert output_of(examples / "named_agents/run.py").endswith('{"verdict": "publish", "changes": []}\n')
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

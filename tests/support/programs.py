@@ -15,7 +15,7 @@ LIMIT_SECONDS = 100
 
 def copy_examples(folder: Path) -> Path:
     """A copy of the examples, so that nothing of the repository beside the package is in reach."""
-    ignored = shutil.ignore_patterns("__pycache__", ".*", "out")
+    ignored = shutil.ignore_patterns("__pycache__", ".freeact", ".ipynb_checkpoints", "out")
     return Path(shutil.copytree(ROOT / "examples", folder / "examples", ignore=ignored))
 
 

@@ -12,6 +12,7 @@ from freeact_sub import Config, load_config
 from freeact_sub.agents.definitions import AgentType, ToolNames, load_agent_types, parse_agent_type
 from freeact_sub.agents.frontmatter import BadLineError, read_document
 from freeact_sub.budget import Budget
+from freeact_sub.cli import main
 from freeact_sub.config import McpServerConfig
 
 WHOLE = """---
@@ -195,3 +196,25 @@ json_values = st.recursive(
 @given(st.dictionaries(words, json_values, max_size=4))
 def test_what_json_can_say_is_read_as_json_reads_it(values):
     assert read_document(f"---\n{json.dumps(values)}\n---\n").head == values
+
+
+def test_the_command_lists_types_and_names_what_is_wrong(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    folder = tmp_path / ".agents/agents"
+    folder.mkdir(parents=True)
+    assert main(["agents", "--workspace", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(
+        "there are no types of agents: write NAME.md into .agents/agents of the workspace"
+    )
+    (folder / "reader.md").write_text(
+        '---\ndescription: "Reads\\e[2J."\nmode: plan\ntools: {deny: [task]}\nbudget: {turns: 3}\n---\n'
+    )
+    assert main(["agents", "--workspace", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"reader: Reads. (mode plan; not task; budget 3 turns)\n    {folder / 'reader.md'}\n"
+    (folder / "bad.md").write_text("---\ndescription: x\nmode: rw\n---\n")
+    assert main(["agents", "--workspace", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("reader: ")
+    assert told.err.startswith(
+        f"freeact-sub: {folder / 'bad.md'}, line 3: `mode`: Input should be 'plan', 'ask', 'auto' or 'full'"
+    )

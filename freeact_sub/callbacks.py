@@ -1,0 +1,87 @@
+"""Callbacks on the one stream of events, for those who do not want to write the loop.
+
+::
+
+    async def main():
+        async with Agent(config) as agent, agent.run("…") as run:
+            await dispatch(run, Callbacks(on_text=lambda event: print(event.agent_id, event.content)))
+            result = await run.result()
+
+A callback gets the event, which carries the id of its agent. It may be a plain function or a coroutine function, which is
+awaited before the next event is read. One that raises is logged, and the run goes on.
+"""
+
+import inspect
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalRequest,
+    Event,
+    ResponseChunk,
+    ToolCallStarted,
+    ToolOutput,
+)
+
+_Kind = TypeVar("_Kind")
+Callback: TypeAlias = Callable[[_Kind], Awaitable[Any] | Any] | None
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """What is called when; None: nothing."""
+
+    on_start: Callback[AgentStarted] = None
+    on_text: Callback[ResponseChunk] = None
+    """A piece of a model's text."""
+    on_tool_start: Callback[ToolCallStarted] = None
+    on_tool_end: Callback[ToolOutput] = None
+    on_finish: Callback[AgentFinished] = None
+    """An agent has completed its work. For each agent either this or `on_error` is called, once and last."""
+    on_error: Callback[AgentFinished] = None
+    """An agent has ended in another way: `event.status` and `event.error` say how and why."""
+    on_approval: Callback[ApprovalRequest] = None
+    """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for where nobody is asked."""
+
+
+async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
+    """Read a run to its end, and call what is there for each event."""
+    async for event in events:
+        callback = _callback(callbacks, event)
+        if callback is None:
+            continue
+        try:
+            outcome = callback(event)
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception:  # border: a user's code, which must not end the run
+            logger.exception("a callback failed on %s of %s", type(event).__name__, event.agent_id)
+            if isinstance(event, ApprovalRequest):
+                event.decide(event.if_nobody)  # unless it was answered: nobody else will
+
+
+def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
+    match event:
+        case AgentStarted():
+            return callbacks.on_start
+        case ResponseChunk():
+            return callbacks.on_text
+        case ToolCallStarted():
+            return callbacks.on_tool_start
+        case ToolOutput():
+            return callbacks.on_tool_end
+        case AgentFinished():
+            return callbacks.on_finish if event.status == "completed" else callbacks.on_error
+        case ApprovalRequest():
+            return callbacks.on_approval or _as_where_nobody_is_asked
+    return None
+
+
+def _as_where_nobody_is_asked(request: ApprovalRequest) -> None:
+    request.decide(request.if_nobody)
