@@ -22,6 +22,7 @@ from freeact_sub.errors import ConfigError, UntrustedError
 from freeact_sub.files import read_file
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.trust import Trust
+from freeact_sub.variables import fill_variables
 
 SETTINGS_FOLDER = Path(".freeact")
 """What is the program's own in a workspace."""
@@ -304,29 +305,10 @@ def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[
     servers = content.get("mcpServers") if isinstance(content, dict) else None
     if not isinstance(servers, dict):
         raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
-    filled: dict[str, Any] = _fill_variables(servers, variables, path)
+    filled: dict[str, Any] = fill_variables(servers, variables, path)
     for name, server in filled.items():
         _validate(McpServerConfig, server, where=f"{path}, server {name!r}: ")
     return filled
-
-
-def _fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
-    if isinstance(value, dict):
-        return {name: _fill_variables(item, variables, path) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_fill_variables(item, variables, path) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def fill(match: re.Match[str]) -> str:
-        name, default = match["name"], match["default"]
-        if name in variables:
-            return variables[name]
-        if default is not None:
-            return default
-        raise ConfigError(f"{path} needs the environment variable {name}: set it, or write ${{{name}:-default}}")
-
-    return re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}", fill, value)
 
 
 def _read_toml(files: _Files, path: Path) -> dict[str, Any]:

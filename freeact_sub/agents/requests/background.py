@@ -15,7 +15,7 @@ from freeact_sub.tools.subagents import SubagentsArguments
 
 
 class BackgroundRequests:
-    """Answers `children`, which is the tool `subagents` with values instead of text, and with one child in `send` and `cancel`."""
+    """Answers `children`: the tool `subagents` with values instead of text; `send` and `cancel` are for one child."""
 
     def __init__(self, calls: CodeCalls, children: Children) -> None:
         self._calls = calls
