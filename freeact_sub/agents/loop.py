@@ -52,6 +52,8 @@ ABANDON_SECONDS: Final = 1.0
 """How long a cancelled run is waited for before it is abandoned, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
 BACKGROUND_SECONDS: Final = 40.0
+OUTSIDE: Final = """
+- Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
 
@@ -264,6 +266,7 @@ class AgentLoop:
         servers = self.resources.mcp.names
         text = _prompt("system.md").substitute(
             workspace=tree.config.workspace,
+            outside=OUTSIDE if node.policy.wall == "workspace" else "",
             mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {', '.join(servers)}." if servers else "",
             spawning=(
                 f"\n- You can start child agents with task; {tree.config.subagents.max_concurrent} work at the same time."

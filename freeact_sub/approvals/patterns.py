@@ -10,7 +10,7 @@ stars takes a time that an adversary chooses.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,9 +54,23 @@ class Pattern:
         """Whether this could be about the text."""
         return not self.glob or any(_matches(glob, text, certain=False) for glob in self._globs(workspace))
 
-    def expression(self, workspace: Path) -> str:
-        """A regular expression that matches all texts that this is about, and perhaps more; for tests that must be quick."""
-        return "|".join(_expression(glob) for glob in self._globs(workspace)) if self.glob else ".*"
+    def places(self, workspace: Path) -> Iterator[tuple[str, str]]:
+        """For a pattern over paths: pairs of regular expressions, of a folder with its last `/` and of a name in it.
+
+        They match all paths that this is about, and perhaps more: they are for tests that must be quick.
+        """
+        if not self.glob:
+            yield ".*", ".*"
+            return
+        for glob in self._globs(workspace):
+            tokens = [_LOOSE if _crosses(token) else token for token in glob]
+            ends = [index for index, token in enumerate(tokens) if token == ("one", "/") or token[0] == "inside"]
+            start = ends[-1] + 1 if ends else 0
+            loose = [index for index in range(start, len(tokens)) if tokens[index] == _LOOSE]
+            if loose:
+                yield f"{_expression(tokens[:start])}.*", f".*{_expression(tokens[loose[-1] + 1 :])}"
+            else:
+                yield _expression(tokens[:start]), _expression(tokens[start:])
 
     def _globs(self, workspace: Path) -> Iterator[tuple[_Token, ...]]:
         glob = self.glob
@@ -156,7 +170,16 @@ def _members(inside: str) -> str:
     return members
 
 
-def _expression(tokens: tuple[_Token, ...]) -> str:
+_LOOSE: Final[_Token] = ("deep", "")
+
+
+def _crosses(token: _Token) -> bool:
+    """Whether it may stand for a `/` besides other characters."""
+    kind, value = token
+    return kind == "not" or (kind == "set" and "/" in value)
+
+
+def _expression(tokens: Iterable[_Token]) -> str:
     pieces: list[str] = []
     repeated = 0
     for kind, value in tokens:
@@ -168,10 +191,8 @@ def _expression(tokens: tuple[_Token, ...]) -> str:
                 pieces.append(re.escape(value))
             case "set":
                 pieces.append(f"[{re.escape(value)}]" if value else "(?!)")
-            case "not":
-                pieces.append(f"[^{re.escape(value)}]" if value else ".")
             case "any" | "star":
-                pieces.append(("[^/]" if value else ".") + ("*" if kind == "star" else ""))
+                pieces.append("[^/]*" if kind == "star" else "[^/]")
             case "folders":
                 pieces.append("(?:.*/)?")
             case "deep":

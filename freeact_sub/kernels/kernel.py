@@ -21,8 +21,8 @@ class AuditSettings:
 
     writable: tuple[Path, ...] = ()
     """Folders in which code writes unasked, besides the kernel's own."""
-    asked: str = ""
-    """A regular expression of absolute paths in them that are asked for all the same; empty: none."""
+    asked: tuple[tuple[str, str], ...] = ()
+    """What is asked for in them all the same: regular expressions of a folder, with its last `/`, and of a name in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,6 @@ KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 RECONNECT_MILLISECONDS: Final = 10
 """The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
 LOG_TAIL_CHARS: Final = 2000
-NOTHING: Final = "(?!)"
-"""A regular expression that nothing matches."""
 ENDS_OF_A_SOCKET: Final = 2
 """Of a kernel's socket with one connection: the one that listens, and the kernel's end of the connection."""
 
@@ -205,7 +203,7 @@ class LocalKernel:
         settings = self._spec.audit
         if settings is None:
             return None
-        return {"folders": [str(path) for path in (*settings.writable, self.scratch)], "asked": settings.asked or NOTHING}
+        return {"folders": [str(path) for path in (*settings.writable, self.scratch)], "asked": settings.asked}
 
     def _hide(self) -> None:
         """Take the key and the sockets away: we are connected, and nobody else is to be, least of all another kernel.

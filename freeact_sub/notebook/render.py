@@ -147,12 +147,13 @@ def _question(request: ApprovalRequest) -> tuple[str, str]:
     match request.call:
         case CodeAction(code=code):
             return "wants to run code", code
-        case ShellCommand(command=command, cwd=cwd):
-            return visible(f"wants to run a command{cwd and f' in {cwd}'}"), command
-        case FileWrite(path=path, operation=operation):
-            return f"wants to {operation} a file", path
-        case NetworkConnect(address=address):
-            return "wants to connect to a host", address
+        case ShellCommand(command=command, cwd=cwd, outside=outside, purpose=purpose):
+            what = f"wants to run a command{' OUTSIDE THE SANDBOX' if outside else ''}{cwd and f' in {cwd}'}"
+            return visible(what), command + (f"\n(the reason that it gives: {purpose})" if purpose else "")
+        case FileWrite(path=path, operation=operation, named=named):
+            return f"wants to {operation} a file", path + (f"\n(named {named})" if named else "")
+        case NetworkConnect(address=address, ip=ip):
+            return "wants to connect to a host", address + (f" ({ip})" if ip else "")
         case McpCall(server=server, tool=tool, args=args):
             return visible(f"wants to call the tool {tool} of the MCP server {server}"), _args(args)
         case SpawnCall(prompt=prompt, description=description, child=child):

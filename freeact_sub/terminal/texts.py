@@ -61,7 +61,7 @@ def question(call: Call) -> str:
             return f"asks to call {one_line(call.tool)} of the MCP server {one_line(call.server)}"
         case ShellCommand():
             where = f" in {one_line(call.cwd, 200)}" if call.cwd else ""
-            return f"asks to run this command{where}"
+            return f"asks to run this command{' OUTSIDE THE SANDBOX' if call.outside else ''}{where}"
         case FileWrite():
             return f"asks to {call.operation} this file"
         case NetworkConnect():
@@ -78,11 +78,11 @@ def call_text(call: Call) -> str:
         case SpawnCall():
             return visible(call.prompt)
         case ShellCommand():
-            return visible(call.command)
+            return visible(call.command) + (f"\n(the reason that it gives: {visible(call.purpose)})" if call.purpose else "")
         case FileWrite():
-            return visible(call.path)
+            return visible(call.path) + (f"\n(named {visible(call.named)})" if call.named else "")
         case NetworkConnect():
-            return visible(call.address)
+            return visible(call.address) + (f" ({visible(call.ip)})" if call.ip else "")
         case McpCall() | ToolCall():
             return arguments_text(call.args)
 

@@ -1,53 +1,89 @@
 """Which files code in a kernel may change without a question, and what a path really means.
 
-Runs in kernels: standard library only. The test must be quick, for it stands before every `open` for writing: what a folder
-really is, is found out once, and forgotten where a link may have come in (see `hook.py`).
+Runs in kernels: standard library only. The test stands before every `open` for writing and must be quick: a look at the file
+itself would cost more than all else. So it knows of each folder what it really is, what is asked for in it, and which links
+are in it. That is believed for a moment only: a program that runs beside the cell may change it.
 """
 
 import os
 import re
 import sys
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
+ANY = "[^/]*"
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
+now = time.monotonic
+BELIEVED_SECONDS = 0.5
+BELIEVED_TIMES = 50
+"""Of the time that it took to look: a large folder is not looked at again and again."""
+
+
+class Folder(NamedTuple):
+    """What is known of a folder in which code writes."""
+
+    until: float
+    """When it is no longer believed."""
+    is_asked: Callable[[str], Any]
+    """Whether a name in it is asked for."""
+    links: frozenset[str]
 
 
 class Files:
     """Which files may be changed without a question."""
 
-    def __init__(self, folders: list[str], asked: str) -> None:
-        """Args: folders: all in them may be changed. asked: a regular expression of paths in them that may not."""
+    def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
+        """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
         self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
-        self.is_asked = re.compile(asked, re.DOTALL).fullmatch
-        self.known: dict[str, tuple[str, ...]] = {}
-        """Folders as code names them, by what they really are; empty: outside."""
+        self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
+        self.known: dict[str, Folder | None] = {}
+        """Folders as code names them. None: it may not write in it."""
 
     def are_free(self, path: str) -> bool:
         """The quick test of a path as code names it; False where more has to be found out."""
-        folder, slash, name = path.rpartition("/")
-        places = self.known.get(folder + slash)
-        if places is None:
-            places = self.learn(folder + slash)
-        for place in places:
-            if self.is_asked(place + name):
-                return False
-        return bool(places) and name not in ("", ".", "..") and not os.path.islink(path)
+        place, slash, name = path.rpartition("/")
+        folder = self.known.get(place + slash)
+        if folder is None or folder[0] < now():
+            folder = self.learn(place + slash)
+        if folder is None:
+            return False
+        _, is_asked, links = folder
+        return name not in links and not is_asked(name)
 
-    def learn(self, folder: str) -> tuple[str, ...]:
-        """Find out what a folder is, as it is named and without links; nothing where code may not write in it."""
-        named, real = os.path.abspath(folder), os.path.realpath(folder)
-        places = tuple(f"{path.rstrip('/')}/" for path in dict.fromkeys((named, real)))
-        self.known[folder] = places if all(place.startswith(self.folders) for place in places) else ()
-        return self.known[folder]
+    def learn(self, path: str) -> Folder | None:
+        """Look at a folder."""
+        started = now()
+        places = {f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path))}
+        if not all(place.startswith(self.folders) for place in places):
+            self.known[path] = None
+            return None
+        try:
+            with os.scandir(path or ".") as entries:
+                links = frozenset(entry.name for entry in entries if entry.is_symlink())
+        except OSError:
+            links = frozenset()  # what is to be done will fail by itself
+        ended = now()
+        until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
+        folder = self.known[path] = Folder(until, self.names_asked(places), links)
+        return folder
+
+    def names_asked(self, places: Iterable[str]) -> Callable[[str], Any]:
+        """The test for names in a folder."""
+        names = [name for is_about, name in self.asked if any(map(is_about, places))]
+        ends = [name.removeprefix(ANY) for name in names if name.startswith(ANY)]
+        names = [r"\.{0,2}", *(name for name in names if not name.startswith(ANY))]  # no name at all has to be found out
+        return re.compile("|".join([*names, f"{ANY}(?:{'|'.join(ends)})"] if ends else names), re.DOTALL).fullmatch
 
     def is_free(self, path: str) -> bool:
         """Whether an absolute path without links in it may be changed."""
         if path in HARMLESS or path.startswith("/dev/fd/"):
             return True
-        return path.startswith(self.folders) and not self.is_asked(path)
+        folder, slash, name = path.rpartition("/")
+        return path.startswith(self.folders) and not self.names_asked([folder + slash])(name)
 
     def forget(self) -> None:
-        """Links may have come in."""
+        """Folders have changed."""
         self.known.clear()
 
 

@@ -42,6 +42,9 @@ class Watch:
         self.environment = dict(os.environ)
         self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
+        self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
+        """The words of a program that was not to be started in a terminal, and why: `pty` takes that for a system without
+        `forkpty`, and forks."""
         self.handlers: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "sqlite3.connect": self.on_database,
@@ -66,8 +69,8 @@ class Watch:
             "os.posix_spawn": self.on_spawn,
             "os.exec": self.on_exec,
             "pty.spawn": lambda argv, *_: self.run(argv[0], argv),
-            "os.fork": lambda *_: self.line.open(),
-            "os.forkpty": self.on_forkpty,
+            "os.fork": self.on_fork,
+            "os.forkpty": self.on_fork,
             "socket.connect": self.on_connect,
             "socket.sendto": self.on_send,
             "socket.sendmsg": self.on_send,
@@ -163,12 +166,21 @@ class Watch:
         if os.access(path, os.X_OK) and not (self.line.is_forked and stack.is_forked_for_a_terminal()):
             self.run(path, argv, env=env)
 
-    def on_forkpty(self, *_: Any) -> None:
+    def on_fork(self, *_: Any) -> None:
         call = stack.pexpect_call()  # its child closes all it could ask with, so it is asked for here
         if call is None:
             self.line.open()
-        else:
+            return
+        argv, denied = self.refused
+        if call["argv"] is argv:
+            self.refused = (None, ())
+            stack.close_terminal()
+            raise PermissionError(*denied)
+        try:
             self.run(call["command"], call["argv"], call.get("cwd"), call.get("env"))
+        except PermissionError as error:
+            self.refused = (call["argv"], error.args)
+            raise
 
     def run(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
         """A program is about to be started; a shell's own command is shown as it is."""
@@ -279,7 +291,6 @@ def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[
                 return
         elif event not in handlers:
             return
-        __tracebackhide__ = True
         if getattr(asking, "now", False) or is_service_thread():
             return
         asking.now = True

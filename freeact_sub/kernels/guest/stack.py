@@ -56,6 +56,16 @@ def pexpect_call() -> dict[str, Any] | None:
     return None
 
 
+def close_terminal() -> None:
+    """Close what pexpect has opened for a program that is not to be started; it relies on the fork."""
+    names = ("master_fd", "slave_fd", "exec_err_pipe_read", "exec_err_pipe_write")
+    for frame in frames():
+        if frame.f_code is pty.fork.__code__ or frame.f_code.co_filename.endswith("ptyprocess/ptyprocess.py"):
+            for name in names:
+                if isinstance(frame.f_locals.get(name), int):
+                    os.close(frame.f_locals[name])
+
+
 def is_part_of_another(path: str, operation: str, *, announced: bool) -> bool:
     """Whether a change belongs to one that was asked for, or is an import that keeps what it has compiled.
 
