@@ -121,7 +121,7 @@ async def test_block_mode_speaks_in_text_only(make):
     names, instructions = offered[0]
     assert names == []
     assert "```python" in instructions
-    assert "- task(prompt, description=…, max_turns=…): Start a child" in instructions
+    assert "\n- task(prompt, description=…, " in instructions
     parts = [part for message in shown[-1] for part in message.parts]
     assert all(isinstance(part, UserPromptPart | TextPart) for part in parts)
     assert parts[1].content == "I add them up:\n```python\nprint(20 + 22)\n```"
