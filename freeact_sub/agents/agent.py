@@ -12,8 +12,9 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.definitions import load_agent_types
 from freeact_sub.agents.loop import AgentLoop
+from freeact_sub.agents.results import NO_BOUNDS, AgentInfo
 from freeact_sub.agents.run import Run
-from freeact_sub.agents.tree import NO_BOUNDS, AgentInfo, AgentNode, AgentTree
+from freeact_sub.agents.tree import AgentNode, AgentTree
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules
 from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import EventChannel, Tap

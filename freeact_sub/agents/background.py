@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.spawn import Spawner
-from freeact_sub.agents.tree import AgentNode, RunResult
+from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentMessage, MessageKind
 from freeact_sub.tools import ChildState, SpawnRequest

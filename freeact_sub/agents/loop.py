@@ -28,8 +28,9 @@ from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.report import text_of
 from freeact_sub.agents.requests import AskRequests, BackgroundRequests
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.spawn import Spawner
-from freeact_sub.agents.tree import AgentNode, RunResult
+from freeact_sub.agents.tree import AgentNode
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice, RunStatus

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.tree import RunResult
+from freeact_sub.agents.results import RunResult
 from freeact_sub.text import one_line
 
 ANSWER_BYTES: Final = 6_000

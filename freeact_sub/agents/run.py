@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.tree import NO_BOUNDS, AgentNode, AgentStatus, AgentTree, RunResult
+from freeact_sub.agents.results import NO_BOUNDS, AgentStatus, RunResult
+from freeact_sub.agents.tree import AgentNode, AgentTree
 from freeact_sub.budget import Budget, Usage
 from freeact_sub.closing import carry_out
 from freeact_sub.events import ApprovalRequest, Event

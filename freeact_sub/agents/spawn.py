@@ -7,7 +7,8 @@ from typing import Protocol
 
 from freeact_sub.agents.kinds import resolved
 from freeact_sub.agents.report import report
-from freeact_sub.agents.tree import AgentNode, RunResult
+from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import ConfigError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import SpawnRequest, ToolResult

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import anyio
 from pydantic_ai.capabilities import AbstractCapability
@@ -23,6 +23,7 @@ from freeact_sub.agents.keys import child_key, depth_of, root_key
 from freeact_sub.agents.ledger import Account, Ledger
 from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.places import KernelPlaces, Slots
+from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AgentStatus
 from freeact_sub.approvals import Gate, Policy, narrowed
 from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import Emitter, EventChannel
@@ -32,59 +33,9 @@ from freeact_sub.events import Notice, RunStatus
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.modes import Mode
-from freeact_sub.text import one_line
-
-NO_BOUNDS: Final = Budget()
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """Where in the workspace long outputs and answers are written."""
-
-AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
-"""Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """How a run ended, and with what."""
-
-    output: Any
-    """The answer (of the agent's output type if `status` is `completed`); else the last text there was."""
-    status: RunStatus
-    error: str = ""
-    """One sentence on why the status is not `completed`."""
-    usage: Usage = Usage()
-    """What the agent itself has spent in the run."""
-    tree_usage: Usage = Usage()
-    """What the agent and its descendants have spent in the run."""
-    seconds: float = 0.0
-    agent_id: str = ""
-    files_written: tuple[str, ...] = ()
-    """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
-
-    def __repr__(self) -> str:
-        why = f", error={self.error!r}" if self.error else ""
-        return (
-            f"RunResult(status={self.status!r}, output={one_line(repr(self.output), 60)}{why}, seconds={self.seconds:.1f})"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentInfo:
-    """One agent of a tree, as a front end lists it."""
-
-    agent_id: str
-    parent_id: str | None
-    depth: int
-    description: str
-    status: AgentStatus
-    usage: Usage
-    """What the agent itself has spent in its present or last run."""
-    seconds: float
-    """How long its present or last run has lasted."""
-    key: str = ""
-    """The agent's durable name, which shows the chain above it."""
-    budget: Budget = NO_BOUNDS
-    """What its present or last run may spend."""
 
 
 @dataclass(kw_only=True)
