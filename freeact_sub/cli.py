@@ -205,7 +205,7 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
     from freeact_sub.config import load_config, user_folder  # noqa: PLC0415
     from freeact_sub.trust import Trust  # noqa: PLC0415
 
-    names = ("model", "base_url", "code_actions", "mode", "headless")
+    names = ("model", "base_url", "code_actions", "profile", "mode", "headless")
     settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
     settings["budget"] = {"turns": getattr(options, "max_turns", None)}
     settings["kernel"] = {"sandbox": getattr(options, "sandbox", None)}

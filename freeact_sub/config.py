@@ -158,6 +158,9 @@ class Config(_Section):
     code_actions: Literal["tool", "block", "auto"] = "auto"
     """How a model says which code to run. `tool`: by tool calls; `block`: by a fenced Python block in its text, for models
     that know no tool calls; `auto`: by tool calls, and where a reply has none, by what it writes (docs/models.md)."""
+    profile: Literal["small", "full"] | None = None
+    """`small`: models are told less of each tool. None: that is so for a context of 16k tokens or less, where the server at
+    `base_url` tells it."""
     first_event_timeout_seconds: float = Field(default=600, gt=0)
     """A model that is silent for longer has failed. Small machines read a long prompt for minutes."""
     instructions: str = ""

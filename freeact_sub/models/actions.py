@@ -34,6 +34,7 @@ from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import as_text, without_tools
 from freeact_sub.models.reading import GrowingReply
 from freeact_sub.models.replies import WRITTEN, Reading, situation_of, told, understood
+from freeact_sub.models.small import SMALL_CONTEXT_TOKENS, Profile, context_tokens, trimmed
 from freeact_sub.models.steps import Situation, blocks_may_run
 from freeact_sub.models.streams import WrappedStream
 
@@ -73,9 +74,11 @@ class _Asked:
 class CodeActionsModel(WrapperModel):
     """Makes tool calls of what a model writes."""
 
-    def __init__(self, wrapped: Model, code_actions: CodeActions) -> None:
-        """Args: code_actions: see `Config.code_actions`."""
+    def __init__(self, wrapped: Model, code_actions: CodeActions, profile: Profile | None = "full") -> None:
+        """Args: code_actions, profile: see `Config`; a profile of None: the server is asked for the model's context."""
         super().__init__(wrapped)
+        self.prompt_profile = profile
+        """Chosen with the first request, where it was None."""
         self.code_actions: CodeActions = code_actions
         """Becomes `block` where `auto` found that the server refuses tools."""
 
@@ -86,6 +89,7 @@ class CodeActionsModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """See pydantic-ai."""
+        await self._choose_profile()
         asked = self._asked(messages, model_request_parameters)
         try:
             response = await self.wrapped.request(asked.messages, model_settings, asked.parameters)
@@ -105,6 +109,7 @@ class CodeActionsModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncIterator[StreamedResponse]:
         """See pydantic-ai."""
+        await self._choose_profile()
         asked = self._asked(messages, model_request_parameters)
         stream = self.wrapped.request_stream(asked.messages, model_settings, asked.parameters, run_context)
         try:
@@ -118,8 +123,15 @@ class CodeActionsModel(WrapperModel):
         async with _entered(stream):
             yield CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, asked=asked)
 
+    async def _choose_profile(self) -> None:
+        if self.prompt_profile is None:
+            size = await context_tokens(self.wrapped)
+            self.prompt_profile = "small" if size is not None and size <= SMALL_CONTEXT_TOKENS else "full"
+
     def _asked(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _Asked:
         block_mode = self.code_actions == "block"
+        if self.prompt_profile == "small":
+            parameters = trimmed(parameters)
         offered = [*parameters.function_tools, *parameters.output_tools]
         return _Asked(
             messages=as_text(told(messages, notes=False)) if block_mode else told(messages),

@@ -33,6 +33,7 @@ You run code by writing it. Each reply is one of two things:
 1. A step: one short sentence, then one fenced block that begins with ```python and ends your reply. The block is run in \
 your IPython kernel, and the next message shows you what it printed. Print what you need to see. Never write down what the \
 code would print: wait for it.
+Do not compute, count or recall in your head what code can find out: take a step.
 2. The answer: plain text without any block, when the results that you have been shown answer the user.
 A block is the only way to run code or to call a tool: there is no other tool call."""
 

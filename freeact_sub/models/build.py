@@ -55,11 +55,13 @@ def build_model(config: Config) -> "Model":
 
 
 def wrap_model(model: "Model", config: Config) -> "Model":
-    """The model as agents use it: see `actions` and `servers`."""
+    """The model as agents use it: see `actions`, `small` and `servers`."""
     from freeact_sub.models.actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
     from freeact_sub.models.servers import SteadyModel  # noqa: PLC0415
 
-    return CodeActionsModel(SteadyModel(model), config.code_actions)
+    # a server of one's own may tell how large the context is; the large providers' are large
+    profile = config.profile or (None if config.base_url else "full")
+    return CodeActionsModel(SteadyModel(model), config.code_actions, profile)
 
 
 def build_model_settings(config: Config) -> "ModelSettings":

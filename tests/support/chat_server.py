@@ -63,8 +63,11 @@ def by_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
 class ChatServer:
     """An async context manager. Leaving it breaks off what still runs."""
 
-    def __init__(self, script: Callable[[dict[str, Any]], Reply], *, usage: bool = True) -> None:
-        """Args: usage: False: it tells no usage in a stream, like many local servers."""
+    def __init__(
+        self, script: Callable[[dict[str, Any]], Reply], *, usage: bool = True, models: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """Args: usage: False: it tells no usage in a stream, like many local servers. models: what it lists."""
+        self._models = list(models)
         self._script = script
         self._usage = usage
         self._connections: set[asyncio.Task[None]] = set()
@@ -111,6 +114,9 @@ class ChatServer:
             self._connections.discard(task)
 
     async def _answer(self, request: "_Request", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._models and (request.method, request.path) == ("GET", "/v1/models"):
+            await _write_json(writer, 200, {"object": "list", "data": self._models})
+            return
         if (request.method, request.path) != ("POST", "/v1/chat/completions"):
             await _write_json(writer, 404, {"error": {"message": f"no such path: {request.path}"}})
             return

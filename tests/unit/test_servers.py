@@ -1,6 +1,7 @@
 """Servers as they are, over real HTTP: refusals with a time to wait, broken connections, full contexts, silence."""
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -158,3 +159,27 @@ async def test_progress_is_told(tmp_path):
     assert last.pieces >= 3
     assert last.first_event_seconds <= last.seconds
     assert last.pieces_per_second > 0
+
+
+@pytest.mark.parametrize(
+    ("models", "settings", "small"),
+    [
+        ([{"id": "other", "meta": {"n_ctx": 131072}}, {"id": "local", "meta": {"n_ctx": 16384}}], {}, True),
+        ([{"id": "/models/file.gguf", "meta": {"n_ctx": 4096}}], {}, True),
+        ([{"id": "local", "max_model_len": 8192}], {}, True),
+        ([{"id": "local", "meta": {"n_ctx": 32768}}], {}, False),
+        ([{"id": "local", "meta": {"n_ctx": 4096}}], {"profile": "full"}, False),
+        ([{"id": "local"}], {}, False),
+        ([], {}, False),
+        ([], {"profile": "small"}, True),
+    ],
+)
+async def test_the_small_profile_is_chosen_where_the_server_tells_of_a_small_context(models, settings, small, tmp_path):
+    async with ChatServer(lambda _: ["Done."], models=models) as server, agent_of(server, tmp_path, **settings) as agent:
+        _, result = await read(agent.run("go"))
+    assert result.output == "Done."
+    tools = {tool["function"]["name"]: tool["function"] for tool in server.requests[0]["tools"]}
+    assert (list(tools["task"]["parameters"]["properties"]) == ["prompt"]) is small
+    if small:
+        told = len(json.dumps(server.requests[0]["tools"])) + len(server.requests[0]["messages"][0]["content"])
+        assert told < 900 * 3  # characters; a token of English and JSON has more than three of them
