@@ -8,6 +8,7 @@
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
     │   ├── KernelStartError the kernel did not come up
+    │   │   └── KernelBranchError  a live kernel cannot be branched; the text says why
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
@@ -66,6 +67,10 @@ class KernelStartError(KernelError):
     def __init__(self, message: str, *, log: str = "") -> None:
         super().__init__(message)
         self.log = log
+
+
+class KernelBranchError(KernelStartError):
+    """A live kernel could not be branched: it is not safe, or not possible; the text says why."""
 
 
 class KernelLostError(KernelError):

@@ -28,6 +28,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 
 from freeact_sub.cells import CellError, CellOutput, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
+from freeact_sub.errors import KernelBranchError
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, KernelSpec
 
@@ -172,6 +173,14 @@ class FakeKernel:
         """See `Kernel.wait_lost`."""
         await self._lost.wait()
         return self.lost_reason or ""
+
+    async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":
+        """See `Kernel.branch`. Names are the branch's own; values that can be changed are shared, unlike in a real one."""
+        if self.lost_reason is not None:
+            raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason}")
+        branch = FakeKernel(spec, handler)
+        branch._namespace = dict(self._namespace)
+        return branch
 
     def die(self, reason: str = "it was killed by the test") -> None:
         """End as a killed process would."""

@@ -84,12 +84,23 @@ class KernelClient:
     """Runs cells in one kernel, one at a time."""
 
     def __init__(
-        self, connection: KernelConnection, *, on_request: Callable[[dict[str, Any], CellClock | None], None]
+        self,
+        connection: KernelConnection,
+        *,
+        on_request: Callable[[dict[str, Any], CellClock | None], None],
+        on_branch: Callable[[dict[str, Any]], None],
     ) -> None:
-        """Args: on_request: called with the content of each `freeact_request` and the clock of the cell it comes from."""
+        """Make a client that is not connected yet.
+
+        Args:
+            connection: How to reach the kernel.
+            on_request: Called with the content of each `freeact_request` and the clock of the cell it comes from.
+            on_branch: Called with the content of each `freeact_branch`, the answers to `tell_branch`.
+        """
         self._connection = connection
         self._session: Any = connection.session  # jupyter_client is typed in part only
         self._on_request = on_request
+        self._on_branch = on_branch
         self._sockets: dict[str, Any] = {}
         self._readers: list[asyncio.Task[None]] = []
         self._cell: _Cell | None = None
@@ -184,6 +195,11 @@ class KernelClient:
         """Answer a `freeact_request`."""
         if self._sockets:
             self._send("control", "freeact_reply", content)
+
+    def tell_branch(self, content: dict[str, Any]) -> None:
+        """Ask the kernel for a branch, or tell it what becomes of one."""
+        if self._sockets:
+            self._send("control", "freeact_branch", content)
 
     async def _leave(self, cell: _Cell, supervisor: asyncio.Task[None]) -> None:
         """The reader of a cell has gone, at its end or early; early means interrupt."""
@@ -318,6 +334,8 @@ class KernelClient:
         cell = self._cell if self._cell is not None and parent == self._cell.request_id else None
         if kind == "freeact_request":
             self._on_request(content, cell.clock if cell is not None else None)
+        elif kind == "freeact_branch":
+            self._on_branch(content)
         elif cell is None:
             return
         elif kind == "status":

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,9 @@ PREFIX: Final = "fa-"
 OWNER: Final = "owner"
 MAX_BASE_CHARS: Final = 60
 VARIABLE: Final = "FA_FOLDER"
+MAX_NAMES: Final = 1000
+SOCKET_PATH_CHARS: Final = 100
+"""Longer paths of sockets are refused by the system."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +55,92 @@ def sweep() -> list[Path]:
     return removed
 
 
-def end_processes_of(folder: Path) -> None:
-    """Kill every process that came of a folder. Linux only; elsewhere nothing is found."""
-    mark = f"{VARIABLE}={folder}".encode()
+def end_processes_of(folder: Path, *, but: Iterable[Path] = ()) -> None:
+    """Kill every process that came of a folder, but not of these folders in it. Linux only; elsewhere nothing is found."""
+    mark, others = _mark(folder), [_mark(other) for other in but]
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError, ValueError):  # it has ended, or is another user's
-            if any(item == mark or item.startswith(mark + b"/") for item in path.read_bytes().split(b"\0")):
+            marks = [item + b"/" for item in path.read_bytes().split(b"\0")]
+            if any(item.startswith(mark) and not item.startswith(tuple(others)) for item in marks):
                 os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+class KernelFolder:
+    """The private folder of a kernel. Those of its branches are in it, for a branch has no rights that it had not.
+
+    Code in the kernel may put what it likes into it and, where it is a branch's, in its place: whatever is done here goes
+    through the folder's descriptor and follows no link.
+    """
+
+    def __init__(self, path: Path, origin: "KernelFolder | None" = None) -> None:
+        self.path = path
+        self._origin = origin
+        self._branches: set[KernelFolder] = set()
+        self._given_up = False
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    def new_branch(self) -> "KernelFolder":
+        """A folder for a branch of the kernel.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        for number in range(MAX_NAMES):  # short, for the path of a branch's branch grows
+            with contextlib.suppress(FileExistsError):
+                path = self.path / str(number)
+                path.mkdir(mode=0o700)
+                branch = KernelFolder(path, self)
+                self._branches.add(branch)
+                return branch
+        raise FileExistsError(f"too many files in {self.path}")
+
+    def remove_file(self, name: str) -> None:
+        """Remove a file of the folder, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptor)
+
+    def names(self) -> list[str]:
+        """What is in the folder."""
+        try:
+            return os.listdir(self._descriptor)  # noqa: PTH208  # pathlib knows no descriptors
+        except FileNotFoundError:  # the folder itself has been removed, with all that is around it
+            return []
+
+    def tail(self, name: str, chars: int) -> str:
+        """The end of a text file of the folder; empty if there is none."""
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
+            with open(descriptor, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  # the same
+                return file.read()[-chars:]
+        except OSError:
+            return ""
+
+    def end_processes(self) -> None:
+        """Kill every process that came of the kernel; those of its branches live on."""
+        end_processes_of(self.path, but=[branch.path for branch in self._branches])
+
+    def give_up(self) -> None:
+        """Nobody uses the folder any more: it is removed, as soon as no branch uses what is in it. Can be called again."""
+        if not self._given_up:
+            self._given_up = True
+            os.close(self._descriptor)
+            self._remove_if_unused()
+
+    def _remove_if_unused(self) -> None:
+        if self._given_up and not self._branches:
+            shutil.rmtree(self.path, ignore_errors=True)
+            if self._origin is not None:
+                self._origin.drop(self)
+
+    def drop(self, branch: "KernelFolder") -> None:
+        """A branch's folder has been removed."""
+        self._branches.discard(branch)
+        self._remove_if_unused()
+
+
+def _mark(folder: Path) -> bytes:
+    """How the variable of a process that came of a folder begins, with a slash after it."""
+    return f"{VARIABLE}={folder}/".encode()
 
 
 def _base() -> Path:

@@ -122,25 +122,25 @@ class ForkServer:
         Returns:
             Its process id, and a future with its exit code, negative for a signal; by then all it has started is gone too.
         """
-        if not self.alive:
-            raise KernelStartError("the fork server has ended")
-        number = next(self._numbers)
-        loop = asyncio.get_running_loop()
-        started: asyncio.Future[_Kernel] = loop.create_future()
-        self._starting[number] = started
-        self._send({"op": "start", "id": number, **request})
-        try:
-            kernel = await asyncio.shield(started)
-        except asyncio.CancelledError:
-            # the kernel will be there in a moment, and nobody wants it any more
-            started.add_done_callback(self._end_unwanted)
-            raise
+        kernel = await self._ask_for("start", request)
         try:
             await asyncio.shield(kernel.bound)
         except BaseException:
             self.end(kernel.pid)
             raise
         return kernel.pid, kernel.ended
+
+    async def adopt(self, pid: int, origin: int) -> asyncio.Future[int]:
+        """Have the server expect a branch, which a kernel of its own has forked of itself.
+
+        Args:
+            pid: Of the branch, as the kernel says; the server looks whether it can be true.
+            origin: Process id of the kernel.
+
+        Returns:
+            A future with the exit code of the branch, as of `start`.
+        """
+        return (await self._ask_for("adopt", {"pid": pid, "origin": origin})).ended
 
     def new_folder(self) -> Path:
         """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
@@ -159,6 +159,20 @@ class ForkServer:
         with contextlib.suppress(OSError):
             return (self._folder / "server.log").read_text(errors="replace")[-2000:]
         return ""
+
+    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> _Kernel:
+        if not self.alive:
+            raise KernelStartError("the fork server has ended")
+        number = next(self._numbers)
+        started: asyncio.Future[_Kernel] = asyncio.get_running_loop().create_future()
+        self._starting[number] = started
+        self._send({"op": operation, "id": number, **request})
+        try:
+            return await asyncio.shield(started)
+        except asyncio.CancelledError:
+            # the kernel will be there in a moment, and nobody wants it any more
+            started.add_done_callback(self._end_unwanted)
+            raise
 
     async def _close(self) -> None:
         self.alive = False

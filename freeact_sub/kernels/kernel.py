@@ -78,6 +78,22 @@ class Kernel(Protocol):
         """Wait until the kernel's process has ended, and say how."""
         ...
 
+    async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":
+        """Start a kernel that is a copy of this one as it is now: same variables, imports and functions.
+
+        It is a fork: memory is copied when one of the two changes it. It is made at the next moment at which this kernel is
+        idle or its cell waits for its host, and neither sees what the other does afterwards. The branch outlives this
+        kernel. Cancelling leaves nothing behind.
+
+        Args:
+            spec: Python, workspace, environment and sandbox must be those of this kernel.
+            handler: Answers what code in the branch asks of its host.
+
+        Raises:
+            KernelBranchError: It is not safe, or not possible; the text says why.
+        """
+        ...
+
     async def aclose(self) -> None:
         """End the kernel and all processes its cells started, and remove its files. Can be called again."""
         ...

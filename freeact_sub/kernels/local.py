@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import shutil
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +22,12 @@ from jupyter_client.session import Session
 from freeact_sub.cells import CellOutput, ExecuteReply
 from freeact_sub.closing import carry_out
 from freeact_sub.config import SETTINGS_FOLDER
-from freeact_sub.errors import KernelStartError
+from freeact_sub.errors import KernelBranchError, KernelStartError
 from freeact_sub.kernels import sandbox
+from freeact_sub.kernels.branch import Branches, check_branch, choose_connection
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.client import KernelClient
-from freeact_sub.kernels.folders import VARIABLE, end_processes_of, make_folder, sweep
+from freeact_sub.kernels.folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder, make_folder, sweep
 from freeact_sub.kernels.forkserver import ForkServer
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
@@ -38,6 +38,8 @@ KERNEL_ARGUMENTS: Final = ("--HistoryManager.enabled=False",)
 """The agent keeps its own history; IPython's costs a database and a thread."""
 RECONNECT_MILLISECONDS: Final = 10
 """The client connects before the kernel has bound its sockets; the default of 100 ms would be waited out in full."""
+CONNECTION_FILE: Final = "kernel.json"
+LOG_FILE: Final = "kernel.log"
 LOG_TAIL_CHARS: Final = 2000
 ENDS_OF_A_SOCKET: Final = 2
 """Of a kernel's socket with one connection: the one that listens, and the kernel's end of the connection."""
@@ -112,17 +114,19 @@ class LocalKernel:
         handler: HostRequestHandler,
         *,
         server: ForkServer | None = None,
+        folder: KernelFolder | None = None,
     ) -> None:
-        """Args: server: forks the kernel; None: it is started as a subprocess."""
+        """Args: server: forks the kernel; None: it is started as a subprocess. folder: of its own; None: a new one."""
         self._spec = spec
-        self._folder = make_folder() if server is None else server.new_folder()
+        self._context = context
+        self._folder = folder or KernelFolder(make_folder() if server is None else server.new_folder())
         self._manager = AsyncKernelManager(
             context=context,
             transport="ipc",
-            ip=str(self._folder / "k"),
+            ip=str(self._folder.path / "k"),
             session=Session(key=secrets.token_hex(32).encode()),
         )
-        self._manager.connection_file = str(self._folder / "kernel.json")
+        self._manager.connection_file = str(self._folder.path / CONNECTION_FILE)
         jupyter_spec = JupyterKernelSpec(
             argv=[spec.python, "-m", "ipykernel_launcher", *KERNEL_ARGUMENTS, "-f", "{connection_file}"],
             language="python",
@@ -131,14 +135,15 @@ class LocalKernel:
         kind = GuardedProvisioner if server is None else ForkProvisioner
         self._provisioner = kind(kernel_id=spec.owner_id, kernel_spec=jupyter_spec, parent=self._manager)
         if server is None:
-            self._provisioner.folder = self._folder
+            self._provisioner.folder = self._folder.path
         else:
             self._provisioner.server, self._provisioner.servers = server, spec.mcp_servers
             self._provisioner.audit = self._audit()
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
-        self._client = KernelClient(self, on_request=self._on_request)
+        self._client = KernelClient(self, on_request=self._on_request, on_branch=lambda content: self._branches.receive(content))
+        self._branches = Branches(self._client.tell_branch)
         self._handler = handler
         self._bridge = Bridge(self._answer, self._client.reply)
         self._closing: asyncio.Task[None] | None = None
@@ -152,7 +157,7 @@ class LocalKernel:
     @property
     def scratch(self) -> Path:
         """See `Kernel`."""
-        return self._folder / "tmp"
+        return self._folder.path / "tmp"
 
     @property
     def pid(self) -> int | None:
@@ -167,14 +172,13 @@ class LocalKernel:
 
     async def open(self) -> None:
         """Start the process, connect, and install what code finds as `agent`."""
-        environment = {**self._spec.environment, VARIABLE: str(self._folder)}
+        environment = {**self._spec.environment, VARIABLE: str(self._folder.path)}
         if self._spec.sandbox is not None or self._spec.audit is not None:
             environment |= self._private_folders()
         if self._spec.sandbox is not None:
             machine = await asyncio.to_thread(sandbox.support)
-            self._provisioner.wall = sandbox.wire(self._spec.sandbox, machine, self._folder, self._spec.workspace)
-        log_file = self._folder / "kernel.log"
-        with log_file.open("ab") as log:
+            self._provisioner.wall = sandbox.wire(self._spec.sandbox, machine, self._folder.path, self._spec.workspace)
+        with (self._folder.path / LOG_FILE).open("ab") as log:
             command, options = await self._manager.pre_start_kernel(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -184,12 +188,83 @@ class LocalKernel:
             )
             # all that `start_kernel` does besides is to open a control socket of its own, and to sleep for 10 ms
             await self._provisioner.launch_kernel(command, **options)
+        await self._connect()
+
+    async def _connect(self) -> None:
         self._provisioner.watch_exit().add_done_callback(self._on_exit)
         await self._client.open()
         if isinstance(self._provisioner, GuardedProvisioner):
             await self._install()
         if self._spec.sandbox is not None:
             self._hide()
+
+    async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "LocalKernel":
+        """See `Kernel.branch`."""
+        if not isinstance(self._provisioner, ForkProvisioner):
+            raise KernelBranchError("only a forked kernel can be branched, on Linux, with kernel.provider = 'fork'")
+        check_branch(spec, self._spec)
+        if self._closing is not None or self.lost_reason is not None:
+            raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
+        try:
+            folder = self._folder.new_branch()
+        except OSError as error:
+            raise KernelBranchError(f"no private folder for a branch: {error}") from error
+        kernel = LocalKernel(spec, self._context, handler, server=self._provisioner.server, folder=folder)
+        try:
+            async with asyncio.timeout(spec.start_timeout_seconds):
+                await kernel._open_as_branch(self._provisioner.wall, self._fork)
+        except BaseException as error:
+            log = kernel.log_tail()
+            await kernel.aclose()
+            if isinstance(error, TimeoutError):
+                seconds = spec.start_timeout_seconds
+                raise KernelBranchError(
+                    f"the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait", log=log
+                ) from error
+            if isinstance(error, KernelStartError) and log:
+                raise KernelBranchError(f"{error}: {log.strip().splitlines()[-1]}", log=log) from error
+            raise
+        return kernel
+
+    async def _fork(self, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
+        """See `Branches.make`."""
+        if self.pid is None or self._provisioner.server is None:
+            raise KernelBranchError("a kernel that was not started cannot be branched")
+        return await self._branches.make(self._provisioner.server, self.pid, request)
+
+    async def _open_as_branch(
+        self,
+        wall: Mapping[str, Any] | None,
+        fork: Callable[[Mapping[str, Any]], Awaitable[tuple[int, asyncio.Future[int]]]],
+    ) -> None:
+        """Become a kernel that another one forks of itself.
+
+        All that the fork needs is sent to it. Nothing is written here: code in the origin can replace what is in our folder.
+
+        Args:
+            wall: The origin's.
+            fork: Has the origin fork itself.
+        """
+        if len(f"ipc://{self.connection_file}-forks") > SOCKET_PATH_CHARS:
+            raise KernelBranchError("the kernel is the branch of too many branches: its sockets would have too long a path")
+        private: Mapping[str, str] = {}
+        if self._spec.sandbox is not None or self._spec.audit is not None:
+            private = sandbox.private_environment(self._spec.sandbox, self.scratch)
+        if wall is not None:
+            self._provisioner.wall = sandbox.wire_of_branch(wall, self._folder.path)
+        request = {
+            "connection_file": str(self.connection_file),
+            "connection": choose_connection(self._manager),
+            "attach": self._spec.sandbox is None,
+            "log": str(self._folder.path / LOG_FILE),
+            "environment": {VARIABLE: str(self._folder.path), **private},
+            "folders": list(private.values()),
+            "servers": self._spec.mcp_servers,
+            "audit": self._audit(),
+            "wall": self._provisioner.wall,
+        }
+        self._provisioner.pid, self._provisioner.exited = await fork(request)
+        await self._connect()
 
     def _private_folders(self) -> Mapping[str, str]:
         """Make the folders that are the kernel's own; variables that name them to its process."""
@@ -211,8 +286,8 @@ class LocalKernel:
         Raises:
             KernelStartError: Somebody was quicker.
         """
-        for path in (self.connection_file, *self._folder.glob("k-*")):
-            path.unlink(missing_ok=True)
+        for name in (CONNECTION_FILE, *(name for name in self._folder.names() if name.startswith("k-"))):
+            self._folder.remove_file(name)
         # whoever subscribes to iopub reads the output; the other sockets do nothing for who has not got the key
         address = f" {self._manager.ip}-{self._manager.iopub_port}"
         with contextlib.suppress(FileNotFoundError):  # not Linux
@@ -276,10 +351,7 @@ class LocalKernel:
 
     def log_tail(self) -> str:
         """The end of what the process wrote to its standard streams."""
-        try:
-            return (self._folder / "kernel.log").read_text(errors="replace")[-LOG_TAIL_CHARS:]
-        except OSError:
-            return ""
+        return self._folder.tail(LOG_FILE, LOG_TAIL_CHARS)
 
     async def _answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         return await self._handler(method, params, clock)
@@ -292,17 +364,18 @@ class LocalKernel:
             code = exited.result()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             self._client.lose(self._lost or f"its process {how}")
+            self._branches.lose(self._client.lost_reason or "")
 
     async def _close(self) -> None:
         lost = self._client.lost_reason is not None
         await self._bridge.aclose()
+        self._branches.lose("it was closed")
         await self._provisioner.kill()
         if lost:
             # perhaps its guard was killed with it, and nobody has looked after what its cells had started
-            await asyncio.to_thread(end_processes_of, self._folder)
+            await asyncio.to_thread(self._folder.end_processes)
         await self._client.aclose()
-        await self._manager.cleanup_resources()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.give_up()
 
 
 async def _joined(task: asyncio.Task[None]) -> None:

@@ -95,6 +95,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     wall: Mapping[str, Any] | None = None
     """See `GuardedProvisioner`."""
     pid: int | None = None
+    exited: asyncio.Future[int] | None = None
+    """The kernel's exit code, when it has ended; None: it was not started."""
     connection_info: dict[str, Any]
 
     @property
@@ -104,40 +106,40 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     def watch_exit(self) -> asyncio.Future[int]:
         """A future with the exit code of the kernel's process; negative for a signal."""
-        if self._exit is None:
+        if self.exited is None:
             raise RuntimeError("the kernel was not started")
-        return self._exit
+        return self.exited
 
     async def poll(self) -> int | None:
         """See Jupyter."""
-        return self._exit.result() if self._exit is not None and self._exit.done() else None
+        return self.exited.result() if self.exited is not None and self.exited.done() else None
 
     async def wait(self) -> int | None:
         """See Jupyter."""
-        if self._exit is None:
+        if self.exited is None:
             return 0
-        code = await asyncio.shield(self._exit)
+        code = await asyncio.shield(self.exited)
         self.pid = None
         return code
 
     async def send_signal(self, signum: int) -> None:
         """See Jupyter."""
-        if self.pid is not None and self._exit is not None and not self._exit.done():
+        if self.pid is not None and self.exited is not None and not self.exited.done():
             # not through the server: a signal that arrives late would interrupt the next cell
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
 
     async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
         """End the kernel and all that it has started."""
-        if self.server is not None and self.pid is not None and self._exit is not None and not self._exit.done():
+        if self.server is not None and self.pid is not None and self.exited is not None and not self.exited.done():
             self.server.end(self.pid)
-            await asyncio.wait({self._exit}, timeout=KILL_TIMEOUT_SECONDS)
+            await asyncio.wait({self.exited}, timeout=KILL_TIMEOUT_SECONDS)
 
     terminate = kill
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """See Jupyter."""
-        self._exit: asyncio.Future[int] | None = None
+        self.exited = None
         manager = self.parent
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
@@ -148,7 +150,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
         environment = dict(kwargs["env"])
         if self.server is None:
             self.server = await _shared_server(ForkKey(python=cmd[0], environment=tuple(sorted(environment.items()))))
-        self.pid, self._exit = await self.server.start(
+        self.pid, self.exited = await self.server.start(
             {
                 "connection_file": self.parent.connection_file,
                 "cwd": str(kwargs.get("cwd") or Path.cwd()),

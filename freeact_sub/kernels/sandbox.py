@@ -237,6 +237,17 @@ def wire(policy: SandboxPolicy, machine: Support, folder: Path, cwd: Path) -> di
     }
 
 
+def wire_of_branch(origin: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The wall of a kernel's branch, within the kernel's own: the same, but for the private folder.
+
+    Args:
+        origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
+        folder: The private folder of the branch, in that of the kernel.
+    """
+    readable = [*origin["readable"], str(Path(origin["folder"], "tmp"))]
+    return {**origin, "readable": readable, "folder": str(folder)}
+
+
 def private_environment(policy: SandboxPolicy | None, private: Path) -> Mapping[str, str]:
     """Variables that turn programs to the kernel's own folder, where those of the user cannot be written."""
     variables = {"TMPDIR": str(private)}

@@ -8,6 +8,7 @@ import pytest
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
 
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
+from freeact_sub.errors import KernelBranchError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.testing import FakeKernel, FakeKernelProvider
 
@@ -97,6 +98,20 @@ async def test_a_cell_that_nobody_reads_any_more_is_ended(kernel):
     await anext(outputs)
     await asyncio.wait_for(outputs.aclose(), 10)
     assert (await run_cell(kernel, "1")).text == "1\n"
+
+
+async def test_a_branch_has_the_names_of_its_kernel_and_neither_sees_what_the_other_does_or_it_is_refused(kernel, tmp_path):
+    await run_cell(kernel, "x = 1")
+    try:
+        branch = await kernel.branch(spec(tmp_path), no_host)
+    except KernelBranchError:
+        assert (await run_cell(kernel, "x")).text == "1\n"
+        return
+    await run_cell(branch, "x += 1; y = 1")
+    assert (await run_cell(kernel, "x, 'y' in globals()")).text == "(1, False)\n"
+    await kernel.aclose()
+    assert (await run_cell(branch, "x")).text == "2\n"
+    await branch.aclose()
 
 
 async def test_closing_can_be_repeated_and_ends_what_runs(provider, tmp_path):

@@ -1,7 +1,7 @@
 """The code that runs inside kernels and beside them; standard library and IPython only.
 
 `agent` and what it needs are sent into every kernel as source and become a package `freeact_guest` there, whose modules find
-each other by relative imports. The other modules are scripts: the fork server and the wall.
+each other by relative imports. The other modules are the fork server, with what it loads, and the wall.
 """
 
 import importlib.resources

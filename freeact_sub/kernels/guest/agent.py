@@ -16,7 +16,9 @@ import logging
 import queue
 import signal
 import sys
+import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -38,9 +40,18 @@ COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda
 class Requests:
     """Open requests of this kernel to its host."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.errands: deque[Callable[[], None]] = deque()
+        """What the main thread is to do when it next waits, for an answer or in its loop."""
+        self.attach(kernel, loop)
+
+    def attach(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve this kernel from now on; a branch has another kernel than the one that it was made of."""
         self.kernel = kernel
+        self.loop = loop
         self.waiting: dict[str, Callable[[dict[str, Any]], object]] = {}
+        self.blocked: list[queue.SimpleQueue[dict[str, Any] | None]] = []
+        """Of the requests for which the main thread blocks; a None wakes it."""
         kernel.control_handlers["freeact_reply"] = self.on_reply
 
     def on_reply(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
@@ -66,14 +77,37 @@ class Requests:
 
     def ask(self, method: str, **params: Any) -> Any:
         """Ask the host and block until it has answered."""
-        answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        # a question of the audit hook may come in the middle of anything
+        does_errands = method != "check" and threading.current_thread() is threading.main_thread()
+        if does_errands:
+            self.blocked.append(answers)
         request_id = self.send(method, params, answers.put)
         try:
-            while "output" in (answer := answers.get()):
-                show(answer["output"])
+            if does_errands:
+                self.run_errands()  # what was sent before `blocked` told that there is somebody to wake
+            while (answer := answers.get()) is None or "output" in answer:
+                if answer is None:
+                    self.run_errands()
+                else:
+                    show(answer["output"])
         finally:
             self.waiting.pop(request_id, None)
+            if does_errands:
+                self.blocked.remove(answers)
         return value_of(answer, method)
+
+    def when_main_thread_waits(self, errand: Callable[[], None]) -> None:
+        """Have the main thread do this when it next waits, for an answer or in its loop. Called in any thread."""
+        self.errands.append(errand)
+        for answers in tuple(self.blocked):
+            answers.put(None)
+        self.loop.call_soon_threadsafe(self.run_errands)
+
+    def run_errands(self) -> None:
+        """Called in the main thread."""
+        while self.errands:
+            self.errands.popleft()()
 
     async def ask_async(self, method: str, **params: Any) -> Any:
         """Ask the host; other coroutines go on meanwhile."""
@@ -334,22 +368,33 @@ def prepare_iopub(kernel: Any) -> None:
     thread.schedule(set_options)  # a socket is used in its own thread only
 
 
-def install(shell: Any, servers: list[str], loop: asyncio.AbstractEventLoop, audit: dict[str, Any] | None = None) -> None:
-    """Called once, by the fork server or in the first, silent cell.
+def install(
+    shell: Any,
+    servers: list[str],
+    loop: asyncio.AbstractEventLoop,
+    audit: dict[str, Any] | None = None,
+    requests: Requests | None = None,
+) -> Requests:
+    """Called once, by the fork server or in the first, silent cell; in a branch, once more.
 
     Args:
         shell: IPython's.
         servers: Names of MCP servers.
         loop: Cells run in it.
         audit: What needs no question (`hook.install`). None: nothing that code does by itself is asked for.
+        requests: In a branch, those of before: what variables hold of the origin's `agent` asks the branch's own host.
     """
     prepare_iopub(shell.kernel)
-    requests = Requests(shell.kernel)
+    if requests is None:
+        requests = Requests(shell.kernel, loop)
+    else:
+        requests.attach(shell.kernel, loop)
     agent = Agent(requests, servers)
-    shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
+    if isinstance(shell.user_ns.get("agent", agent), Agent):
+        shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
     builtins.agent = agent  # type: ignore[attr-defined]  # and there it survives `del agent` and `%reset`
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
-    if audit is not None:
-        hook.install(shell, requests.ask, audit)
+    hook.install(shell, requests.ask, audit)
+    return requests

@@ -35,6 +35,10 @@ class Files:
 
     def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
         """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
+        self.set(folders, asked)
+
+    def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
+        """Change the rules."""
         self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
         self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
         self.known: dict[str, Folder | None] = {}

@@ -8,6 +8,7 @@ It is a question put to honest code, not a wall. It sees what Python does by its
 what a library does in C (`ctypes`, the files of Arrow).
 """
 
+import contextlib
 import functools
 import ipaddress
 import os
@@ -18,7 +19,7 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import stack
@@ -40,6 +41,9 @@ class Watch:
         self.line = line
         self.names = Names()
         self.environment = dict(os.environ)
+        self.is_on = True
+        self.asking = threading.local()
+        """In a thread, `now` is true while an event of it is being asked for, or nothing is to be."""
         self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
         self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
@@ -75,6 +79,17 @@ class Watch:
             "socket.sendto": self.on_send,
             "socket.sendmsg": self.on_send,
         }
+
+    def renew(self, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
+        """Ask another host from now on, which has allowed nothing yet. Settings: as of `install`."""
+        self.line = Line(ask)
+        self.names.found.clear()
+        self.spoken_to.clear()
+        self.refused = (None, ())
+        self.is_on = settings is not None
+        if settings is not None:
+            self.files.set(settings["folders"], settings["asked"])
+        self.asking.now = False
 
     # files
 
@@ -280,7 +295,7 @@ def is_ip(host: str) -> bool:
 
 def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[str, tuple[Any, ...]], None]:
     """The function that Python calls for each audit event."""
-    handlers, are_free, asking = watch.handlers, watch.files.are_free, threading.local()
+    handlers, are_free, asking = watch.handlers, watch.files.are_free, watch.asking
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
@@ -291,7 +306,7 @@ def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[
                 return
         elif event not in handlers:
             return
-        if getattr(asking, "now", False) or is_service_thread():
+        if getattr(asking, "now", False) or not watch.is_on or is_service_thread():
             return
         asking.now = True
         denied = None
@@ -307,16 +322,40 @@ def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[
     return hook
 
 
-def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Begin to ask. Settings: `folders`, in which code writes unasked, but for the paths that match `asked`."""
-    kernel = shell.kernel
-    files = Files(settings["folders"], settings["asked"])
+WATCHES: list[Watch] = []
+"""Of this process: one, if its kernel asks, or one that it is a branch of; Python cannot take audit hooks away again."""
+
+
+def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
+    """Begin to ask, in a branch anew, and as its own settings say.
+
+    Settings: `folders`, in which code writes unasked, but for the paths that match `asked`. None: nothing is asked for.
+    """
+    for watch in WATCHES:
+        watch.renew(ask, settings)
+    if WATCHES or settings is None:
+        return
+    watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask))
+    WATCHES.append(watch)
 
     def is_service_thread() -> bool:
         """A thread that carries the answers must not wait for one."""
+        kernel = shell.kernel  # in a branch another one than before
         iopub = getattr(kernel, "iopub_thread", None)
         threads = (getattr(kernel, "control_thread", None), getattr(iopub, "thread", None))
         return threading.current_thread() in threads
 
-    shell.events.register("pre_run_cell", lambda _cell: files.forget())
-    sys.addaudithook(make_hook(Watch(files, Line(ask)), is_service_thread))
+    shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
+    sys.addaudithook(make_hook(watch, is_service_thread))
+
+
+@contextlib.contextmanager
+def nothing_asked() -> Iterator[None]:
+    """What this thread does itself, for the kernel and not for its code. In a branch it ends with `install`."""
+    for watch in WATCHES:
+        watch.asking.now = True
+    try:
+        yield
+    finally:
+        for watch in WATCHES:
+            watch.asking.now = False

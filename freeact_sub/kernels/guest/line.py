@@ -16,6 +16,10 @@ from typing import Any
 NO_LINE = "denied: this process cannot ask its kernel, and so not the host"
 
 
+class LineThread(threading.Thread):
+    """A thread that belongs to the kernel and not to its code."""
+
+
 class Line:
     """Questions of this process, and of those that were forked from it."""
 
@@ -34,7 +38,7 @@ class Line:
         """Be there for a process that is about to be forked."""
         if self.theirs is None and not self.is_forked:
             ours, self.theirs = socket.socketpair()
-            threading.Thread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
+            LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
     def ask(self, **params: Any) -> None:
         """Wait for the host's answer.
@@ -70,7 +74,7 @@ class Line:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
             for descriptor in descriptors:
                 asker = socket.socket(fileno=descriptor)
-                threading.Thread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
+                LineThread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
 
     def answer(self, asker: socket.socket) -> None:
         """Put the question of a forked process to the host."""

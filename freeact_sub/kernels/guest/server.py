@@ -7,7 +7,8 @@ ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelAp
 threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
 
 It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
-`{"ready": ...}`; then requests: `start` (a kernel) and `end`. It tells when a kernel has bound its sockets and when
+`{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `branch.py`)
+and `end`. It tells when a kernel has bound its sockets and when
 it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
@@ -137,10 +138,25 @@ class Server:
         self.binding[bound] = pid
         self.send({"started": request["id"], "pid": pid})
 
+    def on_adopt(self, request: dict[str, Any]) -> None:
+        """Expect a branch: two generations below the kernel it was forked from, it will be our child in a moment.
+
+        Raises:
+            OSError: It is no such process; a kernel may say what it likes.
+        """
+        pid = request["pid"]
+        if request["origin"] not in self.kernels or parent(parent(pid)) != request["origin"]:
+            raise ProcessLookupError(f"process {pid} is no branch of that kernel")
+        self.kernels[pid] = True
+        self.send({"started": request["id"], "pid": pid})
+
     def on_end(self, request: dict[str, Any]) -> None:
         """End a kernel with everything it has started; the host hears of it when that is done."""
         pid = request["pid"]
-        if pid in self.kernels:
+        if pid in self.kernels and parent(pid) != os.getpid():
+            del self.kernels[pid]  # a branch that never came to us: it goes with the kernel below which it is
+            self.send({"ended": pid, "code": -signal.SIGKILL})
+        elif pid in self.kernels:
             for kill in (os.killpg, os.kill):  # before its setsid() the group is not there yet
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid, signal.SIGKILL)
@@ -200,7 +216,9 @@ class Server:
             os.close(3)
         if request["servers"] is not None:
             loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
-            sys.modules["freeact_guest.agent"].install(self.app.shell, request["servers"], loop, request["audit"])
+            agent = sys.modules["freeact_guest.agent"]
+            requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
+            sys.modules["freeact_branch"].Brancher(self.app, requests)
         self.app.start()
 
 
@@ -257,6 +275,16 @@ def children() -> list[int]:
         return []
 
 
+def parent(pid: int) -> int:
+    """The parent of a process; 0: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name, in parentheses, may hold anything; the parent is the second field after it
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def prctl(option: int, value: int) -> None:
     """Linux only, as this server is."""
     LIBC.prctl(option, value, 0, 0, 0)
@@ -280,7 +308,7 @@ def main(descriptor: int) -> None:
     sys.argv = ["ipykernel_launcher.py"]
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
-    for name in ("wall", "prebuild"):
+    for name in ("wall", "prebuild", "branch", "detach"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
     server = Server(control)
     data = b""

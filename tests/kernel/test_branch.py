@@ -1,0 +1,244 @@
+"""Branches: kernels that start as copy-on-write forks of a live one; what they have, and when they can be made."""
+
+import asyncio
+import sys
+import time
+
+import psutil
+import pytest
+from support.branches import branched, host, like, text_of
+from support.kernels import no_host, open_kernel, run_cell, spec
+
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.kernels import ForkKernelProvider
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
+
+
+@pytest.fixture
+async def provider():
+    provider = ForkKernelProvider(spares=0)
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+async def kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        yield kernel
+
+
+# --- what a branch has, and what it does not share
+
+
+async def test_a_branch_has_the_variables_imports_functions_and_state_of_the_shell(kernel):
+    await text_of(
+        kernel, "import math as m, os\nfrom json import dumps\nx = [1]\ndef f(): return x, m.pi\nclass C: pass\nc = C()"
+    )
+    await text_of(kernel, "os.environ['MINE'] = 'yes'; os.chdir('/')\n%alias_magic t timeit\nx")
+    async with branched(kernel) as branch:
+        code = "(f(), dumps(1), type(c) is C, os.environ['MINE'], os.getcwd(), _, Out[2] is x, In[-1] == _ih[3])"
+        assert await text_of(branch, code) == "(([1], 3.141592653589793), '1', True, 'yes', '/', [1], True, True)\n"
+        assert (await run_cell(branch, "1")).reply.execution_count == 4
+        assert (await run_cell(kernel, "1")).reply.execution_count == 3
+        assert "1 +- " not in await text_of(branch, "%t -n 1 -r 1 -q -o 1")
+
+
+async def test_neither_sees_what_the_other_does(kernel):
+    await text_of(kernel, "import json, os\nx = {'a': [1]}; here = os.getcwd()")
+    async with branched(kernel) as one, branched(kernel) as two:
+        change = "x['a'].append({0}); json.mark = {0}; os.environ['MARK'] = '{0}'; os.chdir('/'); y{0} = 1"
+        for number, each in enumerate((kernel, one, two)):
+            await text_of(each, change.format(number))
+            if each is kernel:
+                await text_of(kernel, "os.chdir(here)")
+        show = "print(x, json.mark, os.environ['MARK'], [n for n in dir() if n[0] == 'y'], os.getcwd() == here)"
+        for number, each in enumerate((kernel, one, two)):
+            assert await text_of(each, show) == f"{{'a': [1, {number}]}} {number} {number} ['y{number}'] {each is kernel}\n"
+        assert len({await text_of(each, "os.getpid()") for each in (kernel, one, two)}) == 3
+
+
+async def test_open_files_stay_open_each_at_its_own_position_and_connections_are_not_shared(kernel, tmp_path):
+    (tmp_path / "file").write_text("abcdef")
+    code = """
+import os, socket, subprocess
+file, raw = open('file'), open('file', 'rb', buffering=0)
+file.read(1), raw.read(2)
+one, two = socket.socketpair()
+cat = subprocess.Popen(['cat'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+log = open('log', 'w'); log.write('kernel ')
+"""
+    await text_of(kernel, code)
+    async with branched(kernel) as branch:
+        assert await text_of(branch, "file.read(), raw.read()") == "('bcdef', b'cdef')\n"
+        assert await text_of(kernel, "file.read(), raw.read()") == "('bcdef', b'cdef')\n"
+        for use in ("one.send(b'x')", "cat.stdin.write(b'x'); cat.stdin.flush()"):
+            [error] = [output for output in (await run_cell(branch, use)).outputs if isinstance(output, CellError)]
+            assert error.ename == "OSError"
+        await text_of(branch, "one.close(); del one, two, cat; import gc; gc.collect(); 1")
+        # were the pipe open in the branch as well, `cat` would never see its end
+        assert await text_of(kernel, "two.send(b'y'), one.recv(1), cat.communicate(b'z')[0]") == "(1, b'y', b'z')\n"
+        assert await text_of(branch, "1") == "1\n"
+
+
+async def test_branches_draw_different_random_numbers(kernel):
+    await text_of(kernel, "import random, numpy as np, uuid, tempfile\nrandom.seed(1); np.random.seed(1)")
+    async with branched(kernel) as one, branched(kernel) as two:
+        code = "print(random.random(), np.random.random(), uuid.uuid4())"
+        texts = [(await text_of(each, code)).split() for each in (kernel, one, two)]
+    assert all(len(set(values)) == 3 for values in zip(*texts, strict=True))
+
+
+async def test_output_of_every_kind_is_the_branchs_own(kernel):
+    setup = """
+import logging, sys, subprocess, os
+from IPython.display import HTML, display
+handler = logging.StreamHandler(sys.stderr); logger = logging.getLogger('mine'); logger.addHandler(handler)
+import matplotlib.pyplot as plt
+saved = sys.stdout
+"""
+    await text_of(kernel, setup)
+    async with branched(kernel) as branch:
+        code = """
+print('printed'); print('saved', file=saved); logger.error('logged'); os.system('echo low'); display(HTML('<b>x</b>'))
+!echo shell
+plt.plot([1, 2]); plt.show()
+1 / 0
+"""
+        ran = await run_cell(branch, code)
+        text = "".join(output.text for output in ran.outputs if isinstance(output, StreamText))
+        for word in ("printed", "saved", "logged", "shell"):
+            assert word in text
+        kinds = {kind for output in ran.outputs if isinstance(output, DisplayData) for kind in output.data}
+        assert {"text/html", "image/png"} <= kinds
+        assert [output.ename for output in ran.outputs if isinstance(output, CellError)] == ["ZeroDivisionError"]
+        ran = await run_cell(branch, "6 * 7")
+        assert [output.data["text/plain"] for output in ran.outputs if isinstance(output, ExecuteResult)] == ["42"]
+        ran = await run_cell(kernel, "print('kernel'); logger.error('here')")
+        assert sorted(ran.text.split()) == ["here", "kernel"]
+
+
+async def test_output_of_processes_that_a_branch_forks_arrives_there(kernel):
+    code = "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=print, args=('from the fork',))\np.start(); p.join()"
+    async with branched(kernel) as branch:
+        ran = await run_cell(branch, code)
+        assert "from the fork" in ran.text + await text_of(branch, "import time; time.sleep(0.5)")
+        assert "fork" not in await text_of(kernel, "1")
+
+
+async def test_a_time_limit_and_an_interrupt_reach_the_branch_only(kernel):
+    async with branched(kernel) as branch:
+        assert (await run_cell(branch, "while True: pass", limit=0.3)).status == "timeout"
+        assert (await run_cell(branch, "import asyncio; await asyncio.sleep(1000)", limit=0.3)).status == "timeout"
+        assert await text_of(branch, "x = 1; x") == "1\n"
+        waiting = asyncio.create_task(run_cell(kernel, "!sleep 1.5; echo done"))
+        assert (await run_cell(branch, "!sleep 1000", limit=0.3)).status == "timeout"
+        assert (await waiting).text.strip() == "done"
+
+
+# --- while a cell of the kernel waits
+
+
+@pytest.mark.parametrize("call", ["agent.mcp.host.ask(n=3)", "await agent.mcp.host.ask(n=3)"])
+async def test_three_branches_at_once_of_a_kernel_whose_cell_waits_for_them(provider, tmp_path, call):
+    texts = []
+
+    async def answer(arguments):
+        async def one(number):
+            async with branched(kernel) as branch:
+                assert await text_of(branch, f"local.append({number}); local") == f"[0, {number}]\n"
+                # what the cell has put in place for its time is gone, and its clean-up is not done here
+                ran = await run_cell(branch, "import gc, os; gc.collect(); print('own'); os.path.exists('left')")
+                texts.append(ran.text)
+                return number
+
+        return await asyncio.gather(*map(one, range(arguments["n"])))
+
+    code = f"""
+import contextlib, io
+local = [0]
+with contextlib.redirect_stdout(io.StringIO()) as caught:
+    try:
+        value = {call}
+    finally:
+        open('left', 'a').close()
+print(value, local, repr(caught.getvalue()))
+"""
+    async with open_kernel(provider, tmp_path, host(answer), mcp_servers=("host",)) as kernel:
+        for _ in range(2):
+            assert await text_of(kernel, code) == "[0, 1, 2] [0] ''\n"
+            (tmp_path / "left").unlink()
+        assert texts == ["own\nFalse\n"] * 6
+
+
+async def test_requests_of_a_branch_go_to_its_own_host_also_through_what_the_kernel_had_kept(provider, tmp_path):
+    async def kernel_host(arguments):
+        return "kernel"
+
+    async def branch_host(arguments):
+        return f"branch {arguments['n']}"
+
+    async with open_kernel(provider, tmp_path, host(kernel_host), mcp_servers=("host",)) as kernel:
+        await text_of(kernel, "kept, mine = agent.mcp.host.ask, agent; kept(n=0)")
+        async with branched(kernel, host(branch_host)) as branch, branched(kernel, mcp_servers=()) as without:
+            code = "print(kept(n=1), mine.mcp.host.ask(n=2), agent.mcp.host.ask(n=3))"
+            assert await text_of(branch, code) == "branch 1 branch 2 branch 3\n"
+            assert await text_of(branch, "print(await kept(n=4))") == "branch 4\n"
+            assert await text_of(kernel, "kept(n=0)") == "'kernel'\n"
+            assert "has no 'host'" in (await run_cell(without, "agent.mcp.host.ask()")).text
+
+
+async def test_an_interrupt_of_the_waiting_cell_leaves_its_branch_alone(provider, tmp_path):
+    made = asyncio.get_running_loop().create_future()
+
+    async def answer(arguments):
+        made.set_result(await kernel.branch(like(kernel), no_host))
+        await asyncio.Event().wait()
+
+    async with open_kernel(provider, tmp_path, host(answer), mcp_servers=("host",)) as kernel:
+        cell = asyncio.create_task(run_cell(kernel, "x = 1; agent.mcp.host.ask()"))
+        branch = await asyncio.wait_for(made, 20)
+        await kernel.interrupt()
+        assert (await cell).status == "interrupted"
+        assert await text_of(branch, "x") == "1\n"
+        await branch.aclose()
+        assert await text_of(kernel, "x") == "1\n"
+
+
+async def test_a_branch_of_a_branch_and_so_on_also_from_waiting_cells_and_after_the_first_has_gone(provider, tmp_path):
+    kernels, texts = [], []
+
+    async def answer(arguments):
+        if arguments["n"] == 0:
+            return
+        kernels.append(await kernels[-1].branch(like(kernels[0]), host(answer)))
+        texts.append(
+            await text_of(kernels[-1], f"path.append({arguments['n']}); agent.mcp.host.ask(n={arguments['n'] - 1}); path")
+        )
+        return
+
+    kernels.append(await provider.start(spec(tmp_path, mcp_servers=("host",)), host(answer)))
+    await text_of(kernels[0], "path = []; agent.mcp.host.ask(n=4); 1")
+    assert texts == ["[4, 3, 2, 1]\n", "[4, 3, 2]\n", "[4, 3]\n", "[4]\n"]
+    for kernel in kernels[:-1]:
+        await kernel.aclose()
+    async with branched(kernels[-1]) as last:
+        await kernels[-1].aclose()
+        assert await text_of(last, "path") == "[4, 3, 2, 1]\n"
+
+
+# --- time and memory
+
+
+async def test_a_kernel_with_a_gigabyte_is_branched_at_once_and_nothing_of_it_is_copied(kernel):
+    await text_of(kernel, "import numpy as np\ndata = np.full(2**27, 1.0); data.nbytes")
+    seconds = []
+    for _ in range(5):
+        started = time.monotonic()
+        async with branched(kernel) as branch:
+            seconds.append(time.monotonic() - started)
+            assert await text_of(branch, "float(data[::4096].sum())") == "32768.0\n"
+            assert psutil.Process(branch.pid).memory_full_info().uss < 64 * 2**20
+        if seconds[-1] < 0.3:
+            break
+    assert min(seconds) < 0.3  # others use the processors as well

@@ -1,0 +1,289 @@
+"""When a live kernel is not branched, and what ends when kernels, branches, servers and hosts end or give up."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import psutil
+import pytest
+from support.branches import branched, host, like, refused, text_of
+from support.kernels import no_host, open_kernel, run_cell, spec
+from support.waiting import eventually, is_running
+
+from freeact_sub.config import KernelConfig
+from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels.guest import branch as guest_branch
+from freeact_sub.kernels.sandbox import policy_for
+
+pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
+
+
+@pytest.fixture
+async def provider():
+    provider = ForkKernelProvider(spares=0)
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+async def kernel(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        yield kernel
+
+
+# --- what is refused
+
+
+async def test_other_threads_are_named_and_once_they_have_ended_it_can_be_branched(kernel):
+    await text_of(
+        kernel, "import threading\ngo = threading.Event(); t = threading.Thread(target=go.wait, name='worker'); t.start()"
+    )
+    assert "threads" in (reason := await refused(kernel))
+    assert reason.endswith(": worker")
+    await text_of(kernel, "go.set(); t.join()")
+    async with branched(kernel) as branch:
+        assert await text_of(branch, "t.is_alive()") == "False\n"
+
+
+async def test_a_request_of_another_thread_cannot_be_answered_by_a_branch(provider, tmp_path):
+    async def answer(arguments):
+        return await refused(kernel)
+
+    code = "import asyncio\nprint(await asyncio.to_thread(lambda: agent.mcp.host.ask()))"
+    async with open_kernel(provider, tmp_path, host(answer), mcp_servers=("host",)) as kernel:
+        assert "threads" in await text_of(kernel, code)
+
+
+async def test_openmp_threads_that_do_not_survive_a_fork_are_refused(kernel):
+    code = """
+import ctypes
+try:
+    gomp = ctypes.CDLL('libgomp.so.1')
+except OSError:
+    print('none')
+else:
+    body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+    gomp.GOMP_parallel(ctypes.CDLL(None).getpid, None, 2, 0)
+"""
+    if "none" in await text_of(kernel, code):
+        pytest.skip("no libgomp on this machine")
+    assert "OpenMP" in await refused(kernel)
+
+
+async def test_threads_of_openblas_are_no_reason(provider, tmp_path):
+    environment = {**KernelConfig().environment(), "OPENBLAS_NUM_THREADS": "2"}
+    async with open_kernel(provider, tmp_path, environment=environment) as kernel:
+        await text_of(kernel, "import numpy as np\na = np.ones((400, 400)); float((a @ a)[0, 0])")
+        async with branched(kernel) as branch:
+            assert await text_of(branch, "float((a @ a)[0, 0])") == "400.0\n"
+        assert await text_of(kernel, "float((a @ a)[0, 0])") == "400.0\n"
+
+
+def test_a_gpu_is_known_by_its_device():
+    assert guest_branch.uses_gpu(["/dev/null", "/dev/nvidiactl"])
+    assert guest_branch.uses_gpu(["/dev/kfd"])
+    assert not guest_branch.uses_gpu(["/dev/null", "pipe:[1]", "/tmp/dev/nvidia"])
+
+
+async def test_what_cannot_be_another_than_the_kernels_own_is_refused_by_name(kernel, tmp_path):
+    (tmp_path / "other").mkdir()
+    for name, value in {
+        "environment": {"A": "b"},
+        "sandbox": policy_for("auto", KernelConfig(), tmp_path),
+        "python": "/usr/bin/python3",
+    }.items():
+        assert f"another {name} " in await refused(kernel, **{name: value})
+    with pytest.raises(KernelBranchError, match="another workspace"):
+        await kernel.branch(spec(tmp_path / "other"), no_host)
+
+
+async def test_a_kernel_in_a_subprocess_and_one_that_has_ended_are_refused(provider, tmp_path):
+    local = LocalKernelProvider()
+    async with open_kernel(local, tmp_path) as kernel:
+        assert "provider = 'fork'" in await refused(kernel)
+    await local.aclose()
+    async with open_kernel(provider, tmp_path) as kernel:
+        os.kill(kernel.pid, signal.SIGKILL)
+        await asyncio.wait_for(kernel.wait_lost(), 5)
+        assert "has ended" in await refused(kernel)
+
+
+@pytest.mark.parametrize("code", ["import time; time.sleep(1000)", "while True: pass"])
+async def test_a_kernel_that_is_busy_is_refused_in_time_and_no_branch_comes_later(kernel, code):
+    cell = asyncio.create_task(run_cell(kernel, code))
+    await asyncio.wait({cell}, timeout=0.2)
+    assert "within 0.5 s" in await refused(kernel, start_timeout_seconds=0.5)
+    await kernel.interrupt()
+    await cell
+    assert await text_of(kernel, "1") == "1\n"
+    assert psutil.Process(kernel.pid).children() == []
+
+
+async def test_a_kernel_cannot_have_another_process_taken_for_its_branch(kernel):
+    server = kernel._provisioner.server
+    sleeper = int(await text_of(kernel, "import subprocess; subprocess.Popen(['sleep', '1000']).pid"))
+    for pid in (os.getpid(), kernel.pid, psutil.Process(kernel.pid).ppid(), sleeper, 1 << 30):
+        with pytest.raises(KernelStartError, match="no branch"):
+            await server.adopt(pid, kernel.pid)
+    assert await text_of(kernel, "1") == "1\n"
+
+
+# --- ends
+
+
+def below(kernel) -> list[int]:
+    """All processes of the fork server of a kernel, itself included."""
+    server = psutil.Process(kernel._provisioner.server.pid)
+    return [server.pid, *(process.pid for process in server.children(recursive=True))]
+
+
+DAEMON = "import subprocess; subprocess.Popen('setsid sleep 1000 > /dev/null 2>&1 & echo $!', shell=True, stdout=subprocess.PIPE).communicate()[0].decode().strip()"
+
+
+async def test_a_killed_kernel_leaves_its_branch_and_what_that_has_started_alone(kernel):
+    await text_of(kernel, "x = 1")
+    async with branched(kernel) as branch:
+        mine, its = [int((await text_of(each, DAEMON)).strip("'\n")) for each in (kernel, branch)]
+        sleeper = int(await text_of(branch, "subprocess.Popen(['sleep', '1000']).pid"))
+        assert psutil.Process(branch.pid).ppid() == psutil.Process(kernel.pid).ppid()
+        os.kill(kernel.pid, signal.SIGKILL)
+        await asyncio.wait_for(kernel.wait_lost(), 5)
+        await kernel.aclose()
+        assert not is_running(mine)
+        assert is_running(its)
+        assert is_running(sleeper)
+        assert await text_of(branch, "x") == "1\n"
+        async with branched(branch) as second:
+            assert await text_of(second, "x") == "1\n"
+    await eventually(lambda: not any(map(is_running, (its, sleeper))))
+
+
+async def test_a_killed_branch_takes_its_daemons_and_nothing_else(kernel):
+    async with branched(kernel) as one, branched(kernel) as two:
+        mine, its = [int((await text_of(each, DAEMON)).strip("'\n")) for each in (kernel, one)]
+        cell = asyncio.create_task(run_cell(one, "!sleep 1000"))
+        await asyncio.wait({cell}, timeout=0.2)
+        os.kill(one.pid, signal.SIGKILL)
+        assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
+        assert "signal 9" in one.lost_reason
+        assert not is_running(its)
+        assert is_running(mine)
+        assert [await text_of(each, "1") for each in (kernel, two)] == ["1\n", "1\n"]
+
+
+@pytest.mark.parametrize("victim", ["server", "guard"])
+async def test_a_killed_server_takes_kernels_and_branches_and_their_daemons(kernel, victim):
+    async with branched(kernel) as one, branched(one) as two:
+        daemon = int((await text_of(two, DAEMON)).strip("'\n"))
+        pids = [daemon, *below(kernel)]
+        server = kernel._provisioner.server.pid
+        os.kill(server if victim == "guard" else psutil.Process(server).children()[0].pid, signal.SIGKILL)
+        for each in (kernel, one, two):
+            await asyncio.wait_for(each.wait_lost(), 5)
+        await kernel.aclose()
+    await eventually(lambda: not any(map(is_running, pids)), limit_seconds=5)
+
+
+HOST = """
+import asyncio, os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from support.kernels import no_host, run_cell, spec
+from freeact_sub.kernels import ForkKernelProvider
+
+async def main():
+    kernel = await ForkKernelProvider(spares=0).start(spec(Path(sys.argv[2])), no_host)
+    branch = await kernel.branch(spec(Path(sys.argv[2])), no_host)
+    daemon = (await run_cell(branch, sys.argv[3])).text.strip("'\\n")
+    print(kernel.pid, branch.pid, daemon, kernel._provisioner.server.pid, kernel._folder.path.parent, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_host_leaves_no_process_and_no_folder(tmp_path):
+    tests = os.path.dirname(os.path.dirname(__file__))
+    arguments = [sys.executable, "-c", HOST, tests, str(tmp_path), DAEMON]
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+    line = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().split()
+    *pids, folder = line
+    assert all(is_running(int(pid)) for pid in pids)
+    process.kill()
+    await process.wait()
+    await eventually(lambda: not any(is_running(int(pid)) for pid in pids))
+    await eventually(lambda: not os.path.exists(folder))
+
+
+@pytest.mark.parametrize("first", ["kernel", "branch"])
+async def test_folders_go_with_the_last_that_uses_them_and_no_descriptor_is_left(provider, tmp_path, first):
+    async with open_kernel(provider, tmp_path):
+        process = psutil.Process()
+        descriptors = process.num_fds()
+        kernel = await provider.start(spec(tmp_path), no_host)
+        branch = await kernel.branch(like(kernel), no_host)
+        folder = kernel._folder.path
+        order = (kernel, branch) if first == "kernel" else (branch, kernel)
+        await order[0].aclose()
+        assert folder.exists()
+        assert await text_of(order[1], "1") == "1\n"
+        await order[1].aclose()
+        assert not folder.exists()
+        await eventually(lambda: process.num_fds() <= descriptors)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_branching_can_be_cancelled_at_any_moment_and_leaves_nothing(provider, tmp_path, waits):
+    async def answer(arguments):
+        await cancel_branches(kernel, descriptors)
+
+    async with open_kernel(provider, tmp_path, host(answer), mcp_servers=("host",)) as kernel:
+        await text_of(kernel, "x = 1")
+        async with branched(kernel):
+            pass
+        descriptors = psutil.Process(kernel.pid).num_fds()
+        if waits:
+            await text_of(kernel, "agent.mcp.host.ask()")
+        else:
+            await cancel_branches(kernel, descriptors)
+        async with branched(kernel) as branch:
+            assert await text_of(branch, "x") == "1\n"
+
+
+async def cancel_branches(kernel, descriptors):
+    before, server = below(kernel), kernel._provisioner.server
+    ended = 0
+    for step in range(40):
+        task = asyncio.create_task(kernel.branch(like(kernel), no_host))
+        await asyncio.wait({task}, timeout=step * 0.003)
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            ended += 1
+            await task.result().aclose()
+        await eventually(lambda: below(kernel) == before)
+    assert ended < 40
+    assert list(server._kernels) == [kernel.pid]
+    assert not server._starting
+    assert len(list(kernel._folder.path.iterdir())) <= 8
+    await eventually(lambda: psutil.Process(kernel.pid).num_fds() <= descriptors)
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.03])
+@pytest.mark.parametrize("victim", ["kernel", "server"])
+async def test_what_is_killed_while_branches_are_made_fails_them_at_once(provider, tmp_path, victim, delay):
+    async with open_kernel(provider, tmp_path) as kernel:
+        server = psutil.Process(kernel._provisioner.server.pid).children()[0].pid
+        tasks = [asyncio.create_task(kernel.branch(like(kernel), no_host)) for _ in range(3)]
+        await asyncio.wait(tasks, timeout=delay)
+        os.kill(kernel.pid if victim == "kernel" else server, signal.SIGKILL)
+        await asyncio.wait_for(asyncio.wait(tasks), 20)
+        for task in tasks:
+            if task.exception() is None:
+                await task.result().aclose()
+            else:
+                assert isinstance(task.exception(), KernelStartError)
+        if victim == "kernel":
+            await eventually(lambda: below(kernel)[1:] == [server])
