@@ -8,13 +8,14 @@ takes it in, and a lie costs the liar one of its own processes at most.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from jupyter_client.manager import AsyncKernelManager
 
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.forkserver import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
 
@@ -28,9 +29,10 @@ END_SECONDS: Final = 3.0
 class Branches:
     """The branches of one kernel that are being made."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        """Args: tell: sends a message to the kernel."""
-        self._tell = tell
+    def __init__(self, client: KernelClient) -> None:
+        """Args: client: of the kernel."""
+        self._tell = client.tell_branch
+        client.on_branch = self.receive
         self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
 

@@ -84,23 +84,14 @@ class KernelClient:
     """Runs cells in one kernel, one at a time."""
 
     def __init__(
-        self,
-        connection: KernelConnection,
-        *,
-        on_request: Callable[[dict[str, Any], CellClock | None], None],
-        on_branch: Callable[[dict[str, Any]], None],
+        self, connection: KernelConnection, *, on_request: Callable[[dict[str, Any], CellClock | None], None]
     ) -> None:
-        """Make a client that is not connected yet.
-
-        Args:
-            connection: How to reach the kernel.
-            on_request: Called with the content of each `freeact_request` and the clock of the cell it comes from.
-            on_branch: Called with the content of each `freeact_branch`, the answers to `tell_branch`.
-        """
+        """Args: on_request: called with the content of each `freeact_request` and the clock of the cell it comes from."""
         self._connection = connection
         self._session: Any = connection.session  # jupyter_client is typed in part only
         self._on_request = on_request
-        self._on_branch = on_branch
+        self.on_branch: Callable[[dict[str, Any]], None] = lambda content: None  # noqa: ARG005  # nobody has asked for one
+        """Called with the content of each `freeact_branch`, the answers to `tell_branch`."""
         self._sockets: dict[str, Any] = {}
         self._readers: list[asyncio.Task[None]] = []
         self._cell: _Cell | None = None
@@ -335,7 +326,7 @@ class KernelClient:
         if kind == "freeact_request":
             self._on_request(content, cell.clock if cell is not None else None)
         elif kind == "freeact_branch":
-            self._on_branch(content)
+            self.on_branch(content)
         elif cell is None:
             return
         elif kind == "status":

@@ -142,8 +142,8 @@ class LocalKernel:
         self._manager._kernel_spec = jupyter_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
         self._manager.provisioner = self._provisioner
         self.session = self._manager.session
-        self._client = KernelClient(self, on_request=self._on_request, on_branch=lambda content: self._branches.receive(content))
-        self._branches = Branches(self._client.tell_branch)
+        self._client = KernelClient(self, on_request=self._on_request)
+        self._branches = Branches(self._client)
         self._handler = handler
         self._bridge = Bridge(self._answer, self._client.reply)
         self._closing: asyncio.Task[None] | None = None

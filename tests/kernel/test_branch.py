@@ -6,11 +6,13 @@ import time
 
 import psutil
 import pytest
-from support.branches import branched, host, like, text_of
+from support.branches import HOST_TOOL, branched, host, like, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels.kernel import AuditSettings
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
@@ -242,3 +244,81 @@ async def test_a_kernel_with_a_gigabyte_is_branched_at_once_and_nothing_of_it_is
         if seconds[-1] < 0.3:
             break
     assert min(seconds) < 0.3  # others use the processors as well
+
+
+# --- with an audit hook
+
+
+def asked_by(name, log, allow=True):
+    """A host that notes what is asked."""
+
+    async def handle(method, params, clock):
+        if method == "mcp_tools":
+            return [HOST_TOOL]
+        log.append((name, params.get("path") or params.get("command")))
+        if not allow:
+            raise ApprovalDeniedError(f"{name} says no")
+        return None
+
+    return handle
+
+
+async def test_a_branch_asks_its_own_host_by_its_own_settings_and_what_its_origin_was_allowed_counts_no_more(
+    provider, tmp_path
+):
+    log, settings = [], AuditSettings(writable=(tmp_path,))
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    write = f"open({str(outside / 'file')!r}, 'w').close()"
+    async with open_kernel(provider, tmp_path, asked_by("kernel", log), audit=settings) as kernel:
+        await text_of(kernel, f"import os, tempfile\n{write}\ndef work(): {write}")
+        assert [name for name, _ in log] == ["kernel"]
+        log.clear()
+        narrow = AuditSettings(writable=(tmp_path,), asked=".*/asked")
+        async with (
+            branched(kernel, asked_by("one", log, allow=False), audit=narrow) as one,
+            branched(kernel, asked_by("two", log), audit=None) as two,
+        ):
+            assert log == []  # what a branch does for itself is no question
+            ran = await run_cell(one, "work()")
+            assert "one says no" in ran.text
+            assert "one says no" in (await run_cell(one, "open('asked', 'w')")).text
+            assert "one says no" in (await run_cell(one, "os.system('true')")).text
+            await text_of(one, "open('free', 'w').close(); open(tempfile.gettempdir() + '/mine', 'w').close()")
+            assert [name for name, _ in log] == ["one"] * 3
+            await text_of(two, "work(); os.system('true')")
+            await text_of(kernel, "open('asked', 'w').close(); work()")
+            assert [name for name, _ in log] == ["one"] * 3 + ["kernel"]
+
+
+async def test_a_branch_may_ask_though_its_origin_does_not_and_its_forked_processes_ask_through_it(provider, tmp_path):
+    log, settings = [], AuditSettings(writable=(tmp_path,))
+    fork = "import multiprocessing, os\np = multiprocessing.get_context('fork').Process(target=os.system, args=('exit {}',)); p.start(); p.join(); p.exitcode"
+    async with open_kernel(provider, tmp_path, asked_by("kernel", log)) as kernel:
+        await text_of(kernel, fork.format(1))
+        async with branched(kernel, asked_by("one", log), audit=settings) as one:
+            await text_of(one, fork.format(2))
+            async with branched(one, asked_by("two", log), audit=settings) as two:  # `one` has a thread for such questions
+                await text_of(two, fork.format(3))
+                await text_of(one, fork.format(4))
+    assert log == [("one", "exit 2"), ("two", "exit 3"), ("one", "exit 4")]
+
+
+async def test_a_branch_is_not_made_in_the_middle_of_a_question(provider, tmp_path):
+    asked, allowed = asyncio.Event(), asyncio.Event()
+
+    async def handle(method, params, clock):
+        asked.set()
+        await allowed.wait()
+
+    async with open_kernel(provider, tmp_path, handle, audit=AuditSettings()) as kernel:
+        cell = asyncio.create_task(run_cell(kernel, "x = 1\nopen('file', 'w').close()\nx = 2"))
+        await asked.wait()
+        branching = asyncio.create_task(kernel.branch(like(kernel), no_host))
+        done, _ = await asyncio.wait({branching}, timeout=0.3)
+        assert not done
+        allowed.set()
+        assert (await cell).status == "ok"
+        branch = await branching
+        assert await text_of(branch, "x") == "2\n"
+        await branch.aclose()

@@ -23,7 +23,12 @@ async def branched(kernel, handler=no_host, **kwargs):
 def like(kernel, **kwargs):
     """What a branch of the kernel is asked for with."""
     own = kernel._spec
-    values = {"environment": own.environment, "sandbox": own.sandbox, "mcp_servers": own.mcp_servers} | kwargs
+    values = {
+        "environment": own.environment,
+        "sandbox": own.sandbox,
+        "mcp_servers": own.mcp_servers,
+        "audit": own.audit,
+    } | kwargs
     return spec(own.workspace, **values)
 
 
