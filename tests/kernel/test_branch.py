@@ -274,7 +274,7 @@ async def test_a_branch_asks_its_own_host_by_its_own_settings_and_what_its_origi
         await text_of(kernel, f"import os, tempfile\n{write}\ndef work(): {write}")
         assert [name for name, _ in log] == ["kernel"]
         log.clear()
-        narrow = AuditSettings(writable=(tmp_path,), asked=".*/asked")
+        narrow = AuditSettings(writable=(tmp_path,), asked=((".*/", "asked"),))
         async with (
             branched(kernel, asked_by("one", log, allow=False), audit=narrow) as one,
             branched(kernel, asked_by("two", log), audit=None) as two,
