@@ -252,18 +252,18 @@ class Ledger:
 
     def _try(self, account: Account, quote: Quote, *, last: bool) -> Reservation | None:
         """One look and, if it fits, the reservation, without an `await` between; None: there is something to wait for."""
-        output_tokens: int | None = quote.output_tokens
-        if account.counts_amounts:
-            short = _short_of(account, quote, quote.output_tokens, last=last)
-            if short is not None and short.in_flight != NOTHING:
+        output_tokens = quote.output_tokens
+        while account.counts_amounts and (short := _short_of(account, quote, output_tokens, last=last)) is not None:
+            if short.in_flight != NOTHING:
                 return None
-            output_tokens = _affordable(account, quote, last=last)
-            if output_tokens is None and account.turns == 0:
+            if output_tokens > MIN_OUTPUT_TOKENS:
+                output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
+            elif account.turns == 0 and quote.held_output_tokens:
                 # a first request that leaves nothing for a last report is better than none: it may well be the answer
                 quote = replace(quote, held_output_tokens=0)
-                output_tokens = _affordable(account, quote, last=last)
-        if output_tokens is None:
-            raise account.reached_amount()
+                output_tokens = quote.output_tokens
+            else:
+                raise account.reached_amount()
         account.hold(NOTHING if last else quote.held(output_tokens))
         reservation = Reservation(account, quote, output_tokens)
         account.open_reservation = reservation
@@ -289,16 +289,6 @@ def _short_of(account: Account, quote: Quote, output_tokens: int, *, last: bool)
         if bound is not None and (taken.cost_usd > bound or bound == 0):
             return above
     return None
-
-
-def _affordable(account: Account, quote: Quote, *, last: bool) -> int | None:
-    """How much output there may be; None if less than an answer needs."""
-    output_tokens = quote.output_tokens
-    while _short_of(account, quote, output_tokens, last=last) is not None:
-        if output_tokens <= MIN_OUTPUT_TOKENS:
-            return None
-        output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
-    return output_tokens
 
 
 def _left(bound: _Number | None, amount: _Number) -> _Number | None:

@@ -148,6 +148,19 @@ async def test_a_request_waits_for_those_in_flight_and_is_refused_only_when_none
         await ledger.reserve(one, quote(0, 800))
 
 
+async def test_a_child_that_is_short_itself_still_waits_for_what_its_siblings_may_leave():
+    ledger = Ledger()
+    root = ledger.open("root", Budget(tokens=2000))
+    one = ledger.open("one", Budget(), root)
+    two = ledger.open("two", Budget(tokens=1000), root)
+    first = await ledger.reserve(one, quote(100, 1700))
+    waiting = asyncio.create_task(ledger.reserve(two, quote(100, 4000)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.settle(500, None)
+    assert (await asyncio.wait_for(waiting, 10)).output_tokens >= MIN_OUTPUT_TOKENS
+
+
 async def test_a_request_near_the_bound_may_answer_less():
     account = Ledger().open("root", Budget(tokens=1100))
     reservation = await account.ledger.reserve(account, quote(100, 4000))
