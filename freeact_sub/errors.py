@@ -14,6 +14,7 @@
     ├── ContextOverflowError the conversation does not fit into the model's context
     ├── ApprovalDeniedError  a person or a rule said no; carries the reason
     ├── SpawnForbiddenError  a child may not be started; the text names the limit and its setting
+    ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the text names them
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
 Errors carry values. Nobody reads an error's text to learn what happened.
@@ -122,6 +123,10 @@ class SpawnForbiddenError(FreeactError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"forbidden: {reason}")
+
+
+class InvalidRequestError(FreeactError):
+    """Code in a kernel has asked its host for something with wrong arguments; the text names them."""
 
 
 class LimitReachedError(FreeactError):

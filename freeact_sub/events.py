@@ -78,6 +78,8 @@ class AgentFinished(AgentEvent):
     tree_usage: Usage = Usage()
     """What this agent and all its descendants have spent in the run."""
     seconds: float = 0.0
+    files_written: tuple[str, ...] = ()
+    """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from freeact_sub.agents.host import Host
 from freeact_sub.agents.kinds import ToolFilter, has_tool, kind_prompt, told_of_types
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.report import text_of
-from freeact_sub.agents.requests import AskRequests, BackgroundRequests
+from freeact_sub.agents.requests import AskRequests, BackgroundRequests, ChildRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.spawn import Spawner
@@ -81,8 +81,10 @@ class AgentLoop:
         self.resources = AgentResources(node)
         self._output_type = output_type
         self.spawner = Spawner(node, AgentLoop)
+        self.children = ChildRequests(self.resources.calls, self.spawner, self.resources.kernel.get)
         self.background = Background(node=node, spawner=self.spawner, tell=self.send, find=self._sender_to)
         self.asker = Asker(node)
+        self.resources.requests.add(self.children.handlers)
         self.resources.requests.add(AskRequests(self.resources.calls, self.asker).handlers)
         self.resources.requests.add(BackgroundRequests(self.resources.calls, self.background).handlers)
         self._ours = AgentToolset(self._tools(), self._context)
@@ -113,6 +115,7 @@ class AgentLoop:
             if self._host is not None:
                 node.history = repair_messages(list(self._host.messages))
             try:
+                await carry_out(self.children.end(), timeout_seconds=CLOSE_SECONDS)
                 await carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS)
                 if node.parent is not None:
                     await carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS)
@@ -303,6 +306,7 @@ class AgentLoop:
             tree_usage=node.tree_usage,
             seconds=node.seconds,
             agent_id=node.agent_id,
+            files_written=tuple(node.files_written),
         )
 
 
@@ -314,6 +318,7 @@ def _finished(result: RunResult) -> AgentFinished:
         usage=result.usage,
         tree_usage=result.tree_usage,
         seconds=result.seconds,
+        files_written=result.files_written,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.kinds import servers_of
-from freeact_sub.agents.requests import ActionRequests, CodeCalls, HostRequests, McpRequests, ShellRequests
+from freeact_sub.agents.requests import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import unasked_writes
 from freeact_sub.closing import carry_out, end_task
@@ -130,6 +130,7 @@ class AgentResources:
         self.calls = CodeCalls(node)
         self.requests = HostRequests(
             {
+                "files_written": FileRequests(node).written,
                 **McpRequests(self.calls, self.mcp).handlers,
                 **ActionRequests(self.calls).handlers,
                 **ShellRequests(self.calls, node.output_folder).handlers,

@@ -172,6 +172,8 @@ class AgentNode:
     history: list[ModelMessage] = field(default_factory=list)
     clock: RunClock = field(init=False)
     """Of the present run."""
+    files_written: dict[str, None] = field(default_factory=dict)
+    """In the present run, relative to the workspace, in order."""
     _started: float = 0.0
     _ended: float | None = None
     _holds_slot: bool = False
@@ -252,6 +254,7 @@ class AgentNode:
             self.account = self.tree.open_root_account(self.agent_id, budget)
         self.clock = RunClock(self.agent_id, self.budget.seconds)
         self.usage = self.tree_usage = Usage()
+        self.files_written = {}
         self._started, self._ended = time.monotonic(), None
         self.scope = anyio.CancelScope()
         self.status = "queued" if self.parent else "starting"

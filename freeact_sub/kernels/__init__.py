@@ -1,6 +1,7 @@
 """Where code runs: kernels, what starts them, and how code in them reaches its host."""
 
 from freeact_sub.kernels.fork import ForkKernelProvider
+from freeact_sub.kernels.handover import hand_over
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelProvider, KernelSpec
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
@@ -17,6 +18,7 @@ __all__ = [
     "KernelProvider",
     "KernelSpec",
     "LocalKernelProvider",
+    "hand_over",
     "make_provider",
     "policy_for",
 ]

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from freeact_sub.errors import ApprovalDeniedError, FreeactError
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels.kernel import HostRequestHandler
 from freeact_sub.kernels.output import CellClock
 
@@ -70,8 +70,10 @@ class Bridge:
         except asyncio.CancelledError:
             self._reply(_failure(request_id, "CancelledError", "the request was cancelled"))
             raise
-        except ApprovalDeniedError as error:
+        except (ApprovalDeniedError, SpawnForbiddenError) as error:
             answer = _failure(request_id, "PermissionError", str(error))
+        except InvalidRequestError as error:
+            answer = _failure(request_id, "ValueError", str(error))
         except FreeactError as error:
             answer = _failure(request_id, "RuntimeError", str(error))
         except Exception as error:  # border: whatever fails here must reach the code that waits for it

@@ -60,9 +60,9 @@ class Kernel(Protocol):
         ...
 
     def execute(
-        self, code: str, buffer: CellOutputBuffer, clock: CellClock
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
-        """Run a cell. Yields its output as it comes and at last one `ExecuteReply`.
+        """Run a cell. Yields its output as it comes and at last one `ExecuteReply`. A silent cell is not counted.
 
         When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within two
         seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Closing the

@@ -311,10 +311,10 @@ class LocalKernel:
         self._handler = handler
 
     async def execute(
-        self, code: str, buffer: CellOutputBuffer, clock: CellClock
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
     ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
         """See `Kernel.execute`."""
-        outputs = self._client.execute(code, buffer, clock)
+        outputs = self._client.execute(code, buffer, clock, silent=silent)
         try:
             async for output in outputs:
                 yield output

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_ai.messages import ToolCallPart
 
 from freeact_sub.agents import Run, RunResult
-from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Decision, Event
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, Event
 
 
 def cell(code: str) -> ToolCallPart:
@@ -18,6 +18,11 @@ def cell(code: str) -> ToolCallPart:
 def task(prompt: str, **arguments: Any) -> ToolCallPart:
     """The model starts a child."""
     return ToolCallPart("task", {"prompt": prompt, **arguments})
+
+
+def hand_over(value: Any, *, wrapped: bool = True) -> ToolCallPart:
+    """A child ends with a value; one that is no object comes wrapped in one."""
+    return ToolCallPart("hand_over", {"value": value} if wrapped else value)
 
 
 def allow(_: ApprovalRequest) -> Decision:
@@ -62,3 +67,8 @@ def finished(events: Sequence[Event]) -> dict[str, AgentFinished]:
 def of_kind(events: Sequence[Event], kind: type) -> list[Any]:
     """The events of one kind."""
     return [event for event in events if isinstance(event, kind)]
+
+
+def root_text(events: Sequence[Event]) -> str:
+    """What the root's cells have put out."""
+    return "\n".join(event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 0)

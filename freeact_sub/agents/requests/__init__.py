@@ -8,6 +8,8 @@ from freeact_sub.agents.requests.actions import ActionRequests
 from freeact_sub.agents.requests.ask import AskRequests
 from freeact_sub.agents.requests.background import BackgroundRequests
 from freeact_sub.agents.requests.base import CodeCalls, Handler, HostRequests
+from freeact_sub.agents.requests.children import ChildRequests
+from freeact_sub.agents.requests.files import FileRequests
 from freeact_sub.agents.requests.mcp import McpRequests
 from freeact_sub.agents.requests.shell import ShellRequests
 
@@ -15,7 +17,9 @@ __all__ = [
     "ActionRequests",
     "AskRequests",
     "BackgroundRequests",
+    "ChildRequests",
     "CodeCalls",
+    "FileRequests",
     "Handler",
     "HostRequests",
     "McpRequests",

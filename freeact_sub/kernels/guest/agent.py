@@ -6,12 +6,14 @@ A request goes out as a message on iopub and its answer comes in on the control 
 of its own; so answers arrive while the main thread waits, in `await` or in plain code.
 """
 
+import ast
 import asyncio
 import builtins
 import contextlib
 import importlib
 import inspect
 import keyword
+import linecache
 import logging
 import queue
 import signal
@@ -20,11 +22,12 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
-from . import hook
+from . import hook, tasks, written
 
-ERRORS = {"PermissionError": PermissionError, "CancelledError": KeyboardInterrupt}
+ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 TYPES: dict[str, Any] = {
     "string": str,
     "integer": int,
@@ -122,17 +125,33 @@ class Requests:
         return value_of(answer, method)
 
     def call(self, method: str, **params: Any) -> Any:
-        """A coroutine where the calling code can await it, else the value itself.
+        """A coroutine where the code that called our caller can await it, else the value itself."""
+        return self.ask_async(method, **params) if can_await(sys._getframe(2)) else self.ask(method, **params)  # noqa: SLF001  # documented
 
-        The caller can await if it is an `async def`, or a cell that uses `await`; inside a comprehension or lambda the
-        code around it counts.
-        """
-        frame: Any = sys._getframe(2)  # noqa: SLF001  # documented, and inspect.currentframe() is the same call
-        while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
-            frame = frame.f_back
-        if frame is not None and frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
-            return self.ask_async(method, **params)
-        return self.ask(method, **params)
+
+def can_await(frame: FrameType | None) -> bool:
+    """Whether code can await: it is an `async def`, or a cell that uses `await`, be it in another statement.
+
+    Inside a comprehension or lambda the code around it counts.
+    """
+    while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    flags = frame.f_code.co_flags
+    if flags & inspect.CO_NEWLOCALS:
+        return bool(flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
+    return bool(flags & inspect.CO_COROUTINE) or cell_awaits(frame.f_code.co_filename)
+
+
+def cell_awaits(file: str) -> bool:
+    """Whether a cell uses `await` anywhere at its top level: IPython compiles each of its statements by itself."""
+    try:
+        source = "".join(linecache.getlines(file))
+        code = compile(source, file, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def show(text: str) -> None:
@@ -309,6 +328,9 @@ def as_children(value: Any) -> Any:
 class Agent:
     """What code in this kernel can ask of its agent."""
 
+    TaskError = tasks.TaskError
+    TaskResult = tasks.TaskResult
+
     def __init__(self, requests: Requests, servers: list[str]) -> None:
         by_name = {identifier(server): server for server in servers}
         self.mcp = Namespace(
@@ -319,6 +341,58 @@ class Agent:
         )
         self.children = Children(requests)
         self._requests = requests
+
+    def task(  # noqa: PLR0913  # each is a choice of its own, and all but the first have a default
+        self,
+        prompt: str,
+        *,
+        description: str | None = None,
+        inputs: dict[str, Any] | None = None,
+        output: Any = None,
+        agent: str | None = None,
+        mode: str | None = None,
+        scope: str | None = None,
+        max_turns: int | None = None,
+        budget: dict[str, Any] | None = None,
+        branch: bool = False,
+    ) -> Any:
+        """Start a child agent and wait for its end: `r = await agent.task(...)`, or without `await` in plain code.
+
+        Args:
+            prompt: What it is to do: the child sees nothing else of this conversation.
+            description: A label of a few words.
+            inputs: Values that the child finds as variables in its kernel, by name.
+            output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model or a JSON schema;
+                `r.output` is then a value of it. None: text.
+            agent: A named agent type.
+            mode: `plan`, `ask`, `auto` or `full`, as far as this agent's own mode allows it.
+            scope: What it is told to keep to: a folder, files, a part of the work.
+            max_turns: How many model responses the child may take.
+            budget: Limits of the child and all below it, such as `{"seconds": 60, "tokens": 50_000}`.
+            branch: The child's kernel starts as a copy of this one, with all its variables.
+
+        Returns:
+            A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_written`.
+
+        Raises:
+            TaskError: The child did not complete; its `result` tells how far it came.
+            PermissionError: It was denied, or this agent may start no children.
+            ValueError, TypeError: An argument is wrong; the text names it.
+        """
+        options = {
+            "prompt": prompt,
+            "description": description,
+            "inputs": inputs,
+            "output": output,
+            "agent": agent,
+            "mode": mode,
+            "scope": scope,
+            "max_turns": max_turns,
+            "budget": budget,
+            "branch": branch or None,
+        }
+        call = tasks.TaskCall(self._requests, options)
+        return call.run_async() if can_await(sys._getframe(1)) else call.run()  # noqa: SLF001  # documented
 
     def shell(self, command: str, *, reason: str) -> Any:
         """Run a command outside the sandbox, in the workspace, if a person agrees; always asks, whatever the mode.
@@ -349,7 +423,7 @@ class Agent:
         return self._requests.call("ask", prompt=prompt, model=model, output=output)
 
     def __repr__(self) -> str:
-        return f"<agent, with {self.mcp!r}>"
+        return f"<agent, with task(...), shell(...) and {self.mcp!r}>"
 
 
 def prepare_iopub(kernel: Any) -> None:
@@ -396,5 +470,6 @@ def install(
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+    written.watch(shell, lambda paths: requests.send("files_written", {"paths": paths}, lambda _: None))
     hook.install(shell, requests.ask, audit)
     return requests

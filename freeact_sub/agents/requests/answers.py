@@ -1,0 +1,87 @@
+"""What a child that is to hand over a value is asked for: a JSON schema from a kernel, as pydantic-ai's `output_type`.
+
+The schema is looked at before pydantic-ai resolves the references in it: resolved, a few lines can be gigabytes. An answer
+is not held against it here, for the same reason (a pattern can take for ever): the kernel that asked does that (`check`).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
+
+from freeact_sub.errors import InvalidRequestError
+
+MAX_NODES: Final = 10_000
+"""Of a schema with its references resolved."""
+MAX_LEVELS: Final = 50
+WRAPPED: Final = "value"
+"""Tools take objects: an answer of another type is the only field of one."""
+REFERENCE: Final = "#/$defs/"
+
+
+def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[str]]) -> Any:
+    """The output type of a child.
+
+    Args:
+        schema: Of the answer.
+        check: What is wrong with an answer; empty: nothing. A wrong one is asked for again.
+
+    Raises:
+        InvalidRequestError: The schema is too large, or refers to itself.
+    """
+    definitions = schema.get("$defs", {})
+    _check_size(schema, definitions if isinstance(definitions, Mapping) else {})
+    wrapped = schema.get("type") != "object"
+    try:
+        kind = StructuredDict(_wrap(schema) if wrapped else dict(schema))
+    except Exception as error:  # border: what pydantic-ai makes of a schema that anybody may have written
+        raise InvalidRequestError(f"agent.task: output: no tool can be made of its JSON schema: {error}") from error
+
+    async def hand_over(answer: dict[str, Any]) -> Any:
+        value = answer[WRAPPED] if wrapped and WRAPPED in answer else answer
+        problem = await check(value)
+        if problem:
+            raise ModelRetry(f"The answer is not what was asked for: {problem}")
+        return value
+
+    hand_over.__annotations__["answer"] = kind
+    return ToolOutput(hand_over, name="hand_over", description="Hand over your answer. This ends your work.")
+
+
+def _wrap(schema: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], **definitions}
+
+
+def _check_size(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> None:
+    known: dict[str, int] = {}
+
+    def size(node: Any, above: tuple[str, ...], level: int) -> int:
+        if level > MAX_LEVELS:
+            raise InvalidRequestError(f"agent.task: output: its JSON schema is more than {MAX_LEVELS} levels deep")
+        if isinstance(node, Mapping):
+            reference = node.get("$ref")
+            own = definition(str(reference), above, level) if reference is not None else 0
+            total = 1 + own + sum(size(value, above, level + 1) for key, value in node.items() if key != "$defs")
+        else:
+            total = 1 + sum(size(value, above, level + 1) for value in node) if isinstance(node, list) else 1
+        if total > MAX_NODES:
+            raise InvalidRequestError(f"agent.task: output: its JSON schema has more than {MAX_NODES:,} parts")
+        return total
+
+    def definition(reference: str, above: tuple[str, ...], level: int) -> int:
+        name = reference.removeprefix(REFERENCE)
+        if not reference.startswith(REFERENCE) or name not in definitions:
+            raise InvalidRequestError(
+                f"agent.task: output: its JSON schema refers to {reference!r}, which is not in its $defs"
+            )
+        if name in above:
+            raise InvalidRequestError(
+                f"agent.task: output: {name} holds itself, which models cannot be asked for: use a list"
+            )
+        if name not in known:
+            known[name] = size(definitions[name], (*above, name), level + 1)
+        return known[name]
+
+    size(schema, (), 0)

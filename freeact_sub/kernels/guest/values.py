@@ -1,0 +1,188 @@
+"""Values that go from an agent's kernel into its child's, in one file. Sent into every kernel as source.
+
+The parent's kernel writes the file into its scratch folder, the host moves it into the child's, the child's kernel reads it.
+The host never unpickles. What a value holds in large blocks (arrays, frames) is written as it is, out of band, and mapped by
+the child copy on write: it is not read until it is used, and what the child changes is its own.
+
+The file: blocks, each at a multiple of 64 bytes; then the index as JSON; then the index's length in eight bytes.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import keyword
+import mmap
+import os
+import pickle
+import types
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+FOLDER = "FA_FOLDER"
+"""The variable that names the private folder of a kernel; `tmp` in it is its scratch folder."""
+ALIGNMENT = 64
+LENGTH_BYTES = 8
+RESERVED = {"agent", "In", "Out", "get_ipython"}
+
+
+def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
+    """Write values into a new file of that name in this kernel's scratch folder.
+
+    Returns:
+        The file's path, and a line on each value for whoever finds it in the other kernel.
+
+    Raises:
+        TypeError: A value cannot be handed over; the text names it.
+        ValueError: A name cannot be that of a variable.
+        OSError: There is no room for them, or this kernel has no such folder.
+    """
+    check_names(values)
+    path = os.path.join(scratch(), name)
+    try:
+        with open(path, "xb") as file:
+            write(file, values)
+    except OSError as error:
+        drop(path)
+        sizes = ", ".join(line(name, value) for name, value in values.items())
+        raise OSError(error.errno, f"inputs: they could not be written ({error.strerror}): {sizes}") from error
+    except BaseException:
+        drop(path)
+        raise
+    return path, [line(name, value) for name, value in values.items()]
+
+
+def take(name: str, namespace: dict[str, Any]) -> None:
+    """Put the values of a file in this kernel's scratch folder into a namespace; the file is gone afterwards."""
+    path = os.path.join(scratch(), name)
+    with open(path, "rb") as file:
+        drop(path)  # what is mapped stays
+        namespace.update(read(file))
+
+
+def scratch() -> str:
+    """The folder in which this kernel, and no other, may write.
+
+    Raises:
+        OSError: There is none.
+    """
+    folder = os.path.join(os.environ.get(FOLDER, ""), "tmp")
+    if not os.path.isabs(folder) or not os.path.isdir(folder):
+        raise OSError("inputs: this kernel has no folder to hand values over in: write them to files in the workspace")
+    return folder
+
+
+def drop(path: str) -> None:
+    """Remove a file, if it is there: it is not when the host has moved it."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def check_names(values: Any) -> None:
+    """Refuse what is not a dict of variables.
+
+    Raises:
+        TypeError: It is no dict, or a name is no text.
+        ValueError: A name cannot be that of a variable.
+    """
+    if not isinstance(values, dict):
+        raise TypeError(f"inputs: a dict of names and values is needed, not {type(values).__name__}")
+    for name in values:
+        if not isinstance(name, str):
+            raise TypeError(f"inputs: a name is a text, not {name!r}")
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"inputs: {name!r} is not a name for a variable")
+        if name in RESERVED:
+            raise ValueError(f"inputs: {name!r} means something else in every kernel: take another name")
+
+
+def write(file: BinaryIO, values: dict[str, Any]) -> None:
+    """Write values, one after another, each pickled by itself, so that an error can name it."""
+    dumps, index = pickler(), []
+    for name, value in values.items():
+        buffers: list[pickle.PickleBuffer] = []
+        try:
+            data = dumps(value, buffers.append)
+        except Exception as error:  # border: pickling runs code of the value's type, which may raise anything
+            raise TypeError(
+                f"inputs[{name!r}] ({type(value).__name__}) cannot be handed to a child: {error}. "
+                "Hand over what it is made of, or write it to a file in the workspace."
+            ) from error
+        index.append([name, put(file, data), [put(file, buffer.raw()) for buffer in buffers]])
+    tail = json.dumps(index).encode()
+    file.write(tail)
+    file.write(len(tail).to_bytes(LENGTH_BYTES, "little"))
+
+
+def put(file: BinaryIO, data: Any) -> tuple[int, int]:
+    """Write a block; where it begins, and its size."""
+    file.write(b"\0" * (-file.tell() % ALIGNMENT))
+    start = file.tell()
+    file.write(data)
+    return start, file.tell() - start
+
+
+def read(file: BinaryIO) -> dict[str, Any]:
+    """The values in a file, by name.
+
+    Raises:
+        TypeError: A value cannot be read here; the text names it.
+    """
+    view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    tail = len(view) - LENGTH_BYTES
+    index = json.loads(bytes(view[tail - int.from_bytes(view[tail:], "little") : tail]))
+    values = {}
+    for name, (start, size), blocks in index:
+        buffers = [view[begin : begin + length] for begin, length in blocks]
+        try:
+            values[name] = pickle.loads(view[start : start + size], buffers=buffers)  # noqa: S301  # the parent runs what code it likes here anyway
+        except Exception as error:  # border: as above
+            raise TypeError(
+                f"inputs[{name!r}] cannot be read in the child's kernel: {type(error).__name__}: {error}"
+            ) from error
+    return values
+
+
+def pickler() -> Callable[[Any, Callable[[pickle.PickleBuffer], Any]], bytes]:
+    """Pickles a value; what is defined in a cell goes along where cloudpickle is there, and is refused where it is not."""
+    try:
+        cloudpickle: Any = importlib.import_module("cloudpickle")
+    except ImportError:
+        return plain_dumps
+    return lambda value, callback: bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=callback))
+
+
+def plain_dumps(value: Any, callback: Callable[[pickle.PickleBuffer], Any]) -> bytes:
+    """As `pickle.dumps`, but for what the child could not find."""
+    file = io.BytesIO()
+    PlainPickler(file, protocol=5, buffer_callback=callback).dump(value)
+    return file.getvalue()
+
+
+class PlainPickler(pickle.Pickler):
+    """Refuses functions and classes of cells: by name, which is all that pickle knows, they are not in another kernel."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """See `pickle.Pickler`."""
+        if isinstance(value, type | types.FunctionType) and value.__module__ == "__main__":
+            raise pickle.PicklingError(
+                f"{value.__qualname__} is defined in a cell, and there is no cloudpickle in the kernels' Python: "
+                "install it, or define it in a module"
+            )
+        return NotImplemented
+
+
+def line(name: str, value: Any) -> str:
+    """What a value is: its type and its size; a number itself."""
+    kind = type(value)
+    module = kind.__module__.partition(".")[0]
+    text = f"{name}: {kind.__qualname__}" if module in ("builtins", "__main__") else f"{name}: {module}.{kind.__qualname__}"
+    if value is None or isinstance(value, bool | int | float):
+        return f"{name} = {str(value)[:40]}"
+    try:
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            return f"{text}, shape {shape}"[:200]
+        return f"{text}, length {len(value)}"[:200]
+    except Exception:  # noqa: BLE001  # border: both run code of the value's type; it has no size, then
+        return text[:200]

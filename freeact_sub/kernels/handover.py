@@ -1,0 +1,68 @@
+"""Values from one kernel to another: the file that the one has written is moved to the other, which reads it.
+
+Each kernel can write and read only its own scratch folder, so the host carries. It moves names and never opens a file: what
+is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have made it.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.cells import ExecuteReply
+from freeact_sub.errors import KernelError, KernelLostError
+from freeact_sub.kernels.kernel import Kernel
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+
+TAKE_SECONDS: Final = 300.0
+"""How long a kernel may take to read what was handed to it: it imports what the values are of."""
+ERROR_CHARS: Final = 1000
+
+
+async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
+    """Move a file of values from one kernel's scratch folder to another's, and have its values put among the variables.
+
+    Args:
+        name: The file's name, `values-` and a hexadecimal number.
+        source: The kernel that has written it, as `guest/values.py` does.
+        target: The kernel that gets the values.
+
+    Raises:
+        KernelError: There is no such file, or the kernel could not read it; the text says why.
+    """
+    if source.scratch is None or target.scratch is None:
+        raise KernelError("inputs: the kernels are not on this machine: write the values to files instead")
+    _move(name, source.scratch, target.scratch)
+    buffer = CellOutputBuffer()
+    code = f"__import__('sys').modules['freeact_guest.values'].take({name!r}, get_ipython().user_ns)"
+    reply = ExecuteReply(status="aborted")
+    async for output in target.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True):
+        if isinstance(output, ExecuteReply):
+            reply = output
+    if reply.status == "kernel_lost":
+        raise KernelLostError(f"the kernel ended while it read its inputs: {target.lost_reason}")
+    if reply.status != "ok":
+        last = (buffer.text.strip().splitlines() or [reply.status])[-1]
+        raise KernelError(last[-ERROR_CHARS:])
+
+
+def _move(name: str, source: Path, target: Path) -> None:
+    try:
+        with _folder(source) as here, _folder(target) as there:
+            os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
+            mode = os.stat(name, dir_fd=there, follow_symlinks=False).st_mode
+    except OSError as error:
+        raise KernelError(f"inputs: they are not there any more: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise KernelError("inputs: what the kernel has written is no file")
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,243 @@
+"""Children started by code in a cell: failures, wrong arguments, cancels, and code that lies to its host."""
+
+import time
+
+import pytest
+from support.agents import cell, of_kind, read, root_text
+
+from freeact_sub import Agent, Config
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision
+from freeact_sub.testing import ScriptedModel
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make_agent(script, **config):
+        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
+
+    return make_agent
+
+
+async def test_a_child_that_fails_raises_and_the_error_carries_what_there_was(make):
+    code = """
+try:
+    await agent.task("child breaks", output=int)
+except RuntimeError as error:
+    print(type(error) is agent.TaskError, error)
+    r = error.result
+    print(r.status, r.error, r.text, r.usage.turns, r.files_written)
+try:
+    agent.task("child loops", max_turns=2)
+except agent.TaskError as error:
+    print(error.result.status, error.result.text)
+try:
+    agent.task("child dies")
+except agent.TaskError as error:
+    print(error.result.status)
+"""
+    kill = cell("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    script = {
+        "root": [[cell(code.replace("await agent", "agent"))], "done"],
+        "child breaks": [["so far", cell("open('made.txt', 'w').close()")], RuntimeError("the provider broke")],
+        "child loops": [[cell("1")]] * 2 + ["what I have"],
+        "child dies": [[kill], [kill], [kill], [cell("1")], "unreachable"],
+    }
+    async with make(script) as agent:
+        events, result = await read(agent.run("root"))
+    lines = root_text(events).splitlines()
+    assert lines[0].startswith("True the child agent-")
+    assert lines[0].endswith("did not complete (failed): RuntimeError: the provider broke")
+    assert lines[1] == "failed RuntimeError: the provider broke so far 1 ('made.txt',)"
+    assert lines[2] == "limit what I have"
+    assert lines[3] == "kernel_lost"
+    assert result.status == "completed"
+
+
+async def test_a_child_that_is_denied_or_forbidden_is_a_permission_error(make):
+    code = """
+for prompt in ("not this", "child"):
+    try:
+        print(agent.task(prompt).output)
+    except PermissionError as error:
+        print("denied:", error)
+"""
+    inner = "try:\n    agent.task('grandchild')\nexcept PermissionError as error:\n    print(error)"
+    script = {"root": [[cell(code)], "done"], "child": [[cell(inner)], "asked"]}
+    rule = lambda request: Decision(allowed="not this" not in str(request.call) or request.call.kind == "code", reason="no")
+    async with make(script) as agent:
+        events, _ = await read(agent.run("root"), rule)
+    assert root_text(events) == "denied: denied: no\nasked"
+    [text] = [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 1]
+    assert text == "forbidden: this agent may start no children (subagents.max_depth = 1)"
+    spawns = [event for event in of_kind(events, ApprovalRequest) if event.call.kind == "spawn"]
+    assert [request.call.prompt for request in spawns] == ["not this", "child"]
+
+
+BAD = {
+    "agent.task('')": "ValueError agent.task: prompt: String should have at least 1 character",
+    "agent.task(3)": "ValueError agent.task: prompt: Input should be a valid string",
+    "agent.task('p', max_turns=0)": "ValueError agent.task: max_turns: Input should be greater than or equal to 1",
+    "agent.task('p', mode='root')": "ValueError agent.task: mode: Input should be 'plan', 'ask', 'auto' or 'full'",
+    "agent.task('p', budget={'tokens': -1})": "ValueError agent.task: budget.tokens: Input should be greater than or equal to 0",
+    "agent.task('p', budget={'euros': 1})": "ValueError agent.task: budget.euros: Extra inputs are not permitted",
+    "agent.task('p', budget={'turns': 1}, max_turns=1)": "ValueError agent.task: max_turns and budget['turns'] are the same",
+    "agent.task('p', budget={1, 2})": "TypeError agent.task: its arguments, but for inputs and output, must be plain values",
+    "agent.task('p', inputs=[1])": "TypeError inputs: a dict of names and values is needed, not list",
+    "agent.task('p', inputs={'a b': 1})": "ValueError inputs: 'a b' is not a name for a variable",
+    "agent.task('p', inputs={'class': 1})": "ValueError inputs: 'class' is not a name for a variable",
+    "agent.task('p', inputs={'agent': 1})": "ValueError inputs: 'agent' means something else in every kernel",
+    "agent.task('p', inputs={'lock': threading.Lock()})": "TypeError inputs['lock'] (lock) cannot be handed to a child: ",
+    "agent.task('p', output=threading.Thread)": "TypeError output: there is no JSON schema of <class 'threading.Thread'>",
+    "agent.task('p', output={'type': 'nothing'})": "TypeError output: it is no JSON schema: 'nothing' is not valid",
+    "agent.task('p', output=Node)": "ValueError agent.task: output: Node holds itself",
+    "agent.task('p', output=bomb)": "ValueError agent.task: output: its JSON schema has more than 10,000 parts",
+    "agent.task('p', output=remote)": "ValueError agent.task: output: its JSON schema refers to 'http://",
+    "agent.task('p', nothing=1)": "TypeError Agent.task() got an unexpected keyword argument 'nothing'",
+}
+
+
+async def test_a_wrong_argument_is_an_error_that_names_it_and_nothing_is_left_of_it(make):
+    code = f"""
+import os, threading
+from pydantic import BaseModel
+class Node(BaseModel):
+    below: list["Node"]
+bomb = {{"type": "object", "properties": {{"a": {{"$ref": "#/$defs/a0"}}}}, "$defs": {{
+    f"a{{i}}": {{"type": "object", "properties": {{n: {{"$ref": f"#/$defs/a{{i + 1}}"}} for n in "xyz"}}}} for i in range(12)
+}} | {{"a12": {{"type": "string"}}}}}}
+remote = {{"$ref": "http://127.0.0.1:1/schema.json"}}
+for text in {list(BAD)!r}:
+    try:
+        print("no error:", eval(text))
+    except Exception as error:
+        print(type(error).__name__, str(error).replace(chr(10), " "))
+print([name for name in os.listdir(os.environ["FA_FOLDER"] + "/tmp") if name.startswith("values-")])
+"""
+    async with make([[cell(code)], "done"]) as agent:
+        events, _ = await read(agent.run("root"))
+        assert agent._loop.resources.children._tasks == {}
+    *lines, left = root_text(events).splitlines()
+    for text, line, expected in zip(BAD, lines, BAD.values(), strict=True):
+        assert line.startswith(expected), text
+    assert left == "[]"
+    assert len({event.agent_id for event in events}) == 1
+
+
+async def test_what_a_cell_defines_is_refused_by_name_where_there_is_no_cloudpickle(make):
+    code = """
+import sys
+sys.modules["cloudpickle"] = None
+def double(x): return 2 * x
+class Point: pass
+for value in (double, Point(), {"deep": [Point]}):
+    try:
+        agent.task("p", inputs={"value": value})
+    except TypeError as error:
+        print(error)
+"""
+    async with make([[cell(code)], "done"]) as agent:
+        events, _ = await read(agent.run("root"))
+    lines = root_text(events).splitlines()
+    assert "inputs['value'] (function) cannot be handed to a child: double is defined in a cell" in lines[0]
+    assert all("install it, or define it in a module" in line for line in lines)
+    assert ["Point is defined" in line for line in lines] == [False, True, True]
+
+
+async def test_a_value_that_the_child_cannot_read_ends_it_with_the_reason(make):
+    code = """
+class Once:
+    def __reduce__(self): return (eval, ("1 / 0",))
+try:
+    agent.task("p", inputs={"good": 1, "bad": Once()})
+except agent.TaskError as error:
+    print(error)
+"""
+    async with make([[cell(code)], "done"]) as agent:
+        events, _ = await read(agent.run("root"))
+    assert "(failed): TypeError: inputs['bad'] cannot be read in the child's kernel: ZeroDivisionError" in root_text(events)
+
+
+async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):
+    code = "import time\nr = agent.task('slow')\nprint(r.output)\nprint('over', time.sleep(60))"
+    script = {"root": [[cell(code)], "done"], "slow": [[cell("import time; time.sleep(2.5)")], "slow answer"]}
+    started = time.monotonic()
+    async with make(script, kernel={"cell_timeout_seconds": 3}) as agent:
+        events, _ = await read(agent.run("root"))
+    assert [event.status for event in of_kind(events, CodeExecutionOutput) if event.depth == 0] == ["timeout"]
+    assert "slow answer" in root_text(events)
+    assert time.monotonic() - started < 60
+
+
+async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
+    code = "import asyncio\nawait asyncio.gather(*(agent.task(f'child {i}', output=int) for i in range(3)))"
+    started: list[str] = []
+
+    def on_event(event):
+        if isinstance(event, CodeExecutionOutput):
+            return
+        if event.depth and type(event).__name__ == "CodeExecutionOutputChunk":
+            started.append(event.agent_id)
+            if len(started) == 3:
+                run.cancel()
+
+    script = {"root": [[cell(code)], "done"], "child": [[cell("print('on', flush=True)\nimport time; time.sleep(1000)")]]}
+    async with make(script) as agent:
+        run = agent.run("root")
+        events, result = await read(run, on_event=on_event)
+        assert agent._loop.resources.children._tasks == {}
+    assert result.status == "cancelled"
+    assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled"] * 4
+
+
+async def test_code_that_waits_no_more_cancels_its_child_and_a_run_that_ends_cancels_what_it_left(make):
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(agent.task("child waits"), 1)
+except TimeoutError:
+    print("gave up")
+left = asyncio.create_task(agent.task("child waits longer", description="left"))
+await asyncio.sleep(0.5)
+"""
+    script = {"root": [[cell(code)], "done"], "child": [[cell("import time; time.sleep(1000)")]]}
+    async with make(script) as agent:
+        events, result = await read(agent.run("root"))
+    assert root_text(events) == "gave up"
+    assert (result.status, result.output) == ("completed", "done")
+    assert [event.status for event in of_kind(events, AgentFinished) if event.depth] == ["cancelled", "cancelled"]
+    output = next(event.seq for event in of_kind(events, CodeExecutionOutput) if event.depth == 0)
+    ends = [event.seq for event in of_kind(events, AgentFinished) if event.depth]
+    assert ends[0] < output < ends[1]
+
+
+async def test_a_kernel_that_lies_to_its_host_gets_nothing_by_it(make, tmp_path):
+    code = """
+import os
+requests = agent._requests
+def ask(method, **params):
+    try:
+        print(requests.ask(method, **params))
+    except Exception as error:
+        print(type(error).__name__, error)
+ask("files_written", paths=["../outside", "/etc/passwd", 3, "x" * 9999, "in/../inside.txt"])
+ask("task", task_id="../../x", prompt="p")
+ask("task", task_id="0" * 32, prompt="p", inputs=["x: int"])
+os.symlink("/etc/passwd", os.path.join(os.environ["FA_FOLDER"], "tmp", "values-" + "1" * 32))
+ask("task", task_id="1" * 32, prompt="p", inputs=["x: int"])
+os.mkdir(os.path.join(os.environ["FA_FOLDER"], "tmp", "values-" + "2" * 32))
+ask("task", task_id="2" * 32, prompt="p", inputs=["x: int"], depth=0)
+ask("task", task_id="2" * 32, prompt="p", inputs=["x: int"])
+ask("task_check", task_id="3" * 32, problem="p")
+ask("task_cancel", task_id=None)
+"""
+    async with make([[cell(code)], "done"]) as agent:
+        events, result = await read(agent.run("root"))
+    text = root_text(events)
+    assert "task_id: String should match pattern" in text
+    assert text.count("inputs: they are not there any more") == 1
+    assert text.count("inputs: what the kernel has written is no file") == 2
+    assert "depth: Extra inputs are not permitted" in text
+    assert "the child has ended" in text
+    assert result.files_written == ("inside.txt",)
