@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("kernels", "branches", "subagents", "soak")
+NAMES = ("kernels", "branches", "subagents", "values", "soak")
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ pytestmark = [
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),
+        ("values", {"frame"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
     ],
 )
