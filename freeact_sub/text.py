@@ -6,6 +6,9 @@ written out.
 """
 
 import re
+from collections.abc import Sequence
+
+FILES_SHOWN = 8
 
 _SEQUENCE = re.compile(
     r"""
@@ -75,3 +78,10 @@ def _escape(match: re.Match[str]) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def files_text(files: Sequence[str]) -> str:
+    """Files that were written, in one line, where there are any."""
+    shown = ", ".join(one_line(name, 200) for name in files[:FILES_SHOWN])
+    left = len(files) - FILES_SHOWN
+    return f"files written: {shown}{f' and {left:,} more' if left > 0 else ''}" if shown else ""

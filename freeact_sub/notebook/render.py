@@ -25,7 +25,7 @@ from freeact_sub.notebook.markup import (
     markdown_html,
     text_html,
 )
-from freeact_sub.text import clean, one_line, visible
+from freeact_sub.text import clean, files_text, one_line, visible
 
 STREAMING_CHARS = 8_000
 """Of a text that still streams the last so many characters are drawn."""
@@ -119,6 +119,8 @@ def status_line(block: Block, now: float) -> str:
     if block.tree_usage != block.usage:
         parts.append(f"with all children: {block.tree_usage}")
     parts.append(f"{seconds:.1f} s" if block.finished else f"{seconds:.0f} s")
+    if block.finished and block.finished.files_written:
+        parts.append(files_text(block.finished.files_written))
     return " · ".join(parts)
 
 

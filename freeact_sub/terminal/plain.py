@@ -41,7 +41,7 @@ from freeact_sub.terminal.texts import (
     question,
 )
 from freeact_sub.terminal.views import AgentView, Views
-from freeact_sub.text import clean, one_line, visible
+from freeact_sub.text import clean, files_text, one_line, visible
 
 
 class PlainLines:
@@ -83,7 +83,8 @@ def _finished(_views: Views, view: AgentView, event: AgentFinished) -> Texts:
     if event.error:
         yield "error", clean(event.error)
     total = f" (with its children: {event.tree_usage})" if event.tree_usage != event.usage else ""
-    yield f"ended ({event.status.replace('_', ' ')})", f"{event.usage}, {event.seconds:.1f} s{total}"
+    files = f"; {written}" if (written := files_text(event.files_written)) else ""
+    yield f"ended ({event.status.replace('_', ' ')})", f"{event.usage}, {event.seconds:.1f} s{total}{files}"
 
 
 def _thoughts(_views: Views, view: AgentView, event: Thoughts) -> Texts:

@@ -50,7 +50,7 @@ from freeact_sub.terminal.texts import (
     written,
 )
 from freeact_sub.terminal.views import AgentView, Views
-from freeact_sub.text import clean, one_line, visible
+from freeact_sub.text import clean, files_text, one_line, visible
 
 CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
 
@@ -144,6 +144,8 @@ def _finished(_views: Views, view: AgentView, event: AgentFinished) -> Iterable[
     parts.append(Text(f"{event.usage}, {event.seconds:.1f} s", "dim"))
     if event.tree_usage != event.usage:
         parts.append(Text(f"with its children: {event.tree_usage}", "dim"))
+    if event.files_written:
+        parts.append(Text(files_text(event.files_written), "dim"))
     style = "bold green" if event.status == "completed" else "bold red"
     yield from _rest_of_output(view)
     yield Block(title=f"ended ({event.status.replace('_', ' ')})", body=Group(*parts), style=style)

@@ -1,5 +1,7 @@
 """Every example runs by itself, offline, and does what it says; with `--model` it asks that model."""
 
+import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "typed_output", "own_tool", "pipeline", "named_agents/run")
+PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "pipeline", "named_agents/run")
 
 
 @pytest.fixture
@@ -59,6 +61,17 @@ def test_parallel_children(examples: Path) -> None:
     for n, ways in {5: 10, 6: 4, 7: 40, 8: 92, 9: 352, 10: 724}.items():
         assert f"\n{n} queens: {ways} ways\n" in output
     assert "All agents together: turns 14, tool calls 12," in output
+
+
+def test_fan_out(examples: Path) -> None:
+    output = output_of(examples / "fan_out.py")
+    children = {line for line in output.splitlines() if ": completed, " in line}
+    assert children == {
+        f"{path.stem}: completed, {json.dumps({'rows': len(rows), 'missing': sum(not row['temp'].strip() for row in rows)})}"
+        for path in (examples / "data").glob("*.csv")
+        for rows in [list(csv.DictReader(path.open(encoding="utf-8")))]
+    }
+    assert output.endswith("\nIt is harbour.csv.\n")
 
 
 def test_typed_output(examples: Path) -> None:

@@ -271,6 +271,9 @@ def test_the_status_line_tells_what_was_spent():
     assert status_line(made, NOW) == f"running · {usage} · with all children: {usage + usage} · 10 s"
     made.apply(finish(usage=usage, tree_usage=usage, seconds=12.34, status="kernel_lost"))
     assert status_line(made, NOW) == f"kernel lost · {usage} · 12.3 s"
+    made.finished = replace(made.finished, files_written=("a.csv", "b.csv"))
+    assert status_line(made, NOW) == f"kernel lost · {usage} · 12.3 s · files written: a.csv, b.csv"
+    made.finished = replace(made.finished, files_written=())
 
 
 def test_a_queued_agent_runs_from_its_first_event_on():

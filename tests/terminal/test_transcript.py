@@ -240,6 +240,12 @@ def test_the_end_shows_status_usage_and_an_answer_that_was_not_shown() -> None:
     whole = AgentFinished(**ROOT, status="kernel_lost", output="less", error="gone", usage=USAGE, tree_usage=USAGE + USAGE)
     text = drawn.draw(whole)
     assert all(word in text for word in ("kernel lost", "less", "gone", "with its children: turns 6"))
+    assert "files written" not in text
+    names = tuple(f"out/{number}\x1b[2J.csv" for number in range(10))
+    text = drawn.draw(AgentFinished(**ROOT, status="completed", usage=USAGE, tree_usage=USAGE, files_written=names))
+    assert "files written: out/0" in text.replace("\n", " ")
+    assert "and 2 more" in text.replace("\n", " ")
+    assert "\x1b[2J" not in text
 
 
 def test_a_prompt_stands_apart_from_the_one_before() -> None:

@@ -24,7 +24,7 @@ from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, hand_over
 from freeact_sub.modes import Mode
-from freeact_sub.tools import SpawnRequest, ToolResult
+from freeact_sub.tools import Outcome, SpawnRequest, ToolResult
 
 CHECK_SECONDS: Final = 30.0
 """How long the kernel that asked may take to judge an answer; then it is taken as it is, and judged when it is there."""
@@ -160,7 +160,8 @@ class ChildRequests:
             with clock.paused() if clock is not None else nullcontext():
                 result = await self._spawner.spawn(request)
             ended.append(result)
-            return ToolResult(text=await self._spawner.report(result), outcome="success" if result.status == "completed" else "failed")
+            outcome: Outcome = "success" if result.status == "completed" else "failed"
+            return ToolResult(text=await self._spawner.report(result), outcome=outcome)
 
         call = SpawnCall(
             prompt=f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt,
