@@ -140,6 +140,31 @@ except agent.TaskError as error:
     assert any("2 is less than the minimum of 3" in text for text in seen)
 
 
+async def test_what_a_cell_has_defined_goes_along(make):
+    code = """
+import dataclasses
+import numpy as np
+@dataclasses.dataclass
+class Point:
+    x: int
+    def far(self, n): return Point(self.x + n)
+step = 10
+def walk(point): return point.far(step)
+r = agent.task("walk", inputs={"walk": walk, "start": Point(1), "rows": [np.arange(3)]}, output=Point)
+print(r.output, type(r.output) is Point)
+"""
+    script = {
+        "root": [[cell(code)], "done"],
+        "walk": [[cell("print(walk(start), rows)")], [hand_over({"x": 11}, wrapped=False)]],
+    }
+    async with make(script) as agent:
+        events, _ = await read(agent.run("root"))
+    assert root_text(events) == "Point(x=11) True"
+    assert [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth] == [
+        "Point(x=11) [array([0, 1, 2])]"
+    ]
+
+
 async def test_gather_runs_children_side_by_side_within_the_bound_in_order(make):
     working: set[str] = set()
     most = 0
