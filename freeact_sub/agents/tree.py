@@ -351,11 +351,14 @@ class AgentNode:
             raise self._no_kernel()
         self.status = "waiting"
         self.give_slot_back()
+        cut_short = True
         try:
             yield
+            cut_short = False
         finally:
             self._calls_waiting -= 1
-        if self._calls_waiting == 0:
-            await self.take_slot()
-        if self._calls_waiting == 0:
-            self.status = "running"
+            # whoever gave this child up may go on: with a slot if one is free, for a cancellation must not wait for one
+            if self._calls_waiting == 0 and self.scope is not None and not (cut_short and self.tree.slots.full):
+                await self.take_slot()
+            if self._calls_waiting == 0 and self.status == "waiting":
+                self.status = "running"
