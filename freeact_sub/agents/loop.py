@@ -274,8 +274,7 @@ class AgentLoop:
             mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {', '.join(servers)}." if servers else "",
             spawning=(
                 f"\n- You can start child agents with task; {tree.config.subagents.max_concurrent} work at the same time. "
-                "Code can start them too, with values in and out: help(agent.task)."
-                + told_of_types(node)
+                "Code can start them too, with values in and out: help(agent.task)." + told_of_types(node)
                 if node.may_spawn and has_tool(node, "task")
                 else ""
             ),

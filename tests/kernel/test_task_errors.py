@@ -91,9 +91,9 @@ BAD = {
     "agent.task('p', inputs={'lock': threading.Lock()})": "TypeError inputs['lock'] (lock) cannot be handed to a child: ",
     "agent.task('p', output=threading.Thread)": "TypeError output: there is no JSON schema of <class 'threading.Thread'>",
     "agent.task('p', output={'type': 'nothing'})": "TypeError output: it is no JSON schema: 'nothing' is not valid",
-    "agent.task('p', output=Node)": "ValueError agent.task: output: Node holds itself",
-    "agent.task('p', output=bomb)": "ValueError agent.task: output: its JSON schema has more than 10,000 parts",
-    "agent.task('p', output=remote)": "ValueError agent.task: output: its JSON schema refers to 'http://",
+    "agent.task('p', output=Node)": "ValueError output: Node holds itself",
+    "agent.task('p', output=bomb)": "ValueError output: its JSON schema has more than 10,000 parts",
+    "agent.task('p', output=remote)": "ValueError output: its JSON schema refers to 'http://",
     "agent.task('p', nothing=1)": "TypeError Agent.task() got an unexpected keyword argument 'nothing'",
 }
 

@@ -29,13 +29,12 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
     """
-    definitions = schema.get("$defs", {})
-    _check_size(schema, definitions if isinstance(definitions, Mapping) else {})
+    check_size(schema)
     wrapped = schema.get("type") != "object"
     try:
         kind = StructuredDict(_wrap(schema) if wrapped else dict(schema))
     except Exception as error:  # border: what pydantic-ai makes of a schema that anybody may have written
-        raise InvalidRequestError(f"agent.task: output: no tool can be made of its JSON schema: {error}") from error
+        raise InvalidRequestError(f"output: no tool can be made of its JSON schema: {error}") from error
 
     async def hand_over(answer: dict[str, Any]) -> Any:
         value = answer[WRAPPED] if wrapped and WRAPPED in answer else answer
@@ -54,12 +53,19 @@ def _wrap(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], **definitions}
 
 
-def _check_size(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> None:
+def check_size(schema: Mapping[str, Any]) -> None:
+    """Refuse a schema that would be too much with its references resolved.
+
+    Raises:
+        InvalidRequestError: It is too large or too deep, or refers to itself, or to something that is not in it.
+    """
+    definitions = schema.get("$defs")
+    definitions = definitions if isinstance(definitions, Mapping) else {}
     known: dict[str, int] = {}
 
     def size(node: Any, above: tuple[str, ...], level: int) -> int:
         if level > MAX_LEVELS:
-            raise InvalidRequestError(f"agent.task: output: its JSON schema is more than {MAX_LEVELS} levels deep")
+            raise InvalidRequestError(f"output: its JSON schema is more than {MAX_LEVELS} levels deep")
         if isinstance(node, Mapping):
             reference = node.get("$ref")
             own = definition(str(reference), above, level) if reference is not None else 0
@@ -67,19 +73,15 @@ def _check_size(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> No
         else:
             total = 1 + sum(size(value, above, level + 1) for value in node) if isinstance(node, list) else 1
         if total > MAX_NODES:
-            raise InvalidRequestError(f"agent.task: output: its JSON schema has more than {MAX_NODES:,} parts")
+            raise InvalidRequestError(f"output: its JSON schema has more than {MAX_NODES:,} parts")
         return total
 
     def definition(reference: str, above: tuple[str, ...], level: int) -> int:
         name = reference.removeprefix(REFERENCE)
         if not reference.startswith(REFERENCE) or name not in definitions:
-            raise InvalidRequestError(
-                f"agent.task: output: its JSON schema refers to {reference!r}, which is not in its $defs"
-            )
+            raise InvalidRequestError(f"output: its JSON schema refers to {reference!r}, which is not in its $defs")
         if name in above:
-            raise InvalidRequestError(
-                f"agent.task: output: {name} holds itself, which models cannot be asked for: use a list"
-            )
+            raise InvalidRequestError(f"output: {name} holds itself, which models cannot be asked for: use a list")
         if name not in known:
             known[name] = size(definitions[name], (*above, name), level + 1)
         return known[name]

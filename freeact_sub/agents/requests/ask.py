@@ -9,6 +9,7 @@ from pydantic_core import to_jsonable_python
 from freeact_sub.agents.asking import Asker
 from freeact_sub.agents.outputs import output_type_of
 from freeact_sub.agents.report import text_of
+from freeact_sub.agents.requests.answers import check_size
 from freeact_sub.agents.requests.base import CodeCalls, Handler
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import FreeactError
@@ -44,6 +45,8 @@ class AskRequests:
         except ValidationError as error:
             problem = error.errors()[0]
             raise FreeactError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        if asked.output is not None:
+            check_size(asked.output)
         output_type = str if asked.output is None else output_type_of(asked.output, check=False)
         answer: Any = None
 

@@ -168,6 +168,7 @@ class ChildRequests:
             description=asked.description,
             max_turns=request.budget.turns,
             mode=asked.mode,
+            agent=asked.agent or "",
         )
         args = asked.model_dump(mode="json", exclude={"task_id"}, exclude_defaults=True)
         await self._calls.carry_out("task", call, args, clock, work)

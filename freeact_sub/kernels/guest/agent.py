@@ -12,7 +12,6 @@ import builtins
 import contextlib
 import importlib
 import inspect
-import keyword
 import linecache
 import logging
 import queue
@@ -25,18 +24,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, tasks, written
+from . import hook, mcp, tasks, written
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
-TYPES: dict[str, Any] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "array": list,
-    "object": dict,
-    "null": None,
-}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
 
 
@@ -181,107 +171,6 @@ def value_of(answer: dict[str, Any], method: str) -> Any:
     raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
 
 
-class Namespace:
-    """Attributes that are looked up at the host when they are first used."""
-
-    def __init__(self, path: str, names: Callable[[], list[str]], make: Callable[[str], Any], doc: str) -> None:
-        self.__dict__.update(_path=path, _names=names, _make=make, __doc__=doc)
-
-    def __getattr__(self, name: str) -> Any:
-        # IPython's display and completion machinery probes for private names on every object
-        if name.startswith("_"):
-            raise AttributeError(name)
-        names = self._names()
-        if name not in names:
-            raise AttributeError(f"{self._path} has no {name!r}; it has: {', '.join(names) or 'nothing'}")
-        value = self.__dict__[name] = self._make(name)
-        return value
-
-    __getitem__ = __getattr__
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{self._path} cannot be changed")
-
-    def __dir__(self) -> list[str]:
-        names: list[str] = self._names()
-        return names
-
-    def __repr__(self) -> str:
-        return f"<{self._path}: {', '.join(self._names()) or 'nothing'}>"
-
-
-def identifier(name: str) -> str:
-    """The Python name for a server or tool."""
-    python_name = "".join(char if char.isalnum() or char == "_" else "_" for char in name)
-    if python_name[:1].isdigit() or keyword.iskeyword(python_name) or python_name.startswith("_"):
-        python_name = f"tool_{python_name}"
-    return python_name
-
-
-def server_namespace(requests: Requests, server: str) -> Namespace:
-    """The tools of a server; the host is asked for them when they are first used."""
-    tools: dict[str, dict[str, Any]] = {}
-
-    def names() -> list[str]:
-        if not tools:
-            tools.update({identifier(tool["name"]): tool for tool in requests.ask("mcp_tools", server=server)})
-        return list(tools)
-
-    return Namespace(
-        f"agent.mcp.{identifier(server)}",
-        names,
-        lambda name: tool_function(requests, server, tools[name]),
-        f"Tools of the MCP server {server}.",
-    )
-
-
-def tool_function(requests: Requests, server: str, tool: dict[str, Any]) -> Callable[..., Any]:
-    """A function for an MCP tool, with signature and docstring made from the tool's JSON schema."""
-    schema = tool.get("parameters_json_schema") or {}
-    signature, real_names = signature_of(schema)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs).arguments
-        extra = bound.pop("extra_arguments", {})
-        arguments = {real_names[name]: value for name, value in bound.items()} | extra
-        return requests.call("mcp_call", server=server, tool=tool["name"], args=arguments)
-
-    function.__name__ = function.__qualname__ = identifier(tool["name"])
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__doc__ = docstring_of(tool, schema)
-    return function
-
-
-def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, str]]:
-    """Signature for a JSON schema, and the schema's own names by the Python names."""
-    required, real_names = set(schema.get("required", ())), {}
-    parameters = []
-    for name, item in (schema.get("properties") or {}).items():
-        python_name = identifier(name)
-        real_names[python_name] = name
-        default = inspect.Parameter.empty if name in required else item.get("default") if isinstance(item, dict) else None
-        kind = TYPES.get(str(item.get("type")), Any) if isinstance(item, dict) else Any
-        parameters.append(
-            inspect.Parameter(python_name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-        )
-    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
-    if schema.get("additionalProperties"):
-        parameters.append(inspect.Parameter("extra_arguments", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters), real_names
-
-
-def docstring_of(tool: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What `help()` shows of a tool."""
-    lines = [tool.get("description") or tool["name"]]
-    properties = schema.get("properties") or {}
-    if properties:
-        lines += ["", "Args:"]
-        for name, item in properties.items():
-            about = item.get("description", "") if isinstance(item, dict) else ""
-            lines.append(f"    {identifier(name)}: {about}".rstrip().rstrip(":"))
-    return "\n".join(lines)
-
-
 class Child:
     """A background child: `agent_id`, `description`, `status`, `ended`, `seconds`, `output`, `error`, and its `question`."""
 
@@ -332,11 +221,11 @@ class Agent:
     TaskResult = tasks.TaskResult
 
     def __init__(self, requests: Requests, servers: list[str]) -> None:
-        by_name = {identifier(server): server for server in servers}
-        self.mcp = Namespace(
+        by_name = {mcp.identifier(server): server for server in servers}
+        self.mcp = mcp.Namespace(
             "agent.mcp",
             lambda: list(by_name),
-            lambda name: server_namespace(requests, by_name[name]),
+            lambda name: mcp.server_namespace(requests, by_name[name]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
         self.children = Children(requests)
