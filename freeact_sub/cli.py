@@ -152,7 +152,7 @@ def _permissions(options: argparse.Namespace) -> int:
 def _agents(options: argparse.Namespace) -> int:
     from freeact_sub.terminal.agents import list_agents  # noqa: PLC0415
 
-    return list_agents(_config(options))
+    return list_agents(_config(options, looking=True))
 
 
 def _converse(options: argparse.Namespace) -> int:

@@ -122,7 +122,7 @@ def test_a_wrong_file_is_named_and_the_others_are_read(config, tmp_path):
     (tmp_path / "bin.md").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "my type.md").write_text("---\ndescription: x\n---\n")
     (tmp_path / "folder.md").mkdir()
-    (tmp_path / "huge.md").write_text("---\ndescription: x\n---\n" + "x" * 600_000)
+    (tmp_path / "huge.md").write_text("---\ndescription: x\n---\n" + "x" * 1_100_000)
     (tmp_path / "other.txt").write_text("not one")
     found = load_agent_types(config)
     assert [*found.types] == ["good"]
@@ -130,8 +130,8 @@ def test_a_wrong_file_is_named_and_the_others_are_read(config, tmp_path):
     assert f"{tmp_path / 'bad.md'}, line 3: `modle`: there is no setting 'modle': did you mean 'mode'?" in problems
     assert f"{tmp_path / 'bin.md'}: it cannot be read" in problems
     assert f"{tmp_path / 'my type.md'}: its name must be" in problems
-    assert f"{tmp_path / 'folder.md'}: it is no file" in problems
-    assert f"{tmp_path / 'huge.md'}: it is larger than" in problems
+    assert f"{tmp_path / 'folder.md'}: it cannot be read: it is not a regular file" in problems
+    assert f"{tmp_path / 'huge.md'}: it cannot be read: it is larger than" in problems
     assert "`allow_agents` names there is no agent type 'gone'" in problems
     assert len(found.problems) == 6
 

@@ -148,7 +148,7 @@ async def test_a_long_answer_reaches_the_next_in_part(make):
         seen[name] = len(prompt)
         if name == "root":
             return "done" if len(messages) > 1 else delegate({"task": "long"}, {"task": "next", "depends_on": [0]})
-        return "x" * 100_000
+        return "x" * 20_000
 
     async with make(script, config={"headless": "allow"}) as agent:
         await read(agent.run("root"))
