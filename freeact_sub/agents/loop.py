@@ -41,6 +41,7 @@ from freeact_sub.tools import (
     AskParent,
     Delegate,
     ExecuteIPythonCell,
+    KernelAccess,
     McpToolset,
     ResetKernel,
     Subagents,
@@ -57,6 +58,11 @@ OUTSIDE: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
+
+BRANCHED: Final = (
+    "\n\nYour kernel started as a copy of your parent's: its variables, imports and functions are there. "
+    "What you change in them stays with you."
+)
 
 SPAWNING: Final[tuple[Tool, ...]] = (Task(), Delegate(), Subagents())
 """Tools that start children. An agent that may not is not told of them, and a call that comes all the same is refused."""
@@ -76,11 +82,13 @@ class _Ending:
 class AgentLoop:
     """Drives the runs of one agent."""
 
-    def __init__(self, node: AgentNode, *, output_type: Any = str) -> None:
+    def __init__(self, node: AgentNode, *, output_type: Any = str, branch_of: KernelAccess | None = None) -> None:
+        """Args: branch_of: the kernel starts as a copy of this one. None: it starts empty."""
         self.node = node
-        self.resources = AgentResources(node)
+        self.resources = AgentResources(node, branch_of)
         self._output_type = output_type
-        self.spawner = Spawner(node, AgentLoop)
+        self._is_branch = branch_of is not None
+        self.spawner = Spawner(node, AgentLoop, self.resources.kernel)
         self.children = ChildRequests(self.resources.calls, self.spawner, self.resources.kernel.get)
         self.background = Background(node=node, spawner=self.spawner, tell=self.send, find=self._sender_to)
         self.asker = Asker(node)
@@ -178,6 +186,9 @@ class AgentLoop:
             await node.take_slot()
             node.status = "running"
             self.resources.kernel.start_soon()
+            if self._is_branch:
+                await self.resources.kernel.get()  # what cannot be branched fails before anything is paid for
+                prompt += BRANCHED
             if prepare is not None:
                 prompt = f"{prompt}\n\n{await prepare(await self.resources.kernel.get())}"
             output = await self._bounded(self._run_model(self.background.untold() + prompt, host), host)

@@ -15,6 +15,7 @@ from freeact_sub.events import KernelLost
 from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, policy_for
 from freeact_sub.kernels.sandbox import PROTECTED
 from freeact_sub.mcp import McpServers
+from freeact_sub.tools import KernelAccess
 
 MAX_DEATHS: Final = 3
 """A kernel that dies this often in one run ends the run."""
@@ -25,8 +26,11 @@ logger = logging.getLogger(__name__)
 class AgentKernel:
     """The agent's kernel: started in the background, watched, replaced when it dies."""
 
-    def __init__(self, node: AgentNode, host: HostRequests, mcp_servers: tuple[str, ...]) -> None:
+    def __init__(
+        self, node: AgentNode, host: HostRequests, mcp_servers: tuple[str, ...], branch_of: KernelAccess | None
+    ) -> None:
         self._node = node
+        self._branch_of = branch_of
         self._host = host
         settings = node.tree.config.kernel
         self._spec = KernelSpec(
@@ -75,7 +79,11 @@ class AgentKernel:
         await carry_out(self._drop())
 
     async def _start(self) -> Kernel:
-        kernel = await self._node.tree.provider.start(self._spec, self._host.answer)
+        origin, self._branch_of = self._branch_of, None  # a kernel that replaces it starts empty
+        if origin is not None:
+            kernel = await (await origin.get()).branch(self._spec, self._host.answer)
+        else:
+            kernel = await self._node.tree.provider.start(self._spec, self._host.answer)
         self._node.policy = self._node.policy.with_scratch((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
@@ -122,7 +130,7 @@ def _also_writable(node: AgentNode) -> tuple[Path, ...]:
 class AgentResources:
     """Everything one agent has open."""
 
-    def __init__(self, node: AgentNode) -> None:
+    def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None) -> None:
         tree = node.tree
         self.mcp = McpServers(
             servers_of(node), catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
@@ -136,7 +144,7 @@ class AgentResources:
                 **ShellRequests(self.calls, node.output_folder).handlers,
             }
         )
-        self.kernel = AgentKernel(node, self.requests, self.mcp.names)
+        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; one that fails to close does not keep the other open."""

@@ -11,7 +11,7 @@ from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import ConfigError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
-from freeact_sub.tools import SpawnRequest, ToolResult
+from freeact_sub.tools import KernelAccess, SpawnRequest, ToolResult
 
 
 class ChildLoop(Protocol):
@@ -34,10 +34,17 @@ class ChildRun:
 class Spawner:
     """Starts the children of one agent."""
 
-    def __init__(self, node: AgentNode, make_loop: Callable[..., ChildLoop]) -> None:
-        """Args: make_loop: makes the loop of a child, of its node and `output_type`."""
+    def __init__(self, node: AgentNode, make_loop: Callable[..., ChildLoop], kernel: KernelAccess) -> None:
+        """Make the spawner of one agent.
+
+        Args:
+            node: The agent.
+            make_loop: Makes the loop of a child, of its node, `output_type` and `branch_of`.
+            kernel: The agent's, of which branches are made.
+        """
         self._node = node
         self._make_loop = make_loop
+        self._kernel = kernel
 
     async def prepare(self, request: SpawnRequest, *, asks: Callable[[str, str], Awaitable[str]] | None = None) -> ChildRun:
         """Make a child that has not begun its run.
@@ -66,7 +73,8 @@ class Spawner:
         )
         if asks is not None:
             child.ask_parent = functools.partial(asks, child.agent_id)
-        loop = self._make_loop(child, output_type=request.output_type)
+        branch_of = self._kernel if request.branch else None
+        loop = self._make_loop(child, output_type=request.output_type, branch_of=branch_of)
         return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare))
 
     async def spawn(self, request: SpawnRequest) -> RunResult:

@@ -22,6 +22,7 @@ class TaskArguments(BaseModel):
     scope: str = ""
     budget: dict[str, float] = Field(default={})
     background: bool = False
+    branch: bool = False
 
     @model_validator(mode="after")
     def _budget_is_one(self) -> Any:
@@ -61,6 +62,7 @@ class Task:
             mode=arguments.mode,
             scope=arguments.scope,
             budget=arguments.limits,
+            branch=arguments.branch,
             tool_call_id=context.tool_call_id,
         )
         if not arguments.background:

@@ -14,7 +14,7 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "pipeline", "named_agents/run")
+PROGRAMS = ("sdk", "parallel_children", "fan_out", "branches", "typed_output", "own_tool", "pipeline", "named_agents/run")
 
 
 @pytest.fixture
@@ -43,6 +43,16 @@ def test_sdk(examples: Path) -> None:
     assert re.search(r"^agent-\w{8} asks to run code: import datetime", output)
     assert re.search(r"^agent-\w{8} got: Saturday$", output, re.MULTILINE)
     assert re.search(r"^completed: It was a Saturday\. \(turns 2, tool calls 1, .* s\)$", output, re.MULTILINE)
+
+
+def test_branches(examples: Path) -> None:
+    output = output_of(examples / "branches.py")
+    found = dict(re.findall(r"^  (\w[\w ]+): ([\d.]+)$", output, re.MULTILINE))
+    assert float(found["fill gaps with zero"]) < 0.9 * float(found["leave gaps out"])
+    gaps = re.search(r"stations, (\d+) gaps", output)
+    assert gaps is not None
+    assert found["gaps here"] == gaps[1], "what the branches filled is filled in them only"
+    assert output.count(": completed\n") == 3
 
 
 def test_parallel_children(examples: Path) -> None:

@@ -132,9 +132,6 @@ class ChildRequests:
         return _wire(result)
 
     def _request(self, asked: TaskParams, task: _Task, clock: CellClock | None) -> SpawnRequest:
-        if asked.branch:
-            raise InvalidRequestError("agent.task: branch: a child cannot start from this kernel's state yet")
-
         async def prepare(kernel: Kernel) -> str:
             await hand_over(f"values-{asked.task_id}", await self._kernel(), kernel)
             return asked.variables
