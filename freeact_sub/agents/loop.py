@@ -8,6 +8,7 @@ import asyncio
 import importlib.resources
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
@@ -123,13 +124,18 @@ class AgentLoop:
             if self._host is not None:
                 node.history = repair_messages(list(self._host.messages))
             try:
-                await carry_out(self.children.end(), timeout_seconds=CLOSE_SECONDS)
-                await carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS)
-                if node.parent is not None:
-                    await carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS)
+                await self._close()
             finally:
                 result = self._finish(ending)
         return result
+
+    async def _close(self) -> None:
+        """End what the run has started, children first; a cancel that comes during one part does not keep the next open."""
+        async with AsyncExitStack() as stack:
+            if self.node.parent is not None:
+                stack.push_async_callback(lambda: carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CLOSE_SECONDS))
 
     def _finish(self, ending: _Ending) -> RunResult:
         """Tell of the end, once; whoever was abandoned below ends here too, or its end would come after its parent's."""

@@ -75,7 +75,8 @@ async def test_a_cancel_at_any_step_ends_a_whole_family(make, start):
             before = asyncio.all_tasks()
             run = agent.run("root", budget=BOUNDS)
             events, result, reached_end = await read_while(run, steps, run.cancel)
-            assert result.status == ("completed" if reached_end else "cancelled"), steps
+            whole = (result.status, result.output) == ("completed", "done")  # also when it came as all was being closed
+            assert whole or (result.status == "cancelled" and not reached_end), steps
             nothing_is_held(agent)
             await own_tasks(before)
             assert result.tree_usage.turns == sum(end.usage.turns for end in of_kind(events, AgentFinished))
