@@ -6,7 +6,7 @@ import time
 
 import psutil
 import pytest
-from support.branches import HOST_TOOL, branched, host, like, text_of
+from support.branches import branched, host, like, text_of
 from support.kernels import no_host, open_kernel, run_cell, spec
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
@@ -253,12 +253,12 @@ def asked_by(name, log, allow=True):
     """A host that notes what is asked."""
 
     async def handle(method, params, clock):
-        if method == "mcp_tools":
-            return [HOST_TOOL]
+        if method != "check":
+            return
         log.append((name, params.get("path") or params.get("command")))
         if not allow:
             raise ApprovalDeniedError(f"{name} says no")
-        return None
+        return
 
     return handle
 
