@@ -28,12 +28,12 @@ class WrittenFiles:
         """As code named them."""
         self.paths: dict[str, None] = {}
         """Absolute, below the root; in the order in which they were written."""
+        self.root = ""
         self.begin(lambda _: None)
 
     def begin(self, send: Callable[[list[str]], Any]) -> None:
         """Forget what was, and tell by this function from now on."""
         self.send = send
-        self.root = os.path.join(os.getcwd(), "")
         self.noted.clear()
         self.paths.clear()
 
@@ -114,5 +114,6 @@ def watch(shell: Any, send: Callable[[list[str]], Any]) -> None:
     """
     WRITTEN.begin(send)
     if _watching.acquire(blocking=False):  # never released: an audit hook cannot be taken away
+        WRITTEN.root = os.path.join(os.getcwd(), "")  # where the kernel starts; a copy may be made anywhere
         sys.addaudithook(WRITTEN.hook())
         shell.events.register("post_execute", WRITTEN.tell)
