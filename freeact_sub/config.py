@@ -34,6 +34,9 @@ AGENT_TYPES = Path(".agents") / "agents"
 PERMISSIONS_FILE = SETTINGS_FOLDER / "permissions.toml"
 """Where a workspace keeps its rules."""
 
+PROTECTED = (".freeact", ".agents", "mcp.json", ".git/hooks", ".git/config")
+"""In the workspace: what the host, or its user's git, would run or obey the next time. No walled kernel writes there."""
+
 ENVIRONMENT_PREFIX = "FREEACT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -10,10 +10,10 @@ from freeact_sub.agents.requests import ActionRequests, CodeCalls, FileRequests,
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import unasked_writes
 from freeact_sub.closing import carry_out, end_task
+from freeact_sub.config import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
 from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, policy_for
-from freeact_sub.kernels.sandbox import PROTECTED
 from freeact_sub.mcp import McpServers
 from freeact_sub.tools import KernelAccess
 
@@ -33,6 +33,7 @@ class AgentKernel:
         self._branch_of = branch_of
         self._host = host
         settings = node.tree.config.kernel
+        sandbox = policy_for(node.policy.mode, settings, node.tree.config.workspace)
         self._spec = KernelSpec(
             owner_id=node.agent_id,
             python=settings.python,
@@ -40,8 +41,8 @@ class AgentKernel:
             environment=settings.environment(),
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
-            sandbox=policy_for(node.policy.mode, settings, node.tree.config.workspace),
-            audit=_audit_settings(node),
+            sandbox=sandbox,
+            audit=_audit_settings(node, network=sandbox is None or sandbox.network),
         )
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
@@ -115,11 +116,12 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-def _audit_settings(node: AgentNode) -> AuditSettings:
+def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
     """What the agent's code does without asking."""
     workspace = node.tree.config.workspace
     folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
-    return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked)
+    no_network = "" if network else f"denied: the sandbox has no network (mode {node.policy.mode})"
+    return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked, no_network=no_network)
 
 
 def _also_writable(node: AgentNode) -> tuple[Path, ...]:

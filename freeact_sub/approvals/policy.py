@@ -24,6 +24,7 @@ from freeact_sub.approvals.suggest import command_pattern, path_pattern
 from freeact_sub.approvals.words import names
 from freeact_sub.approvals.wrappers import without_options
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.config import PROTECTED
 from freeact_sub.modes import MODES, Mode, narrower
 
 Wall: TypeAlias = Literal["read-only", "workspace", "open"]
@@ -197,6 +198,8 @@ def _judge_write(word: str, folder: str, policy: Policy) -> Ruling:
         return _denied_by_mode(policy, "nothing is written")
     if policy.mode == "auto" and not inside:
         return _denied_by_mode(policy, "nothing is written outside the workspace")
+    if policy.mode == "auto" and any(is_within(path, policy.workspace / name) for path in paths for name in PROTECTED):
+        return _denied_by_mode(policy, "the settings of agents and of git in the workspace are not written")
     if any(ruling.verdict == "ask" for ruling in found) or any(ruling.rule.startswith('allow "write') for ruling in found):
         return _strictest(found)
     if inside:

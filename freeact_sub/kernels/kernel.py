@@ -23,6 +23,8 @@ class AuditSettings:
     """Folders in which code writes unasked, besides the kernel's own."""
     asked: tuple[tuple[str, str], ...] = ()
     """What is asked for in them all the same: regular expressions of a folder, with its last `/`, and of a name in it."""
+    no_network: str = ""
+    """Why no socket of the network can be made; empty: it can. The wall's own answer would not tell."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -278,7 +278,8 @@ class LocalKernel:
         settings = self._spec.audit
         if settings is None:
             return None
-        return {"folders": [str(path) for path in (*settings.writable, self.scratch)], "asked": settings.asked}
+        folders = [str(path) for path in (*settings.writable, self.scratch)]
+        return {"folders": folders, "asked": settings.asked, "no_network": settings.no_network}
 
     def _hide(self) -> None:
         """Take the key and the sockets away: we are connected, and nobody else is to be, least of all another kernel.

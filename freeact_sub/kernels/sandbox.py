@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config import KernelConfig, user_folder
+from freeact_sub.config import PROTECTED, KernelConfig, user_folder
 from freeact_sub.errors import KernelStartError
 from freeact_sub.modes import Mode
 
@@ -58,8 +58,6 @@ SYSTEM_SETTINGS: Final = (
     *("services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "gai.conf", "hostname"),
 )
 """Below `/etc`: what ordinary programs read. No keys, no password hashes."""
-PROTECTED: Final = (".freeact", ".agents", "mcp.json", ".git/hooks", ".git/config")
-"""In the workspace: what the host, or its user's git, would run or obey the next time. Read-only for kernels in a view."""
 
 
 @dataclass(frozen=True, kw_only=True)

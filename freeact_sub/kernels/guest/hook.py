@@ -9,6 +9,7 @@ what a library does in C (`ctypes`, the files of Arrow).
 """
 
 import contextlib
+import errno
 import functools
 import ipaddress
 import os
@@ -36,9 +37,10 @@ MAX_NAMES = 1000
 class Watch:
     """What there is to ask, by audit event."""
 
-    def __init__(self, files: Files, line: Line) -> None:
+    def __init__(self, files: Files, line: Line, no_network: str = "") -> None:
         self.files = files
         self.line = line
+        self.no_network = no_network
         self.names = Names()
         self.environment = dict(os.environ)
         self.is_on = True
@@ -75,6 +77,7 @@ class Watch:
             "pty.spawn": lambda argv, *_: self.run(argv[0], argv),
             "os.fork": self.on_fork,
             "os.forkpty": self.on_fork,
+            "socket.__new__": self.on_socket,
             "socket.connect": self.on_connect,
             "socket.sendto": self.on_send,
             "socket.sendmsg": self.on_send,
@@ -89,6 +92,7 @@ class Watch:
         self.is_on = settings is not None
         if settings is not None:
             self.files.set(settings["folders"], settings["asked"])
+            self.no_network = settings["no_network"]
         self.asking.now = False
 
     # files
@@ -227,6 +231,10 @@ class Watch:
 
     # network
 
+    def on_socket(self, _connection: Any, family: int, *_: Any) -> None:
+        if self.no_network and family in (socket.AF_INET, socket.AF_INET6):
+            raise PermissionError(errno.EACCES, self.no_network)
+
     def on_connect(self, connection: Any, address: Any, *_: Any) -> None:
         if connection.family == socket.AF_UNIX:
             path = os.fsdecode(address)
@@ -329,13 +337,13 @@ WATCHES: list[Watch] = []
 def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
     """Begin to ask, in a branch anew, and as its own settings say.
 
-    Settings: `folders`, in which code writes unasked, but for the paths that match `asked`. None: nothing is asked for.
+    Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing is asked for.
     """
     for watch in WATCHES:
         watch.renew(ask, settings)
     if WATCHES or settings is None:
         return
-    watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask))
+    watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask), settings["no_network"])
     WATCHES.append(watch)
 
     def is_service_thread() -> bool:
