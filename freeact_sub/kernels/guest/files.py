@@ -79,10 +79,12 @@ class Files:
         names = [r"\.{0,2}", *(name for name in names if not name.startswith(ANY))]  # no name at all has to be found out
         return re.compile("|".join([*names, f"{ANY}(?:{'|'.join(ends)})"] if ends else names), re.DOTALL).fullmatch
 
-    def is_free(self, path: str) -> bool:
-        """Whether an absolute path without links in it may be changed."""
+    def is_free(self, path: str, operation: str) -> bool:
+        """Whether this may be done to an absolute path without links in it."""
         if path in HARMLESS or path.startswith("/dev/fd/"):
             return True
+        if f"{path}/" in self.folders:
+            return operation not in ("remove", "rename")
         folder, slash, name = path.rpartition("/")
         return path.startswith(self.folders) and not self.names_asked([folder + slash])(name)
 

@@ -49,8 +49,7 @@ class Watch:
         self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
         self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
-        """The words of a program that was not to be started in a terminal, and why: `pty` takes that for a system without
-        `forkpty`, and forks."""
+        """The words of a program that was not to be started, and why."""
         self.handlers: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "sqlite3.connect": self.on_database,
@@ -167,7 +166,7 @@ class Watch:
         if not missing and not os.path.lexists(name):
             return
         real, named = real_path(name, follow=follow), os.path.abspath(name)
-        if self.files.is_free(real) and (named == real or self.files.is_free(named)):
+        if self.files.is_free(real, operation) and (named == real or self.files.is_free(named, operation)):
             return
         if not stack.is_part_of_another(real, operation, announced=announced):
             self.line.ask(kind="write", path=as_text(real), named=as_text(named), operation=operation)
@@ -183,22 +182,26 @@ class Watch:
 
     def on_exec(self, path: Any, argv: Any, env: Any = None, *_: Any) -> None:
         if os.access(path, os.X_OK) and not (self.line.is_forked and stack.is_forked_for_a_terminal()):
-            self.run(path, argv, env=env)
+            self.run_once(path, argv, env=env)
 
     def on_fork(self, *_: Any) -> None:
         call = stack.pexpect_call()  # its child closes all it could ask with, so it is asked for here
         if call is None:
             self.line.open()
             return
-        argv, denied = self.refused
-        if call["argv"] is argv:
-            self.refused = (None, ())
+        if call["argv"] is self.refused[0]:
             stack.close_terminal()
+        self.run_once(call["command"], call["argv"], call.get("cwd"), call.get("env"))
+
+    def run_once(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
+        """The same as `run` for what is tried again after a denial: in the next folder of `PATH`, or without `forkpty`."""
+        refused, denied = self.refused
+        if argv is refused:
             raise PermissionError(*denied)
         try:
-            self.run(call["command"], call["argv"], call.get("cwd"), call.get("env"))
+            self.run(executable, argv, cwd, env)
         except PermissionError as error:
-            self.refused = (call["argv"], error.args)
+            self.refused = (argv, error.args)
             raise
 
     def run(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
