@@ -1,4 +1,4 @@
-"""What a JSON schema says of an answer, as pydantic-ai's `output_type`."""
+"""What the JSON schema of an agent type says of an answer, as pydantic-ai's `output_type`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,10 @@ from referencing import Registry
 from freeact_sub.errors import ConfigError
 
 
-def output_type_of(schema: Mapping[str, Any], *, check: bool = True) -> Any:
-    """The type of an answer that a JSON schema describes.
+def output_type_of(schema: Mapping[str, Any]) -> Any:
+    """The type of an answer that the JSON schema of an object describes; an answer that does not fit is asked for again.
 
-    Args:
-        schema: That of an object.
-        check: Hold the answer against the schema, and have a wrong one asked for again. Not for a schema that code in a
-            kernel has written: to check a pattern can take for ever.
+    Not for a schema that code in a kernel has written: to hold an answer against a pattern can take for ever.
 
     Raises:
         ConfigError: It is no JSON schema of an object.
@@ -30,8 +27,6 @@ def output_type_of(schema: Mapping[str, Any], *, check: bool = True) -> Any:
         raise ConfigError(f"it is no JSON schema: {error.message}") from error
     except (UserError, RecursionError) as error:
         raise ConfigError(str(error)) from error
-    if not check:
-        return structured
     validator = kind(schema, registry=Registry())  # it knows nothing: no schema is fetched from anywhere
 
     def hand_over(answer: dict[str, Any]) -> dict[str, Any]:

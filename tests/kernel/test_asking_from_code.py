@@ -12,15 +12,23 @@ pytestmark = pytest.mark.kernel
 
 ASK = """
 import asyncio
-print(agent.ask("plain"))
+print(await agent.ask("plain"))
 print(await asyncio.gather(*(agent.ask(f"number {n}") for n in range(3))))
 print(await agent.ask("a value", output={"type": "object", "properties": {"mark": {"type": "integer"}}}))
+print(await agent.ask("a number", output=int) + 1)
 print(await agent.ask("other", model="small"))
-for arguments in ({"prompt": ""}, {"prompt": "x", "model": "smal"}, {"prompt": "x", "output": {"type": "string"}}):
-    try:
-        agent.ask(**arguments)
-    except RuntimeError as error:
-        print(error)
+
+def plain():
+    print(agent.ask("a number", output=float))
+    for arguments in (
+        {"prompt": ""}, {"prompt": "x", "model": "smal"}, {"prompt": "a word", "output": int}, {"prompt": "x", "output": 7}
+    ):
+        try:
+            agent.ask(**arguments)
+        except (RuntimeError, ValueError, TypeError) as error:
+            print(error)
+
+plain()
 """
 
 
@@ -38,38 +46,47 @@ async def test_ask(tmp_path):
         if prompt == "root":
             return cell(ASK) if len(messages) == 1 else "done"
         if info.output_tools:
-            return ToolCallPart(info.output_tools[0].name, {"mark": 2})
+            answers = {"a value": {"mark": 2}, "a number": {"value": 41}, "a word": {"value": "forty"}}
+            return ToolCallPart(info.output_tools[0].name, answers[prompt])
         return f"answer to {prompt}"
 
     events, result = await run_cells(tmp_path, script, models={"small": "test"})
     [output] = of_kind(events, CodeExecutionOutput)
-    assert output.text.splitlines() == [
+    lines = output.text.splitlines()
+    assert lines[:8] == [
         "answer to plain",
         "['answer to number 0', 'answer to number 1', 'answer to number 2']",
         "{'mark': 2}",
+        "42",
         "success (no tool calls)",
+        "41.0",
         "agent.ask: prompt: String should have at least 1 character",
         "there is no model 'smal': did you mean 'small'? (the setting `models`)",
-        *output.text.splitlines()[6:],
     ]
-    assert len(output.text.splitlines()) == 7
-    assert result.usage.turns == 2 + 6
-    assert result.usage.tool_calls == 1 + 7  # what is wrong in itself is no call
+    assert "valid integer" in lines[8]
+    assert lines[9].startswith("output: there is no JSON schema of 7")
+    assert len(lines) == 10
+    assert result.usage.turns == 2 + 9
+    assert result.usage.tool_calls == 1 + 10  # what is wrong in itself is no call
 
 
 CHILDREN = """
-[child] = agent.children.list()
+[child] = await agent.children.list()
 print(child.status in ("queued", "starting", "running"), child.ended, child.description)
 [child] = await agent.children.wait(child.agent_id, seconds=30)
 print(child.ended, child.question)
-print(agent.children.send(child.agent_id, "the second").endswith("has its answer."))
-[child] = agent.children.wait()
-print(child.ended, child.status, child.output)
-print((await agent.children.cancel(child.agent_id)).status, agent.children)
-try:
-    agent.children.send(child.agent_id, "too late")
-except RuntimeError as error:
-    print(str(error).endswith("has ended already"))
+
+def plain(child):
+    print(agent.children.send(child.agent_id, "the second").endswith("has its answer."))
+    [child] = agent.children.wait()
+    print(child.ended, child.status, child.output)
+    print(agent.children.cancel(child.agent_id).status, agent.children)
+    try:
+        agent.children.send(child.agent_id, "too late")
+    except RuntimeError as error:
+        print(str(error).endswith("has ended already"))
+
+plain(child)
 """
 
 

@@ -20,11 +20,11 @@ import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, mcp, tasks, written
+from . import hook, mcp, schemas, tasks, written
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
@@ -207,6 +207,12 @@ class Children:
         return "<agent.children: list, wait, send, cancel>"
 
 
+async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
+    """A value of the type that was asked for."""
+    value = await answer
+    return value if decode is None else decode(value)
+
+
 def as_children(value: Any) -> Any:
     """One child or several, from JSON; text stays text."""
     if isinstance(value, dict):
@@ -301,15 +307,23 @@ class Agent:
         """
         return self._requests.call("shell", command=command, reason=reason)
 
-    def ask(self, prompt: str, model: str | None = None, output: dict[str, Any] | None = None) -> Any:
+    def ask(self, prompt: str, model: str | None = None, output: Any = None) -> Any:
         """Make one request to a language model, without tools or kernel: `await agent.ask(...)`, or without `await`.
 
         Args:
             prompt: All that the model reads.
             model: The name of another model in the settings. None: the agent's own.
-            output: A JSON schema of an object, which is then what comes back. None: text comes back.
+            output: The type of its answer, as with `task`; a value of it comes back. None: text.
+
+        Raises:
+            ValueError, TypeError: The answer is not of the type, or there is no JSON schema of it.
         """
-        return self._requests.call("ask", prompt=prompt, model=model, output=output)
+        schema, decode = (None, None) if output is None else schemas.schema_of(output)
+        params = {"prompt": prompt, "model": model, "output": schema}
+        if can_await(sys._getframe(1)):  # noqa: SLF001  # documented
+            return decoded(self._requests.ask_async("ask", **params), decode)
+        value = self._requests.ask("ask", **params)
+        return value if decode is None else decode(value)
 
     def __repr__(self) -> str:
         return f"<agent, with task(...), shell(...) and {self.mcp!r}>"
