@@ -49,11 +49,13 @@ async def test_a_person_is_asked_in_every_mode_and_it_runs_outside_the_wall(make
 async def test_it_works_in_plain_code_and_side_by_side(make):
     code = """
 import asyncio, io, contextlib
-print(agent.shell('echo plain', reason='r').exit_code)
+def plain(word):
+    return agent.shell(f'echo {word}', reason='r').exit_code
+print(plain('plain'))
 results = await asyncio.gather(*(agent.shell(f'echo {n}; exit {n}', reason='r') for n in range(5)))
 print([(r.exit_code, r.output) for r in results])
 with contextlib.redirect_stdout(io.StringIO()) as kept:
-    agent.shell('echo kept', reason='r')
+    plain('kept')
 assert kept.getvalue() == 'kept\\n'
 """
     asked, [end] = await ran(make(code))
