@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	$(BIN)/python examples/demo.py $(ARGS)
@@ -23,6 +23,9 @@ check: $(STAMP)  ## format, lint, types, layers, file sizes
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+live: $(STAMP)  ## the tests with a real model (BASE_URL=http://127.0.0.1:8089/v1)
+	$(BIN)/python -m pytest tests/live --live $(BASE_URL) $(ARGS)
 
 bench: $(STAMP)  ## figures, as a table
 	$(BIN)/python -m benchmarks $(ARGS)

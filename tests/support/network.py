@@ -18,7 +18,8 @@ _live = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--live", action="store_true", help="also run the tests that talk to a real model")
+    parser.addoption("--live", metavar="URL", help="run the tests that talk to a real model too, at this server")
+    parser.addoption("--live-model", metavar="NAME", default="local", help="the model's name at that server")
 
 
 def pytest_configure() -> None:
