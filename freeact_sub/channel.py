@@ -31,6 +31,11 @@ class EventChannel:
         self._next_seq = 0
         self.closed = False
 
+    @property
+    def is_idle(self) -> bool:
+        """True where the reader has read all there is."""
+        return not self._waiting
+
     async def send(self, event: AgentEvent) -> None:
         """Take an event in, when there is room for it."""
         if not self.closed:

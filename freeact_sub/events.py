@@ -229,6 +229,18 @@ class UsageUpdated(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelProgress(AgentEvent):
+    """A model request takes its time; told about once a second, from the second second on."""
+
+    seconds: float
+    """Since the request was made."""
+    tokens: int
+    """That have come, as far as they can be told apart: many servers send one a piece. 0: the model is still silent."""
+    tokens_per_second: float | None = None
+    """Since the first one. None: there is nothing to measure yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelLost(AgentEvent):
     """The agent's kernel died; its variables are gone. The cell is not run again; a new kernel is started."""
 
@@ -272,6 +284,7 @@ Event: TypeAlias = (
     | ApprovalRequest
     | ApprovalAnswered
     | UsageUpdated
+    | ModelProgress
     | KernelLost
     | Notice
     | AgentMessage

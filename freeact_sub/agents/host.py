@@ -19,6 +19,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.ledger import Reservation
+from freeact_sub.agents.progress import RequestProgress
 from freeact_sub.agents.quote import quote_for, with_max_tokens
 from freeact_sub.agents.repeats import TOLD_AT, Repeats, advice
 from freeact_sub.agents.substance import problem_with
@@ -64,6 +65,7 @@ class Host(AbstractCapability[Any]):
     asked_for_substance: bool = False
     """The model has ended with a text that is no answer, and was asked for one."""
     repeats: Repeats = field(default_factory=Repeats)
+    progress: RequestProgress = field(init=False)
     salvaged: bool = False
     shortened: bool = False
     """The request may answer less than it would, because the budget has no more."""
@@ -75,6 +77,9 @@ class Host(AbstractCapability[Any]):
     """Of the latest step; steering goes through it."""
     inner_tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     """Tasks that pydantic-ai has made for the run."""
+
+    def __post_init__(self) -> None:
+        self.progress = RequestProgress(self.node.emitter)
 
     async def end_inner_tasks(self) -> None:
         """End what a cancelled run has left behind.
@@ -147,7 +152,8 @@ class Host(AbstractCapability[Any]):
         """See pydantic-ai."""
         del ctx
         try:
-            return await self._as_inner_task(handler(request_context))
+            with self.progress.told():
+                return await self._as_inner_task(handler(request_context))
         except Exception:
             if self.reservation is not None:
                 self.reservation.settle(0, Decimal(0))  # a request that fails is not billed

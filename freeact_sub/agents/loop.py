@@ -227,14 +227,15 @@ class AgentLoop:
             await relay_events(events, self.node.emitter)
 
         limit = self.node.budget.turns
-        result = await agent.run(
-            prompt,
-            message_history=self.node.history or None,
-            event_stream_handler=relay,
-            infer_name=False,
-            # a backstop for steps that a user's capability takes past our hooks; ours comes first
-            usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
-        )
+        with host.progress.watched():
+            result = await agent.run(
+                prompt,
+                message_history=self.node.history or None,
+                event_stream_handler=relay,
+                infer_name=False,
+                # a backstop for steps that a user's capability takes past our hooks; ours comes first
+                usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
+            )
         host.messages = result.all_messages()
         return result.output
 

@@ -10,5 +10,6 @@ Importing this package is cheap: pydantic-ai is imported when a model is built o
 """
 
 from freeact_sub.models.build import build_model, build_model_settings, wrap_model
+from freeact_sub.models.progress import ModelProgress, watched
 
-__all__ = ["build_model", "build_model_settings", "wrap_model"]
+__all__ = ["ModelProgress", "build_model", "build_model_settings", "watched", "wrap_model"]

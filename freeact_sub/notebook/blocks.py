@@ -343,6 +343,7 @@ ROWS: dict[type[events.Event], Callable[[Block, Any], bool]] = {
     events.ApprovalRequest: Block.ask,
     events.ApprovalAnswered: Block.answer,
     events.UsageUpdated: Block.count,
+    events.ModelProgress: lambda _block, _event: False,
     events.KernelLost: lambda block, event: block.note(f"the kernel was lost: {event.reason}"),
     events.Notice: lambda block, event: block.note(event.content),
     events.AgentMessage: lambda block, event: block.note(

@@ -63,4 +63,8 @@ def _unfinished(view: AgentView) -> Text | None:
     for text, style in choices:
         if shown := clean(text).strip("\n"):
             return Text(shown, style, overflow="fold")
-    return None
+    if view.waits is None:
+        return None
+    rate = view.waits.tokens_per_second
+    speed = f", {rate:.1f} tokens/s" if rate is not None else "" if view.waits.tokens else ", no token yet"
+    return Text(f"waiting for the model: {view.waits.seconds:.0f} s{speed}", "dim italic")

@@ -15,6 +15,7 @@ from freeact_sub.events import (
     ApprovalRequest,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
+    ModelProgress,
     Response,
     ResponseChunk,
     Thoughts,
@@ -57,6 +58,8 @@ class AgentView:
     """What the running cell prints."""
     calls: dict[str, ToolCallStarted] = field(default_factory=dict)
     """The tool calls of this run by id."""
+    waits: ModelProgress | None = None
+    """How far its model request is; None where it is quick, or has been answered."""
     cells: set[str] = field(default_factory=set)
     """The tool calls that ran a cell: their output was shown as it came."""
     asked: set[str] = field(default_factory=set)
@@ -81,10 +84,13 @@ class AgentView:
                 self.started, self.usage, self.tree_usage, self.answer = event.time, Usage(), Usage(), ""
             case AgentFinished():
                 self.status, self.usage, self.tree_usage = event.status, event.usage, event.tree_usage
-                self.thinking = self.writing = ""
+                self.thinking, self.writing, self.waits = "", "", None
                 for known in (self.calls, self.cells, self.asked):
                     known.clear()
+            case ModelProgress():
+                self.waits = event
             case UsageUpdated():
+                self.waits = None
                 self.usage, self.tree_usage = event.usage, event.tree_usage
             case ToolCallStarted() if event.tool_call_id:
                 self.calls[event.tool_call_id] = event

@@ -51,7 +51,7 @@ def rules(tmp_path):
         (["--kind", "connect", "example.com:443"], 3, ["connections are asked for"]),
         (["--kind", "mcp", "units/convert"], 3, ["MCP calls are asked for"]),
         (["--kind", "mcp", "units/convert", "--mode", "plan"], 1, ["(mode plan)"]),
-        (["--kind", "tool", "reset_kernel"], 0, ["own kernel only"]),
+        (["--kind", "tool", "reset_kernel"], 0, ["only the agent and its children"]),
         (["--kind", "connect", "example.org"], 2, ["HOST:PORT"]),
         (["--kind", "none", "x"], 2, ["--kind"]),
         (["x", "--workspace", "nowhere"], 2, ["nowhere"]),

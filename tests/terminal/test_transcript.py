@@ -16,6 +16,7 @@ from freeact_sub.events import (
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     Event,
+    ModelProgress,
     Response,
     ResponseChunk,
     Thoughts,
@@ -29,7 +30,7 @@ from freeact_sub.terminal.transcript import Transcript
 from freeact_sub.terminal.views import Views
 
 HOSTILE = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x1b[8mb\x07\x08 [red]c[/red] \u202e d"
-NOT_SHOWN = (ThoughtsChunk, ResponseChunk, UsageUpdated)
+NOT_SHOWN = (ThoughtsChunk, ResponseChunk, UsageUpdated, ModelProgress)
 CELL = {"tool_call_id": "call-1"}
 
 
