@@ -51,7 +51,7 @@ def spender(children: int, *, calls: int = 1) -> Any:
         if first_prompt(messages) == "root" and len(messages) == 1:
             return [task(f"spend {number}", description=str(number), max_turns=50) for number in range(children)]
         words = "w " * ((info.model_settings or {}).get("max_tokens", 100) - 20 * calls)
-        return [words, *[cell("1")] * calls] if info.function_tools else words
+        return [words, *(cell(f"{len(messages)} + {number}") for number in range(calls))] if info.function_tools else words
 
     return turn
 
