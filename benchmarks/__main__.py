@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("kernels", "branches", "subagents", "values", "soak")
+NAMES = ("kernels", "branches", "subagents", "values", "asking", "soak")
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
-"""The wall with nothing else in the way: attempts to get out of real kernels, each in every mode in which it must fail."""
+"""What the wall leaves open, what it needs of a machine, and kernels of ordinary users. Attempts to get out: `test_escapes.py`."""
 
 import asyncio
-import ctypes
 import json
 import os
 import shutil
@@ -9,11 +8,21 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.kernels import no_host, open_kernel, run_cell, spec
+from support.sandbox import (
+    LIMITED,
+    MACHINE,
+    NEEDS_A_WALL,
+    PREPARED,
+    PROVIDERS,
+    outside_world,
+    replace_config,
+    sandboxed,
+)
 
 from freeact_sub.cells import CellError
 from freeact_sub.config import KernelConfig
@@ -25,170 +34,19 @@ from freeact_sub.kernels.sandbox import (
     Support,
     check,
     policy_for,
-    support,
     unenforced,
     wall_script,
     wire,
 )
 
-MACHINE = support()
-NEEDED = "needs Linux with Landlock 6, seccomp and mount namespaces"
-pytestmark = [
-    pytest.mark.kernel,
-    pytest.mark.skipif(MACHINE.landlock < 6 or not MACHINE.seccomp or not MACHINE.view, reason=NEEDED),
-]
-
-MIB = 2**20
-LIMITED = KernelConfig(sandbox="auto", memory_bytes=1024 * MIB, max_file_bytes=4 * MIB)
-WALLED = ("plan", "auto")
-ALL = ("plan", "ask", "auto", "full")
-PROVIDERS = {"local": LocalKernelProvider, "fork": lambda: ForkKernelProvider(spares=0)}
-SECRET = "the-secret-of-the-host"
-
-PREPARED = """
-import ctypes, errno, os, resource, shutil, signal, socket, struct, subprocess, sys, tempfile
-from pathlib import Path
-libc = ctypes.CDLL(None, use_errno=True)
-def called(result):
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-def run(*command):
-    subprocess.run(command, check=True, capture_output=True)
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """Code that tries to get out; OUTSIDE, HOST, SIBLING, PORT and the like stand for what the test has put up."""
-
-    code: str
-    modes: tuple[str, ...]
-    errors: tuple[str, ...] = ("PermissionError",)
-
-
-def outside(code: str, *errors: str) -> Attempt:
-    """An attempt that a mode with walled files must stop."""
-    return Attempt(code=code, modes=WALLED, errors=errors or ("PermissionError",))
-
-
-def others(code: str, *errors: str) -> Attempt:
-    """An attempt that every mode must stop."""
-    return Attempt(code=code, modes=ALL, errors=errors or ("PermissionError",))
-
-
-GONE = ("PermissionError", "FileNotFoundError")
-"""What is outside is not there at all, in the view."""
-READ_ONLY = ("PermissionError", "OSError")
-
-ATTEMPTS = {
-    # writing
-    "open": outside("open(OUTSIDE + '/new', 'w')", *GONE),
-    "open to append": outside("open(OUTSIDE + '/file', 'a')", *GONE),
-    "os.open": outside("os.open(OUTSIDE + '/new', os.O_CREAT | os.O_WRONLY)", *GONE),
-    "os.truncate": outside("os.truncate(OUTSIDE + '/file', 0)", *GONE),
-    "os.remove": outside("os.remove(OUTSIDE + '/file')", *GONE),
-    "os.mkdir": outside("os.mkdir(OUTSIDE + '/folder')", *GONE),
-    "shutil.copy": outside("Path(tempfile.gettempdir(), 'x').write_text('x'); shutil.copy(tempfile.gettempdir() + '/x', OUTSIDE + '/new')", *GONE),
-    "rename": outside("Path(tempfile.gettempdir(), 'x').write_text('x'); os.rename(tempfile.gettempdir() + '/x', OUTSIDE + '/new')", *GONE, "OSError"),
-    "hard link": outside("os.link(OUTSIDE + '/file', tempfile.gettempdir() + '/link')", *GONE, "OSError"),
-    "libc.open": outside("called(libc.open(OUTSIDE.encode() + b'/new', os.O_CREAT | os.O_WRONLY, 0o600))", *GONE),
-    "system file": outside("open('/usr/freeact-test', 'w')", *READ_ONLY),
-    "/etc": outside("open('/etc/freeact-test', 'w')", *READ_ONLY),
-    "subprocess": outside("run('touch', OUTSIDE + '/new')", "CalledProcessError"),
-    "shell": outside("run('sh', '-c', 'echo x > ' + OUTSIDE + '/new')", "CalledProcessError"),
-    "symlink in the workspace": outside("open('way-out/new', 'w')", *GONE),
-    "own symlink": outside("os.symlink(OUTSIDE, tempfile.gettempdir() + '/s'); open(tempfile.gettempdir() + '/s/new', 'w')", *GONE),
-    "/proc/self/root": outside("open('/proc/self/root' + OUTSIDE + '/new', 'w')", *GONE),
-    "/proc/self/fd": outside("f = os.open('/', os.O_PATH); open(f'/proc/self/fd/{f}' + OUTSIDE + '/new', 'w')", *GONE),
-    "/proc/self/fd of the log": Attempt(code="open('/proc/self/fd/3/../../etc/x', 'w')", modes=WALLED, errors=(*GONE, "NotADirectoryError")),
-    "/proc/1/root": outside("open('/proc/1/root' + OUTSIDE + '/new', 'w')", *GONE),
-    "remount": outside("called(libc.mount(None, b'/usr', None, 32, None))"),
-    "new namespace": outside("called(libc.unshare(0x10020000))"),
-    "terminal of the host": outside("[open(f'/dev/pts/{n}', 'w') for n in range(3)]", *GONE),
-    "the workspace in plan": Attempt(code="open('new', 'w')", modes=("plan",), errors=READ_ONLY),
-    "mode of a system file": outside("os.chmod('/usr', 0o755)", *READ_ONLY),
-    "time of a file of Python": outside("os.utime(os.__file__)", *READ_ONLY),
-    "mode of the workspace in plan": Attempt(code="os.chmod('.', 0o755)", modes=("plan",), errors=READ_ONLY),
-    "mode of the settings": outside("os.chmod('.freeact', 0o755)", *READ_ONLY),
-    "System V memory": outside("called(libc.shmget(SHM_KEY, 1, 0))", "FileNotFoundError"),
-    "settings of the host": Attempt(code="open('.freeact/config.toml', 'w')", modes=WALLED, errors=READ_ONLY),
-    "settings moved away": Attempt(code="os.rename('.freeact', 'other')", modes=WALLED, errors=READ_ONLY),
-    # reading
-    "key in the home directory": outside("open(HOME + '/.ssh/id_ed25519').read()", *GONE),
-    "key by a subprocess": outside("run('cat', HOME + '/.ssh/id_ed25519')", "CalledProcessError"),
-    "password hashes": outside("open('/etc/shadow').read()", *GONE),
-    "environment of the host": others("open(f'/proc/{HOST}/environ', 'rb').read()"),
-    "environment of the parent": others("open(f'/proc/{os.getppid()}/environ', 'rb').read()"),
-    "environment by a subprocess": others("run('cat', f'/proc/{HOST}/environ')", "CalledProcessError"),
-    # the network
-    "socket": outside("socket.create_connection(('127.0.0.1', PORT))", "OSError"),
-    "IPv6 socket": outside("socket.socket(socket.AF_INET6)", "OSError"),
-    "datagram": outside("socket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "OSError"),
-    "netlink": outside("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "OSError"),
-    "ctypes socket": outside("called(libc.socket(2, 1, 0))", "OSError"),
-    "socket by a subprocess": outside("run('bash', '-c', f'exec 3<>/dev/tcp/127.0.0.1/{PORT}')", "CalledProcessError"),
-    "io_uring": outside("called(libc.syscall(425, 1, ctypes.create_string_buffer(120)))"),
-    "Unix socket of another program": outside("socket.socket(socket.AF_UNIX).connect(OUTSIDE + '/socket')", *GONE),
-    "abstract socket of another program": others("socket.socket(socket.AF_UNIX).connect('\\0' + ABSTRACT)"),
-    # host, fork server, siblings
-    **{
-        f"{name} of {whom}": others(code.replace("PID", pid))
-        for whom, pid in {"the host": "HOST", "the parent": "os.getppid()", "a sibling": "SIBLING"}.items()
-        for name, code in {
-            "kill": "os.kill(PID, signal.SIGCONT)",
-            "pidfd": "signal.pidfd_send_signal(os.pidfd_open(PID), signal.SIGCONT)",
-            "ptrace": "called(libc.ptrace(0x4206, PID, None, None))",
-            "memory": "open(f'/proc/{PID}/mem', 'r+b')",
-            "process_vm_readv": "b = ctypes.create_string_buffer(16); v = struct.pack('QQ', ctypes.addressof(b), 8); called(libc.process_vm_readv(PID, v, 1, v, 1, 0))",
-            "open files": "os.readlink(f'/proc/{PID}/fd/0')",
-            "limits": "resource.prlimit(PID, resource.RLIMIT_CORE, (0, 0))",
-        }.items()
-    },
-    "sibling's sockets": others(
-        "found = 0\nfor n in range(1, 6):\n    s = socket.socket(socket.AF_UNIX)\n    try: s.connect(f'{FOLDER}/k-{n}'); found += 1\n    except OSError as e: error = e\nassert not found\nraise error",
-        *GONE,
-    ),
-    "sibling's key": others("open(FOLDER + '/kernel.json').read()", *GONE),
-    # limits
-    "raise a limit": others("soft, hard = resource.getrlimit(resource.RLIMIT_DATA)\nresource.setrlimit(resource.RLIMIT_DATA, (hard, hard * 2))", "ValueError", "PermissionError"),
-    "fill the memory": others("bytearray(2 * 2**30)", "MemoryError"),
-    "fill the memory in a subprocess": others("run(sys.executable, '-I', '-S', '-c', 'bytearray(2 * 2**30)')", "CalledProcessError"),
-    "fill the disk": others("open(tempfile.gettempdir() + '/big', 'wb').write(bytes(5 * 2**20))", "OSError"),
-    "set-uid": others("assert open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0] == '1'; raise PermissionError"),
-    "kernel modules": others("called(libc.syscall(SYS_INIT_MODULE, None, 0, b''))"),
-    "keyrings": others("called(libc.syscall(SYS_KEYCTL, 0, -3, 0))"),
-}  # fmt: skip
-NUMBERS = {"SYS_INIT_MODULE": (175, 105), "SYS_KEYCTL": (250, 219)}
+pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 
 
 @pytest.fixture
-async def world(tmp_path, monkeypatch):
-    """What kernels try to reach: files outside, a home with a key, listeners, and a workspace with a way out."""
-    for name in ("workspace/.freeact", "outside", "home/.ssh"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "outside/file").write_text(SECRET)
-    (tmp_path / "home/.ssh/id_ed25519").write_text(SECRET)
-    (tmp_path / "workspace/way-out").symlink_to(tmp_path / "outside")
-    monkeypatch.chdir(tmp_path)
-    with socket.socket() as listener, socket.socket(socket.AF_UNIX) as by_path, socket.socket(socket.AF_UNIX) as abstract:
-        listener.bind(("127.0.0.1", 0))
-        by_path.bind("outside/socket")
-        abstract.bind(f"\0freeact-test-{os.getpid()}")
-        for item in (listener, by_path, abstract):
-            item.listen()
-        libc = ctypes.CDLL(None)
-        segment = libc.shmget(shm_key := os.getpid(), 4096, 0o1600)
-        yield {
-            "SHM_KEY": shm_key,
-            "OUTSIDE": str(tmp_path / "outside"),
-            "HOME": str(tmp_path / "home"),
-            "HOST": os.getpid(),
-            "PORT": listener.getsockname()[1],
-            "ABSTRACT": f"freeact-test-{os.getpid()}",
-            **{name: values[os.uname().machine == "aarch64"] for name, values in NUMBERS.items()},
-        }
-        libc.shmctl(segment, 0, None)
+def world(tmp_path):
+    """What there is outside of the wall."""
+    with outside_world(tmp_path) as names:
+        yield names
 
 
 @pytest.fixture(params=PROVIDERS)
@@ -196,79 +54,6 @@ async def provider(request):
     provider = PROVIDERS[request.param]()
     yield provider
     await provider.aclose()
-
-
-def sandboxed(mode: str, workspace: Path, config: KernelConfig = LIMITED) -> dict[str, SandboxPolicy | None]:
-    return {"sandbox": policy_for(mode, config, workspace)}
-
-
-@pytest.mark.parametrize("mode", ALL)
-@pytest.mark.parametrize("kind", PROVIDERS)
-async def test_escapes(kind, mode, world, tmp_path):
-    """All attempts of a mode in one kernel, beside a sibling: each fails with an ordinary exception, and has no effect."""
-    workspace, provider = tmp_path / "workspace", PROVIDERS[kind]()
-    escaped = {}
-    try:
-        async with (
-            open_kernel(provider, workspace, **sandboxed(mode, workspace)) as sibling,
-            open_kernel(provider, workspace, **sandboxed(mode, workspace)) as kernel,
-        ):
-            world["SIBLING"] = int((await run_cell(sibling, "secret = 1\nimport os; os.getpid()")).text)
-            world["FOLDER"] = str(sibling.connection_file.parent)
-            names = "".join(f"{name} = {value!r}\n" for name, value in world.items())
-            assert (await run_cell(kernel, PREPARED + names)).status == "ok"
-            for name, attempt in ATTEMPTS.items():
-                if mode in attempt.modes:
-                    ran = await run_cell(kernel, attempt.code)
-                    raised = [output.ename for output in ran.outputs if isinstance(output, CellError)]
-                    if ran.status != "error" or raised[0] not in attempt.errors:
-                        escaped[name] = (ran.status, ran.text[-300:])
-            assert (await run_cell(sibling, "secret")).text == "1\n"
-    finally:
-        await provider.aclose()
-    assert escaped == {}
-    if mode in WALLED:
-        assert sorted(os.listdir(tmp_path / "outside")) == ["file", "socket"]
-        assert (tmp_path / "outside/file").read_text() == SECRET
-        assert os.listdir(workspace / ".freeact") == []
-
-
-SELF_TEST = (
-    *("open", "libc.open", "subprocess", "own symlink", "symlink in the workspace", "/proc/self/fd", "settings of the host"),
-    *("key in the home directory", "key by a subprocess", "environment of the host", "environment by a subprocess"),
-    *("socket", "datagram", "netlink", "ctypes socket", "socket by a subprocess", "Unix socket of another program"),
-    *("abstract socket of another program", "kill of the host", "limits of the host", "open files of the host"),
-    *(
-        "kill of a sibling",
-        "pidfd of a sibling",
-        "ptrace of a sibling",
-        "memory of a sibling",
-        "sibling's key",
-        "System V memory",
-    ),
-)
-
-
-async def test_the_attempts_work_where_nothing_stops_them(world, tmp_path):
-    """A test of the test: without a sandbox the same code gets out, so that it is the wall that stops it."""
-    workspace, provider = tmp_path / "workspace", LocalKernelProvider()
-    environment = {**KernelConfig().environment(), "TMPDIR": str(tmp_path)}
-    stopped = {}
-    try:
-        async with (
-            open_kernel(provider, workspace) as sibling,
-            open_kernel(provider, workspace, environment=environment) as kernel,
-        ):
-            world["SIBLING"] = int((await run_cell(sibling, "import os; os.getpid()")).text)
-            world["FOLDER"] = str(sibling.connection_file.parent)
-            await run_cell(kernel, PREPARED + "".join(f"{name} = {value!r}\n" for name, value in world.items()))
-            for name in SELF_TEST:
-                ran = await run_cell(kernel, ATTEMPTS[name].code)
-                if ran.status != "ok":
-                    stopped[name] = ran.text[-300:]
-    finally:
-        await provider.aclose()
-    assert stopped == {}
 
 
 async def test_what_is_allowed_works_inside_the_wall(provider, tmp_path):
@@ -530,10 +315,6 @@ for how in (lambda: socket.socket(socket.AF_UNIX).connect("own"), lambda: socket
     if MACHINE.landlock < 9:  # from there on Landlock looks at the path
         assert ordinary_user(NO_VIEW, code).stdout.split() == ["refused"] * 3
     assert ordinary_user(VIEW, code).stdout.split() == ["worked"] * 3
-
-
-def replace_config(config: KernelConfig, **values: object) -> KernelConfig:
-    return KernelConfig(**{**config.model_dump(), **values})
 
 
 @pytest.mark.parametrize("kind", PROVIDERS)

@@ -22,6 +22,7 @@ pytestmark = [
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),
         ("values", {"frame"}),
+        ("asking", {"open and read", "open and write a line", "open and write nothing"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
     ],
 )

@@ -12,22 +12,37 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-ANY = "[^/]*"
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
-now = time.monotonic
 BELIEVED_SECONDS = 0.5
 BELIEVED_TIMES = 50
 """Of the time that it took to look: a large folder is not looked at again and again."""
+ANY = "[^/]*"
+LITERAL = re.compile(r"(?:[^\\.^$*+?{}\[\]|()]|\\[^a-zA-Z0-9])+")
+"""A regular expression that stands for one text, or the beginning of one that begins with a text."""
+
+
+class Everything(frozenset[str]):
+    """Has every member."""
+
+    def __contains__(self, _item: object) -> bool:
+        return True
+
+
+ALL = Everything()
 
 
 class Folder(NamedTuple):
-    """What is known of a folder in which code writes."""
+    """What is known of a folder in which code writes. For most names the first four fields say all."""
 
     until: float
     """When it is no longer believed."""
-    is_asked: Callable[[str], Any]
-    """Whether a name in it is asked for."""
+    begins: frozenset[str]
+    """First characters of names that may be asked for."""
+    ends: frozenset[str]
+    """Last characters of others."""
     links: frozenset[str]
+    is_asked: Callable[[str], Any]
+    """Whether a name is asked for."""
 
 
 class Files:
@@ -35,29 +50,27 @@ class Files:
 
     def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
         """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
+        self.known: dict[str, Folder | None] = {}
+        """Folders as code names them, with a `/` at their end. None: it may not write in it."""
         self.set(folders, asked)
 
     def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
         """Change the rules."""
         self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
         self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
-        self.known: dict[str, Folder | None] = {}
-        """Folders as code names them. None: it may not write in it."""
+        self.known.clear()  # the hook has this very dictionary
 
     def are_free(self, path: str) -> bool:
-        """The quick test of a path as code names it; False where more has to be found out."""
+        """The quick test of a path as code names it; False where more has to be found out. `make_hook` has it once more."""
         place, slash, name = path.rpartition("/")
         folder = self.known.get(place + slash)
-        if folder is None or folder[0] < now():
+        if folder is None or folder.until < time.monotonic():
             folder = self.learn(place + slash)
-        if folder is None:
-            return False
-        _, is_asked, links = folder
-        return name not in links and not is_asked(name)
+        return folder is not None and name not in folder.links and not folder.is_asked(name)
 
     def learn(self, path: str) -> Folder | None:
         """Look at a folder."""
-        started = now()
+        started = time.monotonic()
         places = {f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path))}
         if not all(place.startswith(self.folders) for place in places):
             self.known[path] = None
@@ -67,17 +80,15 @@ class Files:
                 links = frozenset(entry.name for entry in entries if entry.is_symlink())
         except OSError:
             links = frozenset()  # what is to be done will fail by itself
-        ended = now()
+        ended = time.monotonic()
         until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
-        folder = self.known[path] = Folder(until, self.names_asked(places), links)
+        names = self.names_asked(places)
+        folder = self.known[path] = Folder(until, *outline(names), links, one_of(names))
         return folder
 
-    def names_asked(self, places: Iterable[str]) -> Callable[[str], Any]:
-        """The test for names in a folder."""
-        names = [name for is_about, name in self.asked if any(map(is_about, places))]
-        ends = [name.removeprefix(ANY) for name in names if name.startswith(ANY)]
-        names = [r"\.{0,2}", *(name for name in names if not name.startswith(ANY))]  # no name at all has to be found out
-        return re.compile("|".join([*names, f"{ANY}(?:{'|'.join(ends)})"] if ends else names), re.DOTALL).fullmatch
+    def names_asked(self, places: Iterable[str]) -> list[str]:
+        """The expressions for names that are asked for in a folder; what is no name has to be found out."""
+        return [r"\.{0,2}", *(name for is_about, name in self.asked if any(map(is_about, places)))]
 
     def is_free(self, path: str, operation: str) -> bool:
         """Whether this may be done to an absolute path without links in it."""
@@ -86,11 +97,30 @@ class Files:
         if f"{path}/" in self.folders:
             return operation not in ("remove", "rename")
         folder, slash, name = path.rpartition("/")
-        return path.startswith(self.folders) and not self.names_asked([folder + slash])(name)
+        return path.startswith(self.folders) and not one_of(self.names_asked([folder + slash]))(name)
 
     def forget(self) -> None:
         """Folders have changed."""
         self.known.clear()
+
+
+def one_of(names: list[str]) -> Callable[[str], Any]:
+    """The test whether a name matches one of the expressions."""
+    return re.compile("|".join(names), re.DOTALL).fullmatch
+
+
+def outline(names: list[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """First characters, and last ones, of which a name must have one to match one of the expressions."""
+    begins, ends = {"", "."}, set()
+    for name in names[1:]:
+        rest = name.removeprefix(ANY)
+        if rest != name and rest and LITERAL.fullmatch(rest):
+            ends.add(rest[-1])
+        elif "|" not in name and LITERAL.match(name):
+            begins.add(name[1] if name[0] == "\\" else name[0])
+        else:
+            return ALL, ALL
+    return frozenset(begins), frozenset(ends)
 
 
 def real_path(path: str, *, follow: bool) -> str:

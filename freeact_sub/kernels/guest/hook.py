@@ -18,6 +18,7 @@ import shlex
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ class Watch:
             "shutil.move": self.on_move,
             "os.chdir": lambda *_: self.files.forget(),
             "subprocess.Popen": self.on_popen,
-            "os.system": lambda command, *_: self.start(os.fsdecode(command)),
+            "os.system": lambda command, *_: self.run("/bin/sh", ["sh", "-c", command]),
             "os.posix_spawn": self.on_spawn,
             "os.exec": self.on_exec,
             "pty.spawn": lambda argv, *_: self.run(argv[0], argv),
@@ -304,17 +305,28 @@ def is_ip(host: str) -> bool:
     return True
 
 
-def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[str, tuple[Any, ...]], None]:
+def make_hook(  # noqa: C901  # the function inside must do without calls
+    watch: Watch, is_service_thread: Callable[[], bool]
+) -> Callable[[str, tuple[Any, ...]], None]:
     """The function that Python calls for each audit event."""
-    handlers, are_free, asking = watch.handlers, watch.files.are_free, watch.asking
+    handlers, known, are_free, asking = watch.handlers, watch.files.known, watch.files.are_free, watch.asking
+    now = time.monotonic
 
-    def hook(event: str, args: tuple[Any, ...]) -> None:
+    def hook(event: str, args: tuple[Any, ...]) -> None:  # noqa: C901  # a call more costs half of it
         if event == "open":
-            if not args[2] & WRITING:
+            path, _, flags = args
+            if not flags & WRITING:
                 return
-            path = args[0]
-            if path.__class__ is str and are_free(path):
-                return
+            if path.__class__ is str:
+                # for most files that is all; it counts at each of 20,000
+                place, slash, name = path.rpartition("/")
+                folder = known.get(place + slash)
+                if folder is not None:
+                    until, begins, ends, links, _ = folder
+                    if name[:1] not in begins and name[-1:] not in ends and name not in links and until > now():
+                        return
+                if are_free(path):
+                    return
         elif event not in handlers:
             return
         if getattr(asking, "now", False) or not watch.is_on or is_service_thread():

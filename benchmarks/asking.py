@@ -1,0 +1,105 @@
+"""What the audit hook costs a cell that needs no question: 20,000 files opened in the workspace, with the hook and without.
+
+Two kernels take turns. Counted is the processor time of the cell's thread, that of the system's
+calls included: it does not change with what others do on the machine. Wall-clock time stands beside it.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.common import REFERENCE, Goal, OtherLoad, Row, Series, main, report
+from freeact_sub.approvals import Policy, unasked_writes
+from freeact_sub.cells import ExecuteReply
+from freeact_sub.config import PROTECTED, KernelConfig
+from freeact_sub.kernels import AuditSettings, CellClock, CellOutputBuffer, Kernel, KernelSpec, make_provider
+
+AT_MOST: Final = 1.05
+FIGURES: Final = {"read": "open and read", "write": "open and write a line", "touch": "open and write nothing"}
+GOALS: Final = ("open and read", "open and write a line")
+CELL: Final = """
+import os, time
+def measured(work, count):
+    os.makedirs('files', exist_ok=True)
+    paths = [f'files/part-{number % 2000}.csv' for number in range(count)]
+    wall, cpu = time.perf_counter(), time.thread_time()
+    for path in paths:
+        work(path)
+    print(time.perf_counter() - wall, time.thread_time() - cpu)
+def read(path):
+    with open(path) as file:
+        file.read()
+def write(path):
+    with open(path, 'w') as file:
+        file.write('a line\\n')
+def touch(path):
+    with open(path, 'a'):
+        pass
+measured(write, 2000)
+"""
+
+
+def run(*, small: bool = False) -> dict[str, Any]:
+    """All figures; small: few files, once."""
+    return asyncio.run(_run(files=200 if small else 20_000, rounds=1 if small else 9))
+
+
+async def _run(files: int, rounds: int) -> dict[str, Any]:
+    load, series = OtherLoad(), Series()
+    provider = make_provider(KernelConfig(spares=0))
+    with tempfile.TemporaryDirectory() as folder:
+        workspaces = {name: Path(folder, name) for name in (REFERENCE, "hook")}
+        kernels: dict[str, Kernel] = {}
+        try:
+            for name, workspace in workspaces.items():
+                workspace.mkdir()
+                kernels[name] = await provider.start(_spec(workspace, asks=name == "hook"), _no_question)
+                await _cell(kernels[name], CELL)
+            for _ in range(rounds):
+                for name, kernel in kernels.items():
+                    for work, figure in FIGURES.items():
+                        wall, cpu = map(float, (await _cell(kernel, f"measured({work}, {files})")).split())
+                        series.add(figure, name, cpu / files * 1e6)
+                        series.add(f"{figure}, wall clock", name, wall / files * 1e6)
+        finally:
+            for kernel in kernels.values():
+                await kernel.aclose()
+            await provider.aclose()
+    rows = [_row(series, figure) for figure in series.values]
+    note = f"{files:,} files each, {rounds} rounds, with the shipped rules; `{REFERENCE}`: the same kernel without the hook"
+    return report("asking", rows, load, [note])
+
+
+def _row(series: Series, figure: str) -> Row:
+    """The least of all rounds: what disturbs only adds."""
+    values: dict[str, float | None] = {name: min(measured) for name, measured in series.values[figure].items()}
+    goals = (Goal(of="hook", ratio=1 / AT_MOST),) if figure in GOALS else ()
+    return Row(figure=figure, unit="µs", values=values, goals=goals)
+
+
+def _spec(workspace: Path, *, asks: bool) -> KernelSpec:
+    writable, asked = unasked_writes(Policy(workspace=workspace), (workspace / name for name in PROTECTED))
+    return KernelSpec(
+        owner_id="benchmark",
+        python=KernelConfig().python,
+        workspace=workspace,
+        environment=KernelConfig().environment(),
+        audit=AuditSettings(writable=writable, asked=asked) if asks else None,
+    )
+
+
+async def _cell(kernel: Kernel, code: str) -> str:
+    buffer = CellOutputBuffer()
+    async for output in kernel.execute(code, buffer, CellClock(None)):
+        if isinstance(output, ExecuteReply) and output.status != "ok":
+            raise RuntimeError(buffer.text)
+    return buffer.text
+
+
+async def _no_question(method: str, params: Any, clock: Any) -> Any:
+    raise RuntimeError(f"nothing should have been asked: {method} {params} {clock}")
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,85 @@
+"""What tests of the wall share: what there is outside of it, and code to reach for it."""
+
+import contextlib
+import ctypes
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeact_sub.config import KernelConfig
+from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels.sandbox import SandboxPolicy, policy_for, support
+
+MACHINE = support()
+NEEDS_A_WALL = pytest.mark.skipif(
+    MACHINE.landlock < 6 or not MACHINE.seccomp or not MACHINE.view,
+    reason="needs Linux with Landlock 6, seccomp and mount namespaces",
+)
+
+MIB = 2**20
+LIMITED = KernelConfig(sandbox="auto", memory_bytes=1024 * MIB, max_file_bytes=4 * MIB)
+WALLED = ("plan", "auto")
+ALL = ("plan", "ask", "auto", "full")
+PROVIDERS = {"local": LocalKernelProvider, "fork": lambda: ForkKernelProvider(spares=0)}
+SECRET = "the-secret-of-the-host"
+
+PREPARED = """
+import ctypes, errno, os, resource, shutil, signal, socket, struct, subprocess, sys, tempfile
+from pathlib import Path
+libc = ctypes.CDLL(None, use_errno=True)
+def called(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True)
+"""
+
+
+NUMBERS = {"SYS_INIT_MODULE": (175, 105), "SYS_KEYCTL": (250, 219)}
+
+
+@contextmanager
+def outside_world(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """What kernels try to reach: files outside, a home with a key, listeners, and a workspace with a way out."""
+    for name in ("workspace/.freeact", "outside", "home/.ssh"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "outside/file").write_text(SECRET)
+    (tmp_path / "home/.ssh/id_ed25519").write_text(SECRET)
+    (tmp_path / "workspace/way-out").symlink_to(tmp_path / "outside")
+    with (
+        contextlib.chdir(tmp_path),
+        socket.socket() as listener,
+        socket.socket(socket.AF_UNIX) as by_path,
+        socket.socket(socket.AF_UNIX) as abstract,
+    ):
+        listener.bind(("127.0.0.1", 0))
+        by_path.bind("outside/socket")
+        abstract.bind(f"\0freeact-test-{os.getpid()}")
+        for item in (listener, by_path, abstract):
+            item.listen()
+        libc = ctypes.CDLL(None)
+        segment = libc.shmget(shm_key := os.getpid(), 4096, 0o1600)
+        yield {
+            "SHM_KEY": shm_key,
+            "OUTSIDE": str(tmp_path / "outside"),
+            "HOME": str(tmp_path / "home"),
+            "HOST": os.getpid(),
+            "PORT": listener.getsockname()[1],
+            "ABSTRACT": f"freeact-test-{os.getpid()}",
+            **{name: values[os.uname().machine == "aarch64"] for name, values in NUMBERS.items()},
+        }
+        libc.shmctl(segment, 0, None)
+
+
+def sandboxed(mode: str, workspace: Path, config: KernelConfig = LIMITED) -> dict[str, SandboxPolicy | None]:
+    return {"sandbox": policy_for(mode, config, workspace)}
+
+
+def replace_config(config: KernelConfig, **values: object) -> KernelConfig:
+    return KernelConfig(**{**config.model_dump(), **values})
