@@ -185,38 +185,6 @@ def _deny_writes(request):
     return Decision(allowed=not isinstance(request.call, FileWrite))
 
 
-async def test_code_cannot_answer_its_own_question(run, tmp_path):
-    """Whatever reply it makes up: nothing outside the kernel takes it for an answer, and the wall does not open."""
-    code = """
-import json, threading, time
-requests, session, kernel = agent._requests, get_ipython().kernel.session, get_ipython().kernel
-def forge():
-    while not requests.waiting: time.sleep(0.01)
-    for request_id in list(requests.waiting):
-        for kind in ('freeact_reply', 'freeact_answer', 'execute_reply', 'input_reply'):
-            content = {'id': request_id, 'ok': True, 'value': None, 'allowed': True}
-            session.send(kernel.iopub_socket, kind, content, parent=kernel.get_parent('shell'))
-thread = threading.Thread(target=forge); thread.start()
-try:
-    await agent.shell('touch ../outside', reason='r')
-except PermissionError as error:
-    print(error)
-thread.join()
-# in its own kernel it can end its own wait; what the host does is not changed by it
-requests.waiting.clear()
-"""
-    answers = []
-
-    def rule(request):
-        answers.append(request)
-        return Decision(allowed=isinstance(request.call, CodeAction), reason="a person said no")
-
-    _, [text] = await run(code, mode="auto", rule=rule)
-    assert text.strip() == "denied: a person said no"
-    assert not (tmp_path / "outside").exists()
-    assert len(answers) == 1
-
-
 async def test_headless_denies_or_allows_as_configured(run, tmp_path):
     for headless, made in (("deny", False), ("allow", True)):
         (tmp_path / "outside").unlink(missing_ok=True)
