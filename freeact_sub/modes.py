@@ -10,6 +10,11 @@ Headless: TypeAlias = Literal["allow", "deny", "auto"]
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
+Wall: TypeAlias = Literal["read-only", "workspace", "open"]
+"""What stands around the kernel. `workspace`: it writes there only, and does not connect. `open`: neither is held."""
+WALLS: Final[tuple[Wall, ...]] = ("read-only", "workspace", "open")
+WALL_OF: Final[dict[Mode, Wall]] = {"plan": "read-only", "ask": "open", "auto": "workspace", "full": "open"}
+
 
 def narrower(one: Mode, other: Mode) -> Mode:
     """The one of two modes that asks, or forbids, more."""

@@ -1,7 +1,7 @@
 """May this call run? Rules and mode first, then a person."""
 
 from freeact_sub.approvals.gate import Gate
-from freeact_sub.approvals.policy import Policy, Ruling, Wall, decide, narrowed
+from freeact_sub.approvals.policy import Policy, Ruling, decide, narrowed
 from freeact_sub.approvals.project import ProjectRules
 from freeact_sub.approvals.rules import Rules, Verdict, load_rules, make_rules, shipped_rules
 from freeact_sub.approvals.unasked import unasked_writes
@@ -13,7 +13,6 @@ __all__ = [
     "Rules",
     "Ruling",
     "Verdict",
-    "Wall",
     "decide",
     "load_rules",
     "make_rules",

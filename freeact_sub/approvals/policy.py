@@ -12,7 +12,7 @@ never allowed what its parent is not.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from freeact_sub.approvals import dangers
 from freeact_sub.approvals.hosts import spellings
@@ -25,12 +25,7 @@ from freeact_sub.approvals.words import names
 from freeact_sub.approvals.wrappers import without_options
 from freeact_sub.calls import Call, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.config import PROTECTED
-from freeact_sub.modes import MODES, Mode, narrower
-
-Wall: TypeAlias = Literal["read-only", "workspace", "open"]
-"""What stands around the kernel. `workspace`: it writes there only, and does not connect. `open`: neither is held."""
-WALLS: Final[tuple[Wall, ...]] = ("read-only", "workspace", "open")
-WALL_OF: Final[dict[Mode, Wall]] = {"plan": "read-only", "ask": "open", "auto": "workspace", "full": "open"}
+from freeact_sub.modes import MODES, WALL_OF, WALLS, Mode, Wall, narrower
 
 HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents"})
 """Tools that touch nothing but the agent itself and its children; `ask` costs what its budget allows."""

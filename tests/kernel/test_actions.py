@@ -19,7 +19,7 @@ def run(tmp_path):
     """Run cells: what was asked about what the code does, and what the cells put out."""
 
     async def run_cells(*cells, rule=lambda _: Decision(allowed=True), script=None, **config):
-        (tmp_path / "work").mkdir(exist_ok=True)
+        (tmp_path / "work/.freeact").mkdir(parents=True, exist_ok=True)
         model = ScriptedModel(script or [*([cell(code)] for code in cells), "done"])
         async with Agent(Config(workspace=tmp_path / "work", **config), model=model) as agent:
             events, result = await read(agent.run("root"), lambda request: rule(request))
@@ -33,7 +33,7 @@ def run(tmp_path):
 ATTEMPTS = {
     "inside": "open('inside', 'w').close()",
     "outside": "open('../outside', 'w').close()",
-    "settings": "import os; os.makedirs('.freeact', exist_ok=True); open('.freeact/config.toml', 'w').close()",
+    "settings": "open('.freeact/config.toml', 'w').close()",
     "program": "import subprocess; subprocess.run(['touch', 'touched'])",
     "harmless": "import subprocess; subprocess.run(['ls'])",
     "push": "!git push",
