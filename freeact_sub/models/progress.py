@@ -40,8 +40,18 @@ _watcher: ContextVar[Watcher | None] = ContextVar("freeact_sub_model_progress", 
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Requests made inside tell the watcher when they begin, and with each piece. It must be quick, and not raise."""
-    token = _watcher.set(watcher)
+    """Requests made inside tell the watcher when they begin, and with each piece. It must be quick, and not raise.
+
+    Who watches from further outside is told as well.
+    """
+    outer = _watcher.get()
+
+    def tell(progress: ModelProgress) -> None:
+        if outer is not None:
+            outer(progress)
+        watcher(progress)
+
+    token = _watcher.set(tell)
     try:
         yield
     finally:
