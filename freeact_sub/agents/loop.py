@@ -57,6 +57,8 @@ CLOSE_SECONDS: Final = 15.0
 BACKGROUND_SECONDS: Final = 40.0
 OUTSIDE: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
+REPEATED_CHARS: Final = 1000
+"""A task of at most this length stands before and after all that a child reads: small models forget what is far away."""
 RETRIES: Final = 5
 """Invalid outputs in a row that a model may send; turns bound it as well."""
 
@@ -215,7 +217,7 @@ class AgentLoop:
             self.node.model,
             name=self.node.agent_id,
             output_type=self._output_type,
-            instructions=self._instructions(),
+            instructions=self._instructions(prompt),
             toolsets=[self._ours, self._mcp, *tree.toolsets],
             capabilities=[*tree.capabilities, ToolFilter(node=self.node), host],
             model_settings=tree.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
@@ -283,7 +285,7 @@ class AgentLoop:
             ask_parent=self.node.ask_parent,
         )
 
-    def _instructions(self) -> str:
+    def _instructions(self, prompt: str) -> str:
         tree, node = self.node.tree, self.node
         servers = self.resources.mcp.names
         text = _prompt("system.md").substitute(
@@ -302,6 +304,7 @@ class AgentLoop:
                 depth=node.depth,
                 budget=str(node.budget) or "no bounds",
                 levels=node.budget.depth,
+                task=f"\nYour task: {prompt}" if len(prompt) <= REPEATED_CHARS else "",
                 scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
             )
         return f"{text}{kind_prompt(node)}\n{tree.config.instructions}".strip()

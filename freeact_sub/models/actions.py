@@ -34,6 +34,7 @@ from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import as_text, without_tools
 from freeact_sub.models.reading import GrowingReply
 from freeact_sub.models.replies import WRITTEN, Reading, situation_of, told, understood
+from freeact_sub.models.servers import within
 from freeact_sub.models.small import SMALL_CONTEXT_TOKENS, Profile, context_tokens, trimmed
 from freeact_sub.models.steps import Situation, blocks_may_run
 from freeact_sub.models.streams import WrappedStream
@@ -79,6 +80,9 @@ class CodeActionsModel(WrapperModel):
         super().__init__(wrapped)
         self.prompt_profile = profile
         """Chosen with the first request, where it was None."""
+        self.context_tokens: int | None = None
+        """Of the model, where the profile is not `full` and the server tells it."""
+        self._asked_server = False
         self.code_actions: CodeActions = code_actions
         """Becomes `block` where `auto` found that the server refuses tools."""
 
@@ -124,14 +128,18 @@ class CodeActionsModel(WrapperModel):
             yield CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, asked=asked)
 
     async def _choose_profile(self) -> None:
-        if self.prompt_profile is None:
-            size = await context_tokens(self.wrapped)
-            self.prompt_profile = "small" if size is not None and size <= SMALL_CONTEXT_TOKENS else "full"
+        if self.prompt_profile != "full" and not self._asked_server:
+            self._asked_server = True
+            size = self.context_tokens = await context_tokens(self.wrapped)
+            if self.prompt_profile is None:
+                self.prompt_profile = "small" if size is not None and size <= SMALL_CONTEXT_TOKENS else "full"
 
     def _asked(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _Asked:
         block_mode = self.code_actions == "block"
         if self.prompt_profile == "small":
             parameters = trimmed(parameters)
+        if self.context_tokens is not None:
+            messages = within(messages, self.context_tokens)
         offered = [*parameters.function_tools, *parameters.output_tools]
         return _Asked(
             messages=as_text(told(messages, notes=False)) if block_mode else told(messages),

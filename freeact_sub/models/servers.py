@@ -29,7 +29,9 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
+    ModelRequestPart,
     ModelResponse,
+    ModelResponsePart,
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
@@ -43,6 +45,8 @@ from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.streams import WrappedStream
 
+CHARS_PER_TOKEN: Final = 3
+"""Of code, tables and English there are more in a token; a little room stays."""
 OLDER_CHARS: Final = 400
 """What is left of older outputs when the context is full."""
 NEWEST_CHARS: Final = 1200
@@ -175,6 +179,36 @@ def _shorter_and_shorter(messages: list[ModelMessage]) -> Iterator[list[ModelMes
     newest = shortened(older, keep_newest=False, chars=NEWEST_CHARS)
     if newest != older:
         yield newest
+
+
+def within(messages: list[ModelMessage], context_tokens: int) -> list[ModelMessage]:
+    """The messages with the outputs of tools cut to the room that a context leaves, before a server has to refuse them.
+
+    Args:
+        messages: A history.
+        context_tokens: Size of the context. A fifth of it is left for the answer, the system prompt and the tools.
+    """
+    room = int(context_tokens * 0.8 * CHARS_PER_TOKEN)
+    size = _size_of(messages)
+    if size <= room:
+        return messages
+    older = shortened(messages, keep_newest=True, chars=OLDER_CHARS)
+    outputs = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
+    if not outputs or _size_of(older) <= room:
+        return older
+    others = _size_of(older) - sum(len(part.model_response_str()) for part in outputs)
+    return shortened(older, keep_newest=False, chars=max(NEWEST_CHARS, (room - others) // len(outputs)))
+
+
+def _size_of(messages: Sequence[ModelMessage]) -> int:
+    """Characters of what is sent, nearly."""
+    return sum(len(_text_of(part)) for message in messages for part in message.parts)
+
+
+def _text_of(part: ModelRequestPart | ModelResponsePart) -> str:
+    if isinstance(part, ToolReturnPart):
+        return part.model_response_str()
+    return str(getattr(part, "args", None) or getattr(part, "content", ""))
 
 
 def shortened(messages: Sequence[ModelMessage], *, keep_newest: bool, chars: int) -> list[ModelMessage]:

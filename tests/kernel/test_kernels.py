@@ -291,3 +291,14 @@ print("real")
     assert (ran.status, ran.text) == ("ok", "real\n")
     assert "signature" in caplog.text
     assert (await run_cell(kernel, "1")).text == "1\n"
+
+
+async def test_a_missing_name_is_told_with_the_near_ones_that_exist(kernel):
+    ran = await run_cell(kernel, "temperatures = [1]\ndef mean(): return temperature[0]\nmean()")
+    assert "NameError: name 'temperature' is not defined. Near names that exist: temperatures" in ran.text
+    assert "Cell In[" in ran.text
+    assert ran.status == "error"
+    ran = await run_cell(kernel, "qqqqqqqq")
+    assert ran.text.endswith("NameError: name 'qqqqqqqq' is not defined\n")
+    ran = await run_cell(kernel, "try:\n    temperature\nexcept NameError as error:\n    print(error)")
+    assert ran.text == "name 'temperature' is not defined\n", "code sees the error as Python makes it"

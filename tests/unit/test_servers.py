@@ -109,6 +109,21 @@ async def test_the_newest_output_is_shortened_last(tmp_path):
     assert len(server.requests) == 3
 
 
+async def test_outputs_are_cut_to_the_room_that_a_small_context_leaves(tmp_path):
+    listed = [{"id": "local", "object": "model", "owned_by": "x", "meta": {"n_ctx": 4096}}]
+    script = in_order(*[[Call("execute_ipython_cell", {"code": f"print('{word}' * 9000)"})] for word in "abc"], ["Done."])
+    async with ChatServer(script, models=listed) as server, agent_of(server, tmp_path) as agent:
+        _, result = await read(agent.run("go"))
+        assert result.output == "Done."
+        assert len([part for message in agent.history for part in message.parts if part.part_kind == "tool-return"]) == 3
+        whole = max(len(str(message)) for message in agent.history)
+    sizes = [len(json.dumps(request["messages"])) for request in server.requests]
+    assert whole > 9000, "the history keeps them whole"
+    assert max(sizes) < 4096 * 3
+    contents = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
+    assert [len(content) < 1000 for content in contents] == [True, True, False], "the newest has the room that is left"
+
+
 async def test_a_context_that_stays_too_small_ends_the_run_clearly(tmp_path):
     async with ChatServer(lambda _: OVERFLOW) as server, agent_of(server, tmp_path) as agent:
         _, result = await read(agent.run("go"))

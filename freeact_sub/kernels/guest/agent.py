@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, mcp, schemas, tasks, written
+from . import hook, mcp, names, schemas, tasks, written
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
@@ -374,5 +374,6 @@ def install(
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     written.watch(shell, lambda paths: requests.send("files_written", {"paths": paths}, lambda _: None))
+    names.install(shell)
     hook.install(shell, requests.ask, audit)
     return requests
