@@ -1,9 +1,14 @@
 """What all tests share: nothing is left behind, no request leaves this machine, and real models only with `--live`."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # started in the background of a script: every program that a test starts would ignore its Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["support.leaks", "support.network"]
 

@@ -95,6 +95,9 @@ def _wrapped(name: str, words: Sequence[str], options: _Options) -> Inside:
     rest = _skip_options(words, options)
     if rest is None:
         return Inside(opaque=f"an option of {name} is not known here")
+    if name == "time" and rest and re.match(r"\w+\+?=", rest[0]):
+        # to the word of the shell it is a variable, to the program of that name it is a program
+        return Inside(opaque="whether time starts the first word or the next one is a guess")
     assigned: list[str] = []
     while options.variables and rest and re.match(rf"[A-Za-z_]\w*=|[^=]*[{UNKNOWN}{WILD}][^=]*=", rest[0]):
         assigned.append(rest[0].partition("=")[0])
