@@ -126,7 +126,7 @@ class SpawnForbiddenError(FreeactError):
 
 
 class InvalidRequestError(FreeactError):
-    """Code in a kernel has asked its host for something with wrong arguments; the text names them."""
+    """Something was asked for with wrong arguments, by a model or by code in a kernel; the text names them."""
 
 
 class LimitReachedError(FreeactError):

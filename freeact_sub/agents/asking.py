@@ -16,7 +16,7 @@ from freeact_sub.agents.ledger import Account, Reservation
 from freeact_sub.agents.quote import quote_for, with_max_tokens
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Budget
-from freeact_sub.errors import FreeactError, LimitReachedError
+from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedError
 from freeact_sub.events import UsageUpdated
 
 RETRIES: Final = 2
@@ -38,7 +38,8 @@ class Asker:
             output_type: As pydantic-ai's `output_type`.
 
         Raises:
-            FreeactError: There is no such model, the request fails, or no answer is of the type.
+            InvalidRequestError: There is no such model.
+            FreeactError: The request fails, or no answer is of the type.
         """
         node = self._node
         # an account of its own: several may be asked at once, and an account holds one request
@@ -69,7 +70,7 @@ class Asker:
             return self._node.model
         known = self._node.tree.config.models
         if name not in known:
-            raise FreeactError(f"{unknown_name('model', name, known)} (the setting `models`)")
+            raise InvalidRequestError(f"{unknown_name('model', name, known)} (the setting `models`)")
         return await self._node.tree.other_models.get(name)
 
 

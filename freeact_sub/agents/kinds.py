@@ -17,7 +17,7 @@ from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Budget
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.config import McpServerConfig
-from freeact_sub.errors import ApprovalDeniedError, ConfigError, SpawnForbiddenError
+from freeact_sub.errors import ApprovalDeniedError, ConfigError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.modes import narrower
 from freeact_sub.text import one_line
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
@@ -41,14 +41,14 @@ def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, Agen
         node: The agent that asks.
 
     Raises:
-        ConfigError: There is no such type.
+        InvalidRequestError: There is no such type.
         SpawnForbiddenError: This agent may not start it.
     """
     kind = node.kind
     if request.agent is not None:
         kind = node.tree.types.types.get(request.agent)
         if kind is None:
-            raise ConfigError(unknown_name("agent type", request.agent, startable(node)))
+            raise InvalidRequestError(unknown_name("agent type", request.agent, startable(node)))
         if kind.name not in startable(node):
             others = ", ".join(sorted(startable(node))) or "none"
             raise SpawnForbiddenError(

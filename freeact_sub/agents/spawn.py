@@ -9,7 +9,7 @@ from freeact_sub.agents.kinds import resolved
 from freeact_sub.agents.report import report
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.errors import ConfigError, SpawnForbiddenError
+from freeact_sub.errors import ConfigError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import KernelAccess, SpawnRequest, ToolResult
 
@@ -55,7 +55,8 @@ class Spawner:
 
         Raises:
             SpawnForbiddenError: No child may be started now, or none of this type.
-            ConfigError: There is no such type, or its model cannot be built.
+            InvalidRequestError: There is no such type.
+            ConfigError: Its model cannot be built.
         """
         tree = self._node.tree
         request, kind = resolved(request, self._node)
@@ -82,7 +83,8 @@ class Spawner:
 
         Raises:
             SpawnForbiddenError: No child may be started now, or none of this type.
-            ConfigError: There is no such type, or its model cannot be built.
+            InvalidRequestError: There is no such type.
+            ConfigError: Its model cannot be built.
         """
         child = await self.prepare(request)
         async with self._node.waiting_for_child():
@@ -92,7 +94,7 @@ class Spawner:
         """Start a child and wait for its end; the result is what the parent's model reads."""
         try:
             result = await self.spawn(request)
-        except (SpawnForbiddenError, ConfigError) as error:
+        except (SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
             return ToolResult(text=f"[ERROR] {error}", outcome="failed")
         return ToolResult(text=await self.report(result), outcome="success" if result.status == "completed" else "failed")
 

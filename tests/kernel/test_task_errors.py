@@ -1,12 +1,13 @@
 """Children started by code in a cell: failures, wrong arguments, cancels, and code that lies to its host."""
 
+import asyncio
 import time
 
 import pytest
-from support.agents import cell, of_kind, read, root_text
+from support.agents import cell, of_kind, read, root_text, task
 
 from freeact_sub import Agent, Config
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision, ToolCallStarted
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
@@ -94,6 +95,13 @@ BAD = {
     "agent.task('p', output=Node)": "ValueError output: Node holds itself",
     "agent.task('p', output=bomb)": "ValueError output: its JSON schema has more than 10,000 parts",
     "agent.task('p', output=remote)": "ValueError output: its JSON schema refers to 'http://",
+    "agent.task('p', output=print)": "TypeError output: there is no JSON schema of <built-in function print>: give a",
+    "agent.task('p', output=lambda answer: answer)": "TypeError output: there is no JSON schema of <function <lambda>",
+    "agent.task('p', inputs={'__builtins__': {}})": "ValueError inputs: '__builtins__' means something else",
+    "agent.task('p', agent='nobody')": "ValueError there is no agent type 'nobody': there are none",
+    "agent.ask('p', model='nobody')": "ValueError there is no model 'nobody': there are none (the setting `models`)",
+    "agent.ask(5)": "ValueError agent.ask: prompt: Input should be a valid string",
+    "agent.children.wait(seconds=-1)": "ValueError agent.children: seconds: Input should be greater than or equal to 0",
     "agent.task('p', nothing=1)": "TypeError Agent.task() got an unexpected keyword argument 'nothing'",
 }
 
@@ -168,6 +176,20 @@ async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):
     assert [event.status for event in of_kind(events, CodeExecutionOutput) if event.depth == 0] == ["timeout"]
     assert "slow answer" in root_text(events)
     assert time.monotonic() - started < 60
+
+
+async def test_the_clock_of_the_cell_stands_still_while_it_waits_for_a_background_child(make):
+    answer = asyncio.Event()
+    wait = "[child] = agent.children.wait()\nprint(child.output)"
+    script = {"root": [[task("slow", background=True)], [cell(wait)], "done"], "slow": [[answer, "slow answer"]]}
+
+    def on_event(event):
+        if isinstance(event, ToolCallStarted) and event.tool_name == "subagents":
+            asyncio.get_running_loop().call_later(3, answer.set)
+
+    async with make(script, kernel={"cell_timeout_seconds": 2}) as agent:
+        events, _ = await read(agent.run("root"), on_event=on_event)
+    assert root_text(events) == "slow answer"
 
 
 async def test_a_cancelled_run_ends_the_children_of_its_cell(make):

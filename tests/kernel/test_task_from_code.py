@@ -165,6 +165,19 @@ print(r.output, type(r.output) is Point)
     ]
 
 
+async def test_a_function_that_uses_agent_asks_the_host_of_the_kernel_it_runs_in(make):
+    code = """
+def halves(a, b): return [agent.task(part).agent_id for part in (a, b)]
+agent.task("split", inputs={"halves": halves, "me": agent})
+"""
+    script = {"root": [[cell(code)], "done"], "split": [[cell("halves('left', 'right')\nprint(me is agent)")], "done"]}
+    async with make(script, subagents={"max_depth": 2}) as agent:
+        events, _ = await read(agent.run("root"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth == 1] == ["True"]
+    root, split, left, right = of_kind(events, AgentStarted)
+    assert (split.parent_id, left.parent_id, right.parent_id) == (root.agent_id, split.agent_id, split.agent_id)
+
+
 async def test_gather_runs_children_side_by_side_within_the_bound_in_order(make):
     working: set[str] = set()
     most = 0

@@ -11,7 +11,7 @@ from freeact_sub.agents.report import text_of
 from freeact_sub.agents.requests.answers import output_type_of
 from freeact_sub.agents.requests.base import CodeCalls, Handler
 from freeact_sub.calls import ToolCall
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
 from freeact_sub.tools import ToolResult
 
@@ -43,7 +43,7 @@ class AskRequests:
             asked = AskParams.model_validate(params)
         except ValidationError as error:
             problem = error.errors()[0]
-            raise FreeactError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+            raise InvalidRequestError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
         output_type = str if asked.output is None else output_type_of(asked.output, _nothing_wrong)
         answer: Any = None
 

@@ -1,6 +1,7 @@
 """An agent's background children, from code: `agent.children`."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from pydantic import ValidationError
@@ -8,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.requests.base import CodeCalls, Handler
 from freeact_sub.calls import ToolCall
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
 from freeact_sub.tools import Children, ChildState, Subagents, ToolResult
 from freeact_sub.tools.subagents import SubagentsArguments
@@ -30,12 +31,16 @@ class BackgroundRequests:
         try:
             arguments = SubagentsArguments.model_validate(params)
         except ValidationError as error:
-            raise FreeactError(f"agent.children: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
+            problem = error.errors()[0]
+            where = "".join(f"{part}: " for part in problem["loc"])
+            raise InvalidRequestError(f"agent.children: {where}{problem['msg'].removeprefix('Value error, ')}") from error
         value: Any = None
 
         async def work() -> ToolResult:
             nonlocal value
-            value = await self._do(arguments)
+            # to wait for children has a bound of its own; that of the cell is on what the cell itself does
+            with clock.paused() if clock is not None and arguments.action == "wait" else nullcontext():
+                value = await self._do(arguments)
             return ToolResult(text=str(value))
 
         call: ToolCall = Subagents().call(arguments)

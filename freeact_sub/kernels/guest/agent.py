@@ -325,8 +325,17 @@ class Agent:
         value = self._requests.ask("ask", **params)
         return value if decode is None else decode(value)
 
+    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
+        """Handed to a child, alone or by a function that uses it, it is the agent of the child's kernel."""
+        return agent_of_this_kernel, ()
+
     def __repr__(self) -> str:
         return f"<agent, with task(...), shell(...) and {self.mcp!r}>"
+
+
+def agent_of_this_kernel() -> Any:
+    """What code in this kernel finds as `agent`."""
+    return builtins.agent  # type: ignore[attr-defined]
 
 
 def prepare_iopub(kernel: Any) -> None:

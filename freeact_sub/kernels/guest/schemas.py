@@ -17,6 +17,7 @@ Decode: typing.TypeAlias = Callable[[Any], Any]
 """From JSON to a value of the type; raises ValueError with a text that a model can act on."""
 
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 SEQUENCES = (list, tuple, set, frozenset)
 ADVICE = "give a pydantic model, a dataclass, a TypedDict, a JSON schema, or a builtin type such as int or list[str]"
 
@@ -29,6 +30,8 @@ def schema_of(output: Any) -> tuple[dict[str, Any], Decode]:
     """
     if isinstance(output, dict):
         return of_json_schema(output)
+    if isinstance(output, FUNCTIONS):
+        return of_converter(output)  # it says what can be given; pydantic would call the function with the answer
     try:
         pydantic: Any = importlib.import_module("pydantic")
     except ImportError:

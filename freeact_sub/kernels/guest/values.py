@@ -23,7 +23,7 @@ FOLDER = "FA_FOLDER"
 """The variable that names the private folder of a kernel; `tmp` in it is its scratch folder."""
 ALIGNMENT = 64
 LENGTH_BYTES = 8
-RESERVED = {"agent", "In", "Out", "get_ipython"}
+RESERVED = {"agent", "In", "Out", "get_ipython", "__builtins__"}
 
 
 def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
