@@ -1,6 +1,7 @@
 """`Asker`: one model request without tools, kernel or history, counted as usage of the agent that asks."""
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic_ai import Agent as PydanticAgent
@@ -56,8 +57,11 @@ class Asker:
             return (await agent.run(prompt, infer_name=False)).output
         except LimitReachedError as error:
             raise FreeactError(f"the model was not asked: {error}") from error
-        except (AgentRunError, UserError) as error:
-            raise FreeactError(f"the model gave no answer: {error}") from error
+        except FreeactError:
+            raise
+        except Exception as error:  # border: the client of a model may raise anything
+            what = str(error) if isinstance(error, AgentRunError | UserError) else f"{type(error).__name__}: {error}"
+            raise FreeactError(f"the model gave no answer: {what}") from error
         finally:
             account.close()
 
@@ -91,6 +95,16 @@ class _Paid(AbstractCapability[Any]):
         if not account.counts_amounts:
             return request_context
         return replace(request_context, model_settings=with_max_tokens(request_context, self.reservation.output_tokens))
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        try:
+            return await handler(request_context)
+        except Exception:
+            if self.reservation is not None:
+                self.reservation.settle(0, Decimal(0))  # a request that fails is not billed
+            raise
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
