@@ -11,7 +11,7 @@ demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes appro
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(STAMP)  ## all tests (ARGS are passed to pytest)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, file sizes
 	$(BIN)/ruff format --check .
