@@ -77,6 +77,8 @@ class NetworkConnect:
     port: int
     ip: str = ""
     """The address that was found for the host. Empty: not known, or the host itself."""
+    others: tuple[str, ...] = ()
+    """Further addresses that were found for it: an answer holds for them too."""
 
     @property
     def summary(self) -> str:

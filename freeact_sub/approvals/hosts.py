@@ -10,7 +10,7 @@ from freeact_sub.calls import NetworkConnect
 
 def spellings(call: NetworkConnect) -> tuple[str, ...]:
     """`host:port` with the plain form of the host first, then with all others that rules may know it by."""
-    hosts = (*_names(call.host), *(_names(call.ip) if call.ip else ()))
+    hosts = (*_names(call.host), *(name for ip in (call.ip, *call.others) if ip for name in _names(ip)))
     return tuple(dict.fromkeys(replace(call, host=host).address for host in hosts))
 
 

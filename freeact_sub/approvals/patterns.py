@@ -82,7 +82,10 @@ class Pattern:
                         yield _tokens(glob.removesuffix(end), "")
                         break
             case "file" | "write":
-                yield _tokens(_absolute(glob, workspace), "/")
+                glob = _absolute(glob, workspace)
+                yield _tokens(glob, "/")
+                if glob.endswith("/**"):  # who may not touch anything in a folder may not move it away either
+                    yield _tokens(glob.removesuffix("/**"), "/")
             case "connect":
                 has_port = ":" in glob.rpartition("]")[2]
                 yield _tokens((glob if has_port else f"{glob}:*").lower(), "")

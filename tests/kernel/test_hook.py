@@ -30,7 +30,11 @@ async def kernel(request, tmp_path, host):
     for path in (workspace / ".freeact", outside):
         path.mkdir(parents=True)
     (workspace / "way-out").symlink_to(outside)
-    asked = ((f"{workspace}/", r"\.freeact|secret\.[^/]*"), (f"{workspace}/.freeact/.*", ".*"))
+    asked = (
+        (f"{workspace}/", r"\.freeact|secret\.[^/]*"),
+        (f"{workspace}/.freeact/.*", ".*"),
+        (f"{workspace}/a/.*", "kept"),
+    )
     provider = PROVIDERS[request.param]()
     async with open_kernel(provider, workspace, host, audit=AuditSettings(writable=(workspace,), asked=asked)) as kernel:
         assert (await run_cell(kernel, f"OUT = {str(outside)!r}\nimport os, shutil, subprocess, socket")).status == "ok"
@@ -144,6 +148,10 @@ WRITES = {
     "chmod": ("os.chmod(OUT + '/file', 0o700)", ["change /file"]),
     "utime": ("os.utime(OUT + '/file', (1, 1))", ["change /file"]),
     "folder descriptor": ("f = os.open(OUT, os.O_PATH); os.remove('file', dir_fd=f)", ["remove /file"]),
+    "open in a folder's descriptor": ("f = os.open(OUT, os.O_RDONLY); os.close(os.open('new', os.O_CREAT | os.O_WRONLY, dir_fd=f))", ["create /new"]),
+    "an opener": ("f = os.open(OUT, os.O_RDONLY)\nopen('new', 'w', opener=lambda *args: os.open(*args, dir_fd=f)).close()", ["create /new"]),
+    "mode by a descriptor": ("f = os.open(OUT + '/file', os.O_RDONLY); os.fchmod(f, 0o700)", ["change /file"]),
+    "a Unix socket's name": ("os.chdir(OUT)\ntry: socket.socket(socket.AF_UNIX).bind('new')\nfinally: os.chdir('../workspace')", ["create /new"]),
     "shutil.copy": ("shutil.copy2('here', OUT + '/copy')", ["create /copy"]),
     "shutil.move": ("shutil.move('here', OUT + '/moved')", ["rename /moved"]),
     "shutil.copytree": ("shutil.copytree('tree', OUT + '/tree')", ["create /tree"]),
@@ -199,11 +207,13 @@ FREE = {
     "the workspace": "open('a', 'w').close(); os.rename('a', 'b'); os.mkdir('d'); os.chmod('b', 0o600); os.remove('b'); shutil.rmtree('d')",
     "by its whole path": "open(os.getcwd() + '/a', 'w').close()",
     "a temporary folder": "import tempfile\nwith tempfile.TemporaryDirectory() as d, tempfile.NamedTemporaryFile() as f:\n    open(d + '/x', 'w').close()",
-    "devices": "open('/dev/null', 'w').close(); subprocess",
+    "devices": "open('/dev/null', 'w').close(); open('/dev/stdout', 'w').close(); open('/dev/stderr', 'a').close()",
+    "a mode by a descriptor that was opened to write": "f = open('a', 'w'); os.fchmod(f.fileno(), 0o600); os.fchmod(os.open('a', os.O_RDONLY), 0o600); os.fchmod(os.pipe()[0], 0o600)",
     "what fails by itself": "for call in (lambda: os.mkdir(OUT), lambda: os.remove(OUT + '/none'), lambda: open(OUT + '/none', 'r+'), lambda: open('a\\0b', 'w')):\n    try: call()\n    except (OSError, ValueError): pass\n    else: raise AssertionError(call)",
     "compiled imports": "import sys; sys.path.insert(0, OUT); import module_outside; assert os.path.exists(OUT + '/__pycache__')",
     "shared memory and pipes": "import multiprocessing; q = multiprocessing.get_context('fork').SimpleQueue(); q.put(1); q.get(); os.pipe(); socket.socketpair()",
     "a database in memory": "import sqlite3; sqlite3.connect(':memory:'); sqlite3.connect('here.db')",
+    "what IPython notes": "get_ipython().run_line_magic('cd', '-q .'); get_ipython().run_line_magic('bookmark', 'here')",
     "output": "print('x' * 10); import sys; sys.stderr.write('y'); from IPython.display import display; display(1)",
     "pictures": "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.savefig('a.png'); plt.show()",
     "logging": "import logging; logging.basicConfig(filename='log'); logging.warning('x')",
@@ -228,6 +238,22 @@ async def test_what_a_rule_may_be_about_is_asked_for_in_the_workspace_too(kernel
     host.asked.clear()
     await run_cell(kernel, "shutil.rmtree('.freeact')")
     assert host.subjects == [f"remove {workspace}/.freeact"]
+
+
+async def test_what_is_asked_for_in_a_folder_that_is_not_is_asked_for_by_itself(kernel, host, tmp_path):
+    """One question stands for all in a folder only if it was put."""
+    workspace = tmp_path / "workspace"
+    for path in ("a/b", "c/d"):
+        (workspace / path).mkdir(parents=True)
+    code = "for name in ('a/b/kept', 'a/b/x', 'c/d/kept'): open(name, 'w').close()"
+    await run_cell(kernel, code)
+    host.asked.clear()
+    host.allows = lambda _: False
+    for code in ("shutil.rmtree('a')", "shutil.copytree('c', 'a', dirs_exist_ok=True)"):
+        assert (await run_cell(kernel, code)).status == "error"
+    assert host.subjects == [f"remove {workspace}/a/b/kept", f"create {workspace}/a/d/kept"]
+    assert (workspace / "a/b/kept").exists()
+    assert not (workspace / "a/d/kept").exists()
 
 
 async def test_a_link_that_comes_in_is_seen(kernel, host, tmp_path):
@@ -284,6 +310,15 @@ async def test_a_connection_is_asked_for_by_the_name_of_its_host(kernel, host, p
     await run_cell(kernel, code)
     assert host.subjects == [f"{name}:{port}"] * 2
     assert {params["ip"] for params in host.asked} <= {"127.0.0.1", "::1", ""}
+
+
+async def test_one_question_for_a_host_names_all_of_its_addresses(kernel, host, port):
+    """Who says yes says it for all of them; a rule about one of them counts at once."""
+    found = [(0, 0, 0, "", (ip, 0)) for ip in ("127.0.0.1", "127.0.0.2", "127.0.0.3")]
+    await run_cell(kernel, f"from freeact_guest.hook import WATCHES; WATCHES[0].names.remember('two.example', {found})")
+    await run_cell(kernel, f"for n in (2, 1): socket.socket().connect_ex((f'127.0.0.{{n}}', {port}))")
+    assert host.subjects == [f"two.example:{port}"]
+    assert (host.asked[0]["ip"], host.asked[0]["others"]) == ("127.0.0.2", ["127.0.0.1", "127.0.0.3"])
 
 
 # Many at once, and interrupts

@@ -84,7 +84,7 @@ JSON = st.recursive(
     lambda items: st.lists(items, max_size=3) | st.dictionaries(st.text(max_size=8), items, max_size=3),
     max_leaves=8,
 )
-NAMES = ["kind", "command", "cwd", "path", "named", "operation", "host", "port", "ip", "outside"]
+NAMES = ["kind", "command", "cwd", "path", "named", "operation", "host", "port", "ip", "others", "outside"]
 VALUES = JSON | st.sampled_from(["shell", "write", "connect", "/a", "ls", "rename", 80, "h"])
 
 
@@ -119,6 +119,8 @@ def test_a_denied_address_is_denied_by_whatever_name():
     policy = Policy(workspace=WORK, mode="full", rules=rules)
     assert decide(NetworkConnect(host="innocent.org", port=80, ip="169.254.169.254"), policy).verdict == "deny"
     assert decide(NetworkConnect(host="innocent.org", port=80, ip="1.2.3.4"), policy).verdict == "allow"
+    call = NetworkConnect(host="innocent.org", port=80, ip="1.2.3.4", others=("1.2.3.5", "169.254.169.254"))
+    assert decide(call, policy).verdict == "deny"
     by_address = Rules(levels=(make_rules({"allow": ["connect:1.2.3.4"]}),))
     call = NetworkConnect(host="innocent.org", port=80, ip="1.2.3.4")
     assert decide(call, Policy(workspace=WORK, rules=by_address)).verdict == "ask"

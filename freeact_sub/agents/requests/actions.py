@@ -17,6 +17,8 @@ from freeact_sub.kernels import CellClock
 MAX_COMMAND_CHARS: Final = 100_000
 """A longer one could not be judged by anybody."""
 MAX_NAME_CHARS: Final = 8_000
+MAX_ADDRESSES: Final = 1_000
+"""Of one host."""
 OPERATIONS: Final[tuple[FileOperation, ...]] = get_args(FileOperation)
 
 logger = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
             if type(port) is not int or not 0 <= port <= 65535:
                 raise _denied("port")
             host, ip = _text(params, "host", MAX_NAME_CHARS), params.get("ip") and _text(params, "ip", MAX_NAME_CHARS)
-            return NetworkConnect(host=host, port=port, ip="" if not ip or ip == host else ip)
+            return NetworkConnect(host=host, port=port, ip="" if not ip or ip == host else ip, others=_others(params))
         case _:
             raise _denied("kind")
 
@@ -72,6 +74,13 @@ def _text(params: Mapping[str, Any], name: str, limit: int) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= limit:
         raise _denied(name)
     return value
+
+
+def _others(params: Mapping[str, Any]) -> tuple[str, ...]:
+    others = params.get("others", [])
+    if not isinstance(others, list) or len(others) > MAX_ADDRESSES:
+        raise _denied("others")
+    return tuple(_text({"others": ip}, "others", MAX_NAME_CHARS) for ip in others)
 
 
 def _path(params: Mapping[str, Any], name: str) -> str:

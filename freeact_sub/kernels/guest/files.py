@@ -5,13 +5,18 @@ itself would cost more than all else. So it knows of each folder what it really 
 are in it. That is believed for a moment only: a program that runs beside the cell may change it.
 """
 
+import fcntl
+import functools
 import os
 import re
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
 BELIEVED_SECONDS = 0.5
 BELIEVED_TIMES = 50
@@ -92,7 +97,8 @@ class Files:
 
     def is_free(self, path: str, operation: str) -> bool:
         """Whether this may be done to an absolute path without links in it."""
-        if path in HARMLESS or path.startswith("/dev/fd/"):
+        own = (f"/proc/{os.getpid()}/fd/{kind}:[" for kind in ("pipe", "socket"))  # where `/dev/stdout` leads
+        if path in HARMLESS or path.startswith(("/dev/fd/", *own)):
             return True
         if f"{path}/" in self.folders:
             return operation not in ("remove", "rename")
@@ -132,12 +138,51 @@ def real_path(path: str, *, follow: bool) -> str:
 
 
 def folder_of(descriptor: int) -> str:
-    """The folder that is open as a descriptor."""
+    """What is open as a descriptor, a folder above all."""
     if sys.platform == "linux":
         return os.readlink(f"/proc/self/fd/{descriptor}")
-    fcntl: Any = __import__("fcntl")
     found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
     return os.fsdecode(found.rstrip(b"\0"))
+
+
+def is_only_read(descriptor: int) -> bool:
+    """Whether a descriptor was not opened to write; mode, owner and times can be changed through it all the same."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    except OSError:
+        return False  # the call fails by itself
+
+
+def tell_of_opens_in_folders(asking: threading.local) -> None:
+    """Have `os.open` with a folder's descriptor tell of the folder, by an event `freeact.open`; its own leaves it out.
+
+    Args:
+        asking: Of the watch: its own event is not asked for.
+    """
+    plain = os.open
+
+    @functools.wraps(plain)
+    def open_in_folder(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is None or not flags & WRITING:
+            return plain(path, flags, mode, dir_fd=dir_fd)
+        sys.audit("freeact.open", path, None, flags, dir_fd)
+        before, asking.now = getattr(asking, "now", False), True
+        try:
+            return plain(path, flags, mode, dir_fd=dir_fd)
+        finally:
+            asking.now = before
+
+    os.open = open_in_folder
+    os.supports_dir_fd.add(open_in_folder)
+
+
+def keep_notes_of_ipython(shell: Any) -> None:
+    """Keep what `%cd`, `%bookmark` and `%store` note in the kernel's temporary folder: the user's is not the agent's."""
+    try:
+        from IPython.external.pickleshare import PickleShareDB  # noqa: PLC0415  # only where it runs in a kernel
+    except ImportError:  # a version that keeps them in another way
+        return
+    shell.db = PickleShareDB(os.path.join(tempfile.gettempdir(), "ipython-notes"))
 
 
 def as_text(path: str) -> str:

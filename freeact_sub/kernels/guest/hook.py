@@ -10,8 +10,6 @@ what a library does in C (`ctypes`, the files of Arrow).
 
 import contextlib
 import errno
-import functools
-import ipaddress
 import os
 import re
 import shlex
@@ -20,19 +18,28 @@ import sys
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import stack
-from .files import Files, as_text, folder_of, real_path
+from .files import (
+    WRITING,
+    Files,
+    as_text,
+    folder_of,
+    is_only_read,
+    keep_notes_of_ipython,
+    real_path,
+    tell_of_opens_in_folders,
+)
+from .hosts import Names, is_ip
 from .line import Line
 
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
-TELLING = re.compile(r"(LD_|DYLD_|PYTHON|GIT_|BASH_|PERL|RUBY|NODE_|SSL_).*|PATH|ENV|IFS|HOME|.*(PAGER|EDITOR|PROXY|_proxy)")
+TELLING = re.compile(
+    r"(LD_|DYLD_|PYTHON|GIT_|BASH_|PERL|RUBY|NODE_|SSL_|XDG_|LESS|RIPGREP_).*|PATH|ENV|IFS|HOME|.*(PAGER|EDITOR|PROXY|_proxy)"
+)
 """Variables that change what a program loads, runs or talks to."""
-MAX_NAMES = 1000
 
 
 class Watch:
@@ -53,6 +60,7 @@ class Watch:
         """The words of a program that was not to be started, and why."""
         self.handlers: dict[str, Callable[..., None]] = {
             "open": self.on_open,
+            "freeact.open": self.on_open,
             "sqlite3.connect": self.on_database,
             "os.rename": self.on_rename,
             "os.remove": lambda path, folder=-1, *_: self.change(path, "remove", folder, follow=False),
@@ -78,6 +86,7 @@ class Watch:
             "os.fork": self.on_fork,
             "os.forkpty": self.on_fork,
             "socket.__new__": self.on_socket,
+            "socket.bind": self.on_bind,
             "socket.connect": self.on_connect,
             "socket.sendto": self.on_send,
             "socket.sendmsg": self.on_send,
@@ -97,9 +106,11 @@ class Watch:
 
     # files
 
-    def on_open(self, path: Any, _mode: Any, flags: int) -> None:
+    def on_open(self, path: Any, _mode: Any, flags: int, folder: int = -1) -> None:
         if isinstance(path, int):
             return
+        if folder >= 0:
+            path = os.path.join(folder_of(folder), os.fsdecode(path))
         exists = os.path.lexists(path)
         if exists or flags & os.O_CREAT:
             operation = "append" if flags & os.O_APPEND else "write" if exists else "create"
@@ -150,7 +161,7 @@ class Watch:
         """A file is about to be changed.
 
         Args:
-            path: As code names it. A descriptor was asked for when it was opened.
+            path: As code names it. A descriptor to write to was asked for when it was opened.
             operation: What is done to it.
             folder: Descriptor of the folder that the path is relative to; -1: there is none.
             follow: Where the path is a link, what it stands for is changed.
@@ -158,7 +169,9 @@ class Watch:
             announced: See `stack.is_part_of_another`.
         """
         if isinstance(path, int):
-            return
+            if not is_only_read(path):
+                return
+            path = folder_of(path)
         name = os.fsdecode(path)
         if "\0" in name:
             return  # the call fails by itself
@@ -169,7 +182,7 @@ class Watch:
         real, named = real_path(name, follow=follow), os.path.abspath(name)
         if self.files.is_free(real, operation) and (named == real or self.files.is_free(named, operation)):
             return
-        if not stack.is_part_of_another(real, operation, announced=announced):
+        if not stack.is_part_of_another(real, operation, self.files.is_free, announced=announced):
             self.line.ask(kind="write", path=as_text(real), named=as_text(named), operation=operation)
 
     # programs
@@ -239,6 +252,10 @@ class Watch:
         if self.no_network and family in (socket.AF_INET, socket.AF_INET6):
             raise PermissionError(errno.EACCES, self.no_network)
 
+    def on_bind(self, connection: Any, address: Any) -> None:
+        if connection.family == socket.AF_UNIX and address and os.fsdecode(address)[:1] != "\0":
+            self.make(address, "create")
+
     def on_connect(self, connection: Any, address: Any, *_: Any) -> None:
         if connection.family == socket.AF_UNIX:
             path = os.fsdecode(address)
@@ -260,49 +277,13 @@ class Watch:
         name, answers = self.names.found.get(host, (host, {}))
         if port not in answers:
             try:
-                self.line.ask(kind="connect", host=as_text(name), port=port, ip=host if is_ip(host) else "")
+                others = [ip for ip, (_, found) in self.names.found.items() if found is answers and ip != host]
+                self.line.ask(kind="connect", host=as_text(name), port=port, ip=host if is_ip(host) else "", others=others)
                 answers[port] = None
             except PermissionError as error:
                 answers[port] = error.args
         if answers[port] is not None:
             raise PermissionError(*answers[port])
-
-
-class Names:
-    """For which host an address was found, so that people see names."""
-
-    def __init__(self) -> None:
-        self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
-        """By address: the host, and for its ports None, or with what a connection was denied."""
-        find = socket.getaddrinfo
-
-        @functools.wraps(find)
-        def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
-            found = find(*args, **kwargs)
-            self.remember(args[0] if args else kwargs.get("host"), found)
-            return found
-
-        socket.getaddrinfo = getaddrinfo
-
-    def remember(self, host: Any, found: list[Any]) -> None:
-        """Note what a lookup has found."""
-        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
-        answers: dict[int, Any] = {}
-        for *_, address in found:
-            if name and name != address[0]:
-                self.found[str(address[0])] = (name, answers)
-                self.found.move_to_end(str(address[0]))
-        while len(self.found) > MAX_NAMES:
-            self.found.popitem(last=False)
-
-
-def is_ip(host: str) -> bool:
-    """Whether a host is an address and no name."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 def make_hook(  # noqa: C901  # the function inside must do without calls
@@ -356,6 +337,8 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     """
     for watch in WATCHES:
         watch.renew(ask, settings)
+    if settings is not None:
+        keep_notes_of_ipython(shell)
     if WATCHES or settings is None:
         return
     watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask), settings["no_network"])
@@ -369,6 +352,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
         return threading.current_thread() in threads
 
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
+    tell_of_opens_in_folders(watch.asking)
     sys.addaudithook(make_hook(watch, is_service_thread))
 
 

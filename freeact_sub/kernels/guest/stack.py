@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .files import real_path
@@ -19,12 +19,12 @@ from .files import real_path
 IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 POPEN = {getattr(subprocess.Popen, name).__code__ for name in ("_posix_spawn",) if hasattr(subprocess.Popen, name)}
 PTY_SPAWN = {pty.spawn.__code__}
-TREES: dict[types.CodeType, tuple[str, ...]] = {
-    getattr(shutil.rmtree, "__code__"): ("path",),  # noqa: B009  # typed as an object that has none
-    shutil.copytree.__code__: ("dst",),
-    shutil.move.__code__: ("src", "dst"),
+TREES: dict[types.CodeType, dict[str, str]] = {
+    getattr(shutil.rmtree, "__code__"): {"path": "remove"},  # noqa: B009  # typed as an object that has none
+    shutil.copytree.__code__: {"dst": "create"},
+    shutil.move.__code__: {"src": "rename", "dst": "rename"},
 }
-"""Functions that change all that is in a folder, with the names of their arguments."""
+"""Functions that change all that is in a folder, with the names of their arguments, and as what these were asked for."""
 COPIES = {shutil.copy.__code__, shutil.copy2.__code__}
 """They write a file, and then its mode and times."""
 
@@ -66,26 +66,38 @@ def close_terminal() -> None:
                     os.close(frame.f_locals[name])
 
 
-def is_part_of_another(path: str, operation: str, *, announced: bool) -> bool:
+def is_part_of_another(path: str, operation: str, is_free: Callable[[str, str], bool], *, announced: bool) -> bool:
     """Whether a change belongs to one that was asked for, or is an import that keeps what it has compiled.
 
     Args:
         path: Absolute, without links in it.
         operation: What is done to it.
+        is_free: Whether something may be done without a question: then none was put, and nothing is part of it.
         announced: The innermost of the functions tells of itself: that it is there says nothing yet.
     """
     for frame in frames():
         code = frame.f_code
         if code.co_filename == IMPORT_SYSTEM and code.co_name in ("_write_atomic", "set_data"):
-            return True
+            return str(frame.f_locals["path"]).endswith(".pyc")
         if announced and code in TREES:
             announced = False
             continue
-        for name in TREES.get(code, ("dst",) if code in COPIES and operation == "change" else ()):
+        if (
+            code in COPIES
+            and operation == "change"
+            and is_in(path, real_path(os.fsdecode(frame.f_locals["dst"]), follow=True))
+        ):
+            return True
+        for name, done in TREES.get(code, {}).items():
             root = real_path(os.fsdecode(frame.f_locals[name]), follow=name == "dst")
-            if path == root or path.startswith(f"{root}/"):
+            if is_in(path, root) and not is_free(root, done):
                 return True
     return False
+
+
+def is_in(path: str, root: str) -> bool:
+    """Whether a path is a folder, or in it."""
+    return path == root or path.startswith(f"{root}/")
 
 
 def script_for(words: list[str]) -> str | None:

@@ -1,0 +1,49 @@
+"""For which host an address was found, so that people are asked for names and not for numbers.
+
+Runs in kernels: standard library only.
+"""
+
+import functools
+import ipaddress
+import socket
+from collections import OrderedDict
+from typing import Any
+
+MAX_NAMES = 1000
+
+
+class Names:
+    """For which host an address was found, so that people see names."""
+
+    def __init__(self) -> None:
+        self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
+        """By address: the host, and for its ports None, or with what a connection was denied."""
+        find = socket.getaddrinfo
+
+        @functools.wraps(find)
+        def getaddrinfo(*args: Any, **kwargs: Any) -> Any:
+            found = find(*args, **kwargs)
+            self.remember(args[0] if args else kwargs.get("host"), found)
+            return found
+
+        socket.getaddrinfo = getaddrinfo
+
+    def remember(self, host: Any, found: list[Any]) -> None:
+        """Note what a lookup has found."""
+        name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+        answers: dict[int, Any] = {}
+        for *_, address in found:
+            if name and name != address[0]:
+                self.found[str(address[0])] = (name, answers)
+                self.found.move_to_end(str(address[0]))
+        while len(self.found) > MAX_NAMES:
+            self.found.popitem(last=False)
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an address and no name."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
