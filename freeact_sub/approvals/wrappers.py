@@ -190,6 +190,13 @@ def _trap(words: tuple[str, ...]) -> Inside:
     return Inside(scripts=tuple(rest[:1]) if len(rest) > 1 and rest[0] != "-" else (), wraps=True)
 
 
+def _set(words: tuple[str, ...]) -> Inside:
+    """`set -euo pipefail`: when a script stops, and what it shows. Other options change what its words mean."""
+    if all(re.fullmatch(r"[-+][euxE]*o?|pipefail|errexit|nounset|xtrace", word) for word in words[1:]) and len(words) > 1:
+        return Inside(wraps=True)
+    return _change_user(words)
+
+
 def _find(words: tuple[str, ...]) -> Inside:
     commands: list[tuple[str, ...]] = []
     rest = list(words[1:])
@@ -211,7 +218,8 @@ _SPECIAL: Final[dict[str, Callable[[tuple[str, ...]], Inside]]] = {
     "eval": _eval,
     "trap": _trap,
     "find": _find,
+    "set": _set,
     **dict.fromkeys(("su", "script", "flock", "watch", "parallel", "entr", "chroot", "unshare", "nsenter"), _change_user),
     **dict.fromkeys(("runuser", "pkexec", "systemd-run", "strace", "ltrace", "gdb", "at", "batch", "alias"), _change_user),
-    **dict.fromkeys(("enable", "shopt", "set", "hash", "complete", "bind", "mapfile", "readarray", "let"), _change_user),
+    **dict.fromkeys(("enable", "shopt", "hash", "complete", "bind", "mapfile", "readarray", "let"), _change_user),
 }

@@ -347,3 +347,10 @@ def test_no_host_breaks_the_decision(host):
 @pytest.mark.parametrize("path", [".freeact", ".freeact/permissions.toml", "sub/.freeact", ".freeact/"])
 def test_the_settings_folder_is_not_moved_away(path):
     assert verdict_of(FileWrite(path=path, operation="rename"), mode="full") == "deny"
+
+
+def test_strict_scripts_and_standard_streams_are_judged_by_what_they_do():
+    assert shell("set -euo pipefail; ls > /dev/stderr").verdict == "allow"
+    assert shell("set -e; git push", deny=["shell:git push *"]).verdict == "deny"
+    assert shell("set -- rm x; $@").verdict == "ask"
+    assert shell("echo x > /dev/stderr/../sda").verdict != "allow"

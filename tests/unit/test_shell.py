@@ -207,6 +207,8 @@ def endless(script: str) -> bool:
 @example(script="echo ${x:-$(aa)} ${x/$(bb)/y}")
 @example(script="trap aa EXIT")
 @example(script="time x= aa")
+@example(script="set -euo pipefail; aa")
+@example(script="set -e -- aa; $1")
 @example(script="echo \\\naa; a\\\na")
 @example(script="[[ x == $(aa) ]]; case $(bb) in *) cc;; esac")
 def test_bash_starts_nothing_that_was_not_found(script, stubs, tmp_path_factory):
