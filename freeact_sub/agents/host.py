@@ -187,19 +187,20 @@ class Host(AbstractCapability[Any]):
             kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in offered]
             return replace(response, parts=kept)
         if self.text_answers and self.ended is None and response.finish_reason != "length":
-            self._look_for_substance(response)
+            tools = request_context.model_request_parameters.function_tools
+            self._look_for_substance(response, {tool.name for tool in tools})
         return response
 
-    def _look_for_substance(self, response: ModelResponse) -> None:
+    def _look_for_substance(self, response: ModelResponse, tools: set[str]) -> None:
         """Ask once for an answer where a run ends without one; then it has failed."""
-        problem = None if response.tool_calls else problem_with(response.text or "")
+        problem = None if response.tool_calls else problem_with(response.text or "", tools)
         if problem is None:
             self.asked_for_substance = False
         elif not self.asked_for_substance:
             self.asked_for_substance = True
             raise ModelRetry(problem)
         else:
-            what = "it announced a step and did not take it" if response.text else "its reply was empty"
+            what = "it announced a step and did not take it" if (response.text or "").strip() else "its reply was empty"
             self.ended = FreeactError(f"the model gave no answer, also when it was asked for one: {what}")
             raise self.ended
 

@@ -5,13 +5,16 @@ for an announcement: each sentence announces, or is a courtesy before it; a text
 answer, however it begins.
 """
 
+import json
 import re
+from collections.abc import Collection
 from typing import Final
 
 EMPTY: Final = "You gave no answer. Take the next step with a tool, or answer with what you have found."
 ANNOUNCED: Final = (
     "You announced a step and did not take it. Take it now with a tool; or, if you are done, answer with the result itself."
 )
+DESCRIBED: Final = "You wrote the description of a tool, and called none. Call it, or answer with the result itself."
 ANNOUNCEMENT_CHARS: Final = 600
 """A longer text says more than what comes next."""
 
@@ -36,11 +39,31 @@ _ANNOUNCES = re.compile(
 )
 
 
-def problem_with(text: str) -> str | None:
-    """What to tell a model that ends a run with this text; None: it is an answer."""
+def problem_with(text: str, tools: Collection[str] = ()) -> str | None:
+    """What to tell a model that ends a run with this text; None: it is an answer.
+
+    Args:
+        text: The text.
+        tools: Names of the tools that it may call.
+    """
     if not text.strip():
         return EMPTY
+    if only_describes(text, tools):
+        return DESCRIBED
     return ANNOUNCED if only_announces(text) else None
+
+
+def only_describes(text: str, tools: Collection[str]) -> bool:
+    """Whether the text is nothing but JSON about a tool, fenced or not."""
+    inner = re.sub(r"^```\w*\n|\n?```$", "", text.strip())
+    try:
+        value = json.loads(inner) if inner.startswith(("{", "[")) else None
+    except ValueError:
+        return False
+    first = value[0] if isinstance(value, list) and value else value
+    function = first.get("function", first) if isinstance(first, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return isinstance(name, str) and name in tools
 
 
 def only_announces(text: str) -> bool:

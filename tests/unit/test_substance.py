@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeact_sub.agents.substance import ANNOUNCED, EMPTY, problem_with
+from freeact_sub.agents.substance import ANNOUNCED, DESCRIBED, EMPTY, problem_with
 
 ANNOUNCEMENTS = [
     "I will now run the code.",
@@ -58,3 +58,24 @@ def test_no_text_is_too_strange(text):
 @given(st.sampled_from(ANNOUNCEMENTS), st.sampled_from([text for text in ANSWERS if text != "Sure!"]))
 def test_an_announcement_before_an_answer_takes_nothing_from_it(announcement, answer):
     assert problem_with(f"{announcement}\n\n{answer}") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "run", "arguments": {}}',
+        '```json\n{"type": "function", "function": {"name": "run", "description": "x"}}\n```',
+        '[{"name": "run"}]',
+    ],
+)
+def test_the_description_of_a_tool_is_no_answer(text):
+    assert problem_with(text, ["run"]) == DESCRIBED
+    assert problem_with(text, ["other"]) is None
+    assert problem_with(f"{text}\nThat is all.", ["run"]) is None
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": "run"', "[]", "{}", '{"function": 1}', '{"name": ["run"]}', "[1]", '{"total": 3}']
+)
+def test_other_json_is_an_answer(text):
+    assert problem_with(text, {"run"}) is None
