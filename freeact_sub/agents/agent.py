@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,9 +11,10 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
+from freeact_sub.activity import Activities
 from freeact_sub.agents.definitions import load_agent_types
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.results import NO_BOUNDS, AgentInfo
+from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.tree import AgentNode, AgentTree
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules
@@ -67,7 +69,8 @@ class Agent:
         self.config = config or Config()
         if isinstance(model, str):
             self.config = self.config.model_copy(update={"model": model})
-        self._taps = tuple(taps)
+        self._activities = Activities()
+        self._taps = (self._activities.observe, *taps)
         self._output_type = output_type
         self._tree = AgentTree(
             config=self.config,
@@ -110,7 +113,9 @@ class Agent:
 
     def agents(self) -> tuple[AgentInfo, ...]:
         """The root and every child there was, in order of start."""
-        return tuple(node.info for node in self._tree.nodes.values())
+        infos = (node.info for node in self._tree.nodes.values())
+        does = self._activities.of
+        return tuple(replace(info, action=does(info.agent_id) if info.status in ACTIVE else "") for info in infos)
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run; see `Run`.

@@ -12,6 +12,9 @@ NO_BOUNDS: Final = Budget()
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
 """Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
 
+ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
+"""Of agents that do something; those that are queued or start do nothing yet."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
@@ -55,3 +58,5 @@ class AgentInfo:
     """The agent's durable name, which shows the chain above it."""
     budget: Budget = NO_BOUNDS
     """What its present or last run may spend."""
+    action: str = ""
+    """What it does right now, in one line: a call, a question to a person, a model request. Empty: it is not at work."""

@@ -7,47 +7,41 @@ is an answer, a command, a word to the agent at work, or the next prompt, in thi
 import asyncio
 import re
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from freeact_sub.events import AgentStarted, Event, RunStatus
+from freeact_sub.events import AgentFinished, AgentStarted, Event, RunStatus
 from freeact_sub.terminal.approvals import Questions
-from freeact_sub.terminal.drawing import colour
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.live import live_area
 from freeact_sub.terminal.run import OpenAgent, exit_status
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.terminal.transcript import Transcript
-from freeact_sub.terminal.views import LABEL_CHARS, Views
-from freeact_sub.text import one_line, visible
+from freeact_sub.terminal.tree import AgentTree, find_agent, name_of
+from freeact_sub.terminal.views import Views
+from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
 HELP: Final = """\
-/help         this list
-/agents       all agents: id, label, status, turns, time, tokens
-/cancel [ID]  cancel the run, or one agent with its children
-/exit         leave (so does Ctrl-D)
+/help          this list
+/agents        the tree of agents: what each does, and what it has spent
+/send ID text  tell one agent something; it reads it before its next request
+/cancel [ID]   cancel the run, or one agent with its children
+/focus [ID]    Ctrl-C first cancels this agent with its children; without ID the run
+/exit          leave (so does Ctrl-D)
+
+Of an ID the beginning is enough, with or without "agent-".
 
 Text is the next prompt; while the agent works, it reads the text before its next request.
-Alt-Enter begins a new line. Ctrl-C cancels the run; twice leaves at once.
+Alt-Enter begins a new line. Ctrl-C cancels the agent in focus, the next one the run; once
+more leaves at once.
 To a question answer y (yes), n (no), a (always in this session), p (always in this
 project), either with a pattern such as shell:git push *, or why not. Of several,
 /2 takes the second one first."""
-
-COLUMNS: Final[tuple[tuple[str, Literal["left", "right"]], ...]] = (
-    ("agent", "left"),
-    ("label", "left"),
-    ("status", "left"),
-    ("turns", "right"),
-    ("time", "right"),
-    ("tokens", "right"),
-)
 
 
 async def converse(open_agent: OpenAgent, *, prompt: str | None = None) -> int:
@@ -77,6 +71,7 @@ class Conversation:
         self._phase: Literal["starting", "idle", "running", "cancelling", "ending"] = "starting"
         self._agent: Agent | None = None
         self._run: Run | None = None
+        self._focus: AgentInfo | None = None
         self._leaving = False
         self._was_interrupted = False
         self._last_status: RunStatus = "cancelled"
@@ -116,7 +111,7 @@ class Conversation:
                     await self._screen.drained()
                 self._last_status = (await run.result()).status
             finally:
-                self._run = None
+                self._run = self._focus = None
                 self._questions.waiting.clear()
                 self._interrupts.reset()
 
@@ -128,6 +123,8 @@ class Conversation:
         if drawn is not None:
             self._screen.post(drawn)
         self._questions.observe(event)
+        if isinstance(event, AgentFinished) and self._focus is not None and event.agent_id == self._focus.agent_id:
+            self._focus = None
         self._refresh()
 
     # What the screen draws (see `Driver`)
@@ -146,7 +143,10 @@ class Conversation:
             case "running" if self._run is not None and (root := self._views.root) is not None:
                 working = sum(view.is_running for view in self._views.by_id.values())
                 agents = "1 agent" if working == 1 else f"{working} agents"
-                return f"{agents} at work · {time.time() - root.started:.0f} s · {self._run.usage} · Ctrl-C cancels"
+                state = f"{agents} at work · {time.time() - root.started:.0f} s · {self._run.usage}"
+                if self._focus is not None:  # first: a narrow terminal cuts the end
+                    return f"Ctrl-C cancels {name_of(self._focus)} · {state}"
+                return f"{state} · Ctrl-C cancels"
             case _:
                 return f"{self._phase} …"
 
@@ -162,8 +162,8 @@ class Conversation:
     def enter(self, text: str) -> None:
         """A command, an answer, a word to the agent at work, or the next prompt."""
         text = text.strip()
-        if re.fullmatch(r"/[a-z]*( .*)?", text):
-            self._command(*text.split())
+        if re.fullmatch(r"/[a-z]*( .*)?|/send\s(.|\n)*", text):
+            self._command(*text.split(maxsplit=2))
         elif text and self._questions.current is None:
             self._say(text)
         elif text and not self._questions.answer(text):
@@ -185,7 +185,9 @@ class Conversation:
             self._main.cancel()
 
     def _interrupted(self, must_end: bool) -> None:
-        if must_end or self._once:
+        if not must_end and self._cancel_focus():
+            self._interrupts.reset()
+        elif must_end or self._once:
             self._was_interrupted = True
             self.leave()
         elif self._run is not None:
@@ -194,6 +196,14 @@ class Conversation:
             self._interrupts.reset()
             if not self._screen.clear_input():
                 self._note("Ctrl-D or /exit leaves.")
+
+    def _cancel_focus(self) -> bool:
+        focus, self._focus = self._focus, None
+        if focus is None or self._run is None or not self._run.cancel(focus.agent_id):
+            return False
+        self._note(f"cancelling {name_of(focus)}; Ctrl-C again cancels the run")
+        self._refresh()
+        return True
 
     def _cancel(self) -> None:
         if self._run is not None:
@@ -214,18 +224,42 @@ class Conversation:
             case ["/help"]:
                 self._note(HELP)
             case ["/agents"] if self._agent is not None:
-                self._print(agents_table(self._agent.agents(), self._views))
-            case ["/cancel"] if self._run is not None:
-                self._cancel()
-            case ["/cancel", agent_id] if self._run is not None:
-                if not self._run.cancel(agent_id):
-                    self._note(f"no agent {agent_id} is at work: /agents lists them")
-            case ["/cancel", *_] | ["/agents"]:
-                self._note("no agent is at work")
+                self._print(AgentTree(agents=self._agent.agents(), views=self._views))
             case ["/exit"]:
                 self.leave()
+            case ["/cancel" | "/focus"] | ["/cancel" | "/focus", _] | ["/send", _, _]:
+                self._control(name, *arguments)
+            case ["/send", *_]:
+                self._note("who is to be told what: /send ID text")
+            case ["/agents"]:
+                self._note("no agent is at work")
             case _:
                 self._note(f"unknown command {' '.join((name, *arguments))}: /help lists them")
+
+    def _control(self, name: str, beginning: str = "", text: str = "") -> None:
+        """What a person does to one agent at work."""
+        if self._run is None or self._agent is None:
+            self._note("no agent is at work")
+            return
+        try:
+            agent = find_agent(self._agent.agents(), beginning or self._agent.agent_id)
+        except LookupError as error:
+            self._note(str(error))
+            return
+        is_root = agent.parent_id is None
+        match name:
+            case "/cancel" if is_root:
+                self._cancel()
+            case "/cancel":
+                self._run.cancel(agent.agent_id)
+            case "/focus":
+                self._focus = None if is_root else agent
+                what = "the run" if is_root else f"{name_of(agent)}, the next one the run"
+                self._note(f"Ctrl-C cancels {what}")
+            case _ if self._run.send(text, agent.agent_id):
+                self._note(f"to {name_of(agent)}: {text}")
+            case _:
+                self._note(f"{name_of(agent)} reads nothing now: it has made no request yet, or its last")
 
     def _note(self, text: str) -> None:
         self._print(Text(visible(text), "dim", overflow="fold"))
@@ -233,27 +267,3 @@ class Conversation:
     def _print(self, renderable: RenderableType) -> None:
         self._transcript.forget_last()
         self._screen.post(renderable)
-
-
-def agents_table(agents: Sequence["AgentInfo"], views: Views) -> Table:
-    """The tree of agents, children below their parents."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, justify in COLUMNS:
-        table.add_column(heading, justify=justify, overflow="fold")
-
-    def add(parent_id: str | None) -> None:
-        for agent in agents:
-            if agent.parent_id == parent_id:
-                view = views.by_id.get(agent.agent_id)
-                table.add_row(
-                    Text("  " * agent.depth + agent.agent_id, colour(view) if view else ""),
-                    Text(one_line(agent.description, LABEL_CHARS)),
-                    agent.status.replace("_", " "),
-                    str(agent.usage.turns),
-                    f"{agent.seconds:.1f} s",
-                    f"{agent.usage.tokens:,}",
-                )
-                add(agent.agent_id)
-
-    add(None)
-    return table

@@ -148,6 +148,37 @@ def test_two_children_ask_at_once(start: Start) -> None:
     assert "with its children: turns 6" in shown
 
 
+def test_a_child_is_seen_at_work_told_something_and_cancelled_and_the_run_goes_on(start: Start, tmp_path: Path) -> None:
+    waits = "import os, time\nopen('NAME', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)"
+
+    def script(request: dict[str, Any]) -> Reply:
+        prompt = prompt_of(request)
+        if prompt == "both" and not turn_of(request):
+            return [Call("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
+        if turn_of(request):
+            return [f"{prompt}: ", *texts_of(request)[-1:]]
+        return cell(waits.replace("NAME", prompt))
+
+    with chat(script) as server:
+        terminal = start(server, "run", "both", "--yes")
+        terminal.wait_for("open('north'", "open('south'")
+        wait_until(lambda: (tmp_path / "north").exists() and (tmp_path / "south").exists())
+        ids = {name: agent_id for agent_id, name in re.findall(r"(agent-\w{8}) \(the (\w+)\)", terminal.shown)}
+        terminal.enter("/agents")
+        terminal.wait_for("does")
+        assert re.search(rf"[├└] {ids['north']}  the north  running +run code: ", terminal.shown)
+        terminal.enter(f"/send {ids['south']} and hurry")
+        terminal.wait_for(f"to {ids['south']} (the south): and hurry")
+        terminal.enter(f"/focus {ids['north'].removeprefix('agent-')}")
+        terminal.wait_at_bottom(f"Ctrl-C cancels {ids['north']} (the north) ·")
+        terminal.press(CTRL_C)
+        terminal.wait_for("(the north) ended (cancelled)")
+        (tmp_path / "go").touch()
+        assert terminal.wait_end() == 0
+        assert any("and hurry" in str(request["messages"][-1]) for request in server.server.requests)
+    assert "(the south) ended (completed)" in terminal.shown
+
+
 @pytest.mark.parametrize("answer", ["y", "too risky", CTRL_D])
 def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, answer: str) -> None:
     with chat(by_turn(cell("print('ran', 6 * 7)"), ["done"])) as server:

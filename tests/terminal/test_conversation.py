@@ -55,6 +55,8 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.wait_for("unknown command /nonsense: /help lists them")
     terminal.enter("/cancel")
     terminal.wait_for("no agent is at work")
+    terminal.enter("/send agent-1")
+    terminal.wait_for("/send ID text")
     terminal.enter("/etc/hosts is a path")
     terminal.wait_for("echo: /etc/hosts is a path")
     terminal.wait_at_bottom(READY)
@@ -90,11 +92,11 @@ def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal
     terminal.wait_for("south is done", "the children are done")
     assert "▌ south was here" not in terminal.shown
     terminal.enter("/agents")
-    terminal.wait_for("time  tokens")
-    table = terminal.shown.split("tokens\n")[-1]
+    terminal.wait_for("time  tokens     cost")
+    table = terminal.shown.split("cost\n")[-1]
     assert re.search(r"^agent-\w{8} +completed", table, re.MULTILINE)
-    assert re.search(r"^  agent-\w{8}  north  completed +2 ", table, re.MULTILINE)
-    assert re.search(r"^  agent-\w{8}  south  completed +2 ", table, re.MULTILINE)
+    assert re.search(r"^├ agent-\w{8}  north  completed +2 ", table, re.MULTILINE)
+    assert re.search(r"^└ agent-\w{8}  south  completed +2 ", table, re.MULTILINE)
 
 
 def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Terminal) -> None:
@@ -172,6 +174,66 @@ def test_ctrl_c_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal)
     terminal.wait_for("echo: ")
     terminal.press(CTRL_D)
     assert terminal.wait_end() == 0
+
+
+def children_at_work(terminal: Terminal) -> dict[str, str]:
+    """Starts two children that wait for their models; their ids by label."""
+    terminal.enter("children north south")
+    terminal.wait_at_bottom("Approval 1 of 2")
+    terminal.enter("a")
+    terminal.wait_at_bottom("Approval 1 of 2", "(north) asks to run this cell")
+    terminal.enter("/2")
+    terminal.wait_at_bottom("(south) asks to run this cell")
+    return {name: agent_id for agent_id, name in re.findall(r"(agent-\w{8}) \((north|south)\)", terminal.shown)}
+
+
+def test_agents_at_work_are_listed_with_what_they_do_and_are_told_something(terminal: Terminal) -> None:
+    ids = children_at_work(terminal)
+    terminal.enter("/agents")
+    terminal.wait_for("does", "waiting for appr")
+    assert re.search(rf"├ {ids['north']}  north  running +waiting", terminal.shown)
+    assert re.search(r"agent-\w{8} +waiting +task: ", terminal.shown)
+    terminal.enter(f"/send {ids['south'].removeprefix('agent-')[:6]} look up")
+    terminal.wait_for(f"to {ids['south']} (south): look up")
+    terminal.enter("/send zzz look up")
+    terminal.wait_for("no agent zzz is at work: /agents lists them")
+    terminal.enter("/send agent- look up")
+    terminal.wait_for("agent- may be ", "type more of the id")
+    terminal.enter("y")
+    terminal.wait_for("(south) ended (completed)")
+    assert "echo: look up" in terminal.shown
+    terminal.enter(f"/cancel {ids['south']}")
+    terminal.wait_for("(south) is not at work (completed)")
+
+
+def test_ctrl_c_cancels_the_agent_in_focus_and_then_the_run(terminal: Terminal) -> None:
+    ids = children_at_work(terminal)
+    terminal.enter(f"/focus {ids['south']}")
+    terminal.wait_at_bottom(f"Ctrl-C cancels {ids['south']} (south) ·")
+    terminal.press(CTRL_C)
+    terminal.wait_for("Ctrl-C again cancels the run", "(south) ended (cancelled)")
+    terminal.wait_at_bottom("Approval 1 of 1", "(north) asks to run this cell")
+    assert "(north) ended" not in terminal.shown
+    terminal.press(CTRL_C)
+    terminal.wait_for("(north) ended (cancelled)")
+    terminal.wait_at_bottom(READY)
+    terminal.press(CTRL_D)
+    assert terminal.wait_end() == 0
+
+
+def test_the_focus_ends_with_its_agent_or_is_given_back(terminal: Terminal) -> None:
+    ids = children_at_work(terminal)
+    terminal.enter(f"/focus {ids['north']}")
+    terminal.enter("/focus")
+    terminal.wait_for("Ctrl-C cancels the run")
+    terminal.enter(f"/focus {ids['south']}")
+    terminal.wait_at_bottom(f"Ctrl-C cancels {ids['south']} (south) ·")
+    terminal.enter("y")
+    terminal.wait_for("(south) ended (completed)")
+    terminal.wait_gone(f"Ctrl-C cancels {ids['south']} (south) ·")
+    terminal.press(CTRL_C)
+    terminal.wait_for("(north) ended (cancelled)")
+    terminal.wait_at_bottom(READY)
 
 
 def test_leaving_while_an_agent_works_cancels_it(terminal: Terminal) -> None:

@@ -1,0 +1,103 @@
+"""The tree of agents as `/agents` draws it, and the agents that a person can name."""
+
+import io
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from freeact_sub.agents import AgentInfo
+from freeact_sub.budget import Usage
+from freeact_sub.terminal.tree import AgentTree, find_agent, name_of
+from freeact_sub.terminal.views import Views
+
+
+def agent(number: str, parent: str | None = None, **others: Any) -> AgentInfo:
+    values = {
+        "agent_id": f"agent-{number}",
+        "parent_id": parent and f"agent-{parent}",
+        "depth": 0,
+        "description": "",
+        "status": "running",
+        "usage": Usage(),
+        "seconds": 1.0,
+    }
+    return AgentInfo(**(values | others))
+
+
+SPENT = Usage(turns=3, input_tokens=1200, output_tokens=34, cost_usd=Decimal("0.0123"), unpriced_turns=1)
+TREE = [
+    agent("aaaa0000", status="waiting", action="task: the north", usage=Usage(turns=1, input_tokens=9)),
+    agent("bbbb1111", "aaaa0000", description="the north", action="run code: x = 1", usage=SPENT, seconds=12.34),
+    agent("bccc2222", "aaaa0000", description="the\x1b[2Jsouth", status="kernel_lost"),
+    agent("dddd3333", "bbbb1111", status="queued"),
+]
+
+
+def drawn(width: int) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=width, markup=False, highlight=False).print(AgentTree(agents=TREE, views=Views()))
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def test_a_wide_terminal_has_a_row_for_each_agent_below_its_parent() -> None:
+    lines = drawn(110)
+    assert [line.split() for line in lines] == [
+        ["agent", "label", "status", "does", "turns", "time", "tokens", "cost"],
+        ["agent-aaaa0000", "waiting", "task:", "the", "north", "1", "1.0", "s", "9", "unknown"],
+        ["├", "agent-bbbb1111", "the", "north", "running", "run", "code:", "x", "=", "1"]
+        + ["3", "12.3", "s", "1,234", "≥", "$0.0123"],
+        ["│", "└", "agent-dddd3333", "queued", "0", "1.0", "s", "0"],
+        ["└", "agent-bccc2222", "thesouth", "kernel", "lost", "0", "1.0", "s", "0"],
+    ]
+
+
+def test_a_narrow_terminal_has_rows_that_keep_the_lines_of_the_tree() -> None:
+    assert drawn(60) == [
+        "agent-aaaa0000 waiting",
+        "│ 1 turns · 1.0 s · 9 tokens · unknown",
+        "│ task: the north",
+        "├ agent-bbbb1111 (the north) running",
+        "│ │ 3 turns · 12.3 s · 1,234 tokens · ≥ $0.0123",
+        "│ │ run code: x = 1",
+        "│ └ agent-dddd3333 queued",
+        "│     0 turns · 1.0 s · 0 tokens",
+        "└ agent-bccc2222 (thesouth) kernel lost",
+        "    0 turns · 1.0 s · 0 tokens",
+    ]
+
+
+@pytest.mark.parametrize("width", [20, 96, 100])
+def test_no_row_is_longer_than_the_terminal(width: int) -> None:
+    long = agent("eeee4444", "aaaa0000", description="label " * 9, action="run code: " + "y" * 90, usage=SPENT)
+    file = io.StringIO()
+    Console(file=file, width=width, markup=False, highlight=False).print(AgentTree(agents=[*TREE, long], views=Views()))
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) == (6 if width >= 96 else 13)
+    assert "…" in file.getvalue()
+
+
+@pytest.mark.parametrize("beginning", ["agent-bbbb1111", "agent-bb", "bb", "bbbb1111"])
+def test_the_beginning_of_an_id_names_an_agent(beginning: str) -> None:
+    assert find_agent(TREE, beginning) is TREE[1]
+    assert name_of(TREE[1]) == "agent-bbbb1111 (the north)"
+
+
+def test_agents_that_have_ended_do_not_make_a_beginning_ambiguous() -> None:
+    assert find_agent(TREE, "b") is TREE[1]
+
+
+@pytest.mark.parametrize(
+    ("beginning", "why"),
+    [
+        ("agent-", "agent- may be agent-aaaa0000, agent-bbbb1111 (the north), agent-dddd3333: type more of the id"),
+        ("bc", "agent-bccc2222 (thesouth) is not at work (kernel lost)"),
+        ("ff", "no agent ff is at work: /agents lists them"),
+    ],
+)
+def test_what_names_no_single_agent_at_work_is_told(beginning: str, why: str) -> None:
+    with pytest.raises(LookupError) as error:
+        find_agent(TREE, beginning)
+    assert str(error.value) == why
