@@ -43,13 +43,12 @@ def drawn(width: int) -> list[str]:
 
 def test_a_wide_terminal_has_a_row_for_each_agent_below_its_parent() -> None:
     lines = drawn(110)
-    assert [line.split() for line in lines] == [
-        ["agent", "label", "status", "does", "turns", "time", "tokens", "cost"],
-        ["agent-aaaa0000", "waiting", "task:", "the", "north", "1", "1.0", "s", "9", "unknown"],
-        ["├", "agent-bbbb1111", "the", "north", "running", "run", "code:", "x", "=", "1"]
-        + ["3", "12.3", "s", "1,234", "≥", "$0.0123"],
-        ["│", "└", "agent-dddd3333", "queued", "0", "1.0", "s", "0"],
-        ["└", "agent-bccc2222", "thesouth", "kernel", "lost", "0", "1.0", "s", "0"],
+    assert [" ".join(line.split()) for line in lines] == [
+        "agent label status does turns time tokens cost",
+        "agent-aaaa0000 waiting task: the north 1 1.0 s 9 unknown",
+        "├ agent-bbbb1111 the north running run code: x = 1 3 12.3 s 1,234 ≥ $0.0123",
+        "│ └ agent-dddd3333 queued 0 1.0 s 0",
+        "└ agent-bccc2222 thesouth kernel lost 0 1.0 s 0",
     ]
 
 
