@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from freeact_sub.approvals import dangers
 from freeact_sub.approvals.hosts import spellings
-from freeact_sub.approvals.paths import HARMLESS, is_within, possible_paths
+from freeact_sub.approvals.paths import HARMLESS, STANDARD_STREAMS, is_within, possible_paths
 from freeact_sub.approvals.patterns import UNKNOWN, WILD, Kind, escaped
 from freeact_sub.approvals.rules import SHIPPED, VERDICTS, Rule, Rules, Verdict, shipped_rules
 from freeact_sub.approvals.shell import Command, Script, read_script
@@ -33,8 +33,6 @@ PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLU
 """Variables that change nothing about what a program does but how it writes."""
 OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return basename dirname")
 """Programs of the shell that open no file that their arguments name."""
-STANDARD_STREAMS: Final = ("/dev/stdout", "/dev/stderr")
-"""Links, which mean another file to each process; where they lead to was judged when it was opened."""
 PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 
 
