@@ -1,7 +1,19 @@
 """Agents: a prompt goes in, events come out. A child is an agent with a parent."""
 
 from freeact_sub.agents.agent import Agent
+from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
+from freeact_sub.agents.program import Child
 from freeact_sub.agents.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.run import Run
 
-__all__ = ["Agent", "AgentInfo", "AgentStatus", "Run", "RunResult"]
+__all__ = [
+    "Agent",
+    "AgentFactory",
+    "AgentInfo",
+    "AgentStatus",
+    "Child",
+    "ChildAgent",
+    "ExecutionContext",
+    "Run",
+    "RunResult",
+]

@@ -1,6 +1,7 @@
 """`Agent`: what a user of the SDK holds: the root of a tree of agents, with a kernel and a history that last."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -13,8 +14,10 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
 from freeact_sub.agents.definitions import load_agent_types
+from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo
+from freeact_sub.agents.program import Child
+from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo, RunResult
 from freeact_sub.agents.run import Run
 from freeact_sub.agents.tree import AgentNode, AgentTree
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules
@@ -26,6 +29,7 @@ from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model, build_model_settings, wrap_model
+from freeact_sub.tools import SpawnRequest
 from freeact_sub.trust import Trust
 
 
@@ -39,7 +43,7 @@ class Agent:
                 ...
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a user may replace; all are given by name
         self,
         config: Config | None = None,
         *,
@@ -50,6 +54,7 @@ class Agent:
         model_settings: dict[str, Any] | None = None,
         kernel_provider: KernelProvider | None = None,
         taps: Sequence[Tap] = (),
+        factory: AgentFactory | None = None,
     ) -> None:
         """Make an agent; nothing is started yet.
 
@@ -62,6 +67,7 @@ class Agent:
             model_settings: Win over `config.model_settings`.
             kernel_provider: Where kernels come from. Default: what `config.kernel.provider` names.
             taps: Called with every event before the reader gets it.
+            factory: Decides what each child is. Default: an agent like its parent.
 
         Raises:
             ConfigError: There is no model, or it cannot be built; or a file with rules is wrong.
@@ -88,12 +94,15 @@ class Agent:
             capabilities=tuple(capabilities),
             model_settings={**build_model_settings(self.config), **(model_settings or {})},
             types=load_agent_types(self.config, other_tools=bool(toolsets or capabilities)),
+            factory=factory or DefaultFactory(),
         )
         for problem in self._tree.types.problems:
             self._tree.notice(problem)
         self._root: AgentNode = self._tree.add()
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
+        self._own_run: asyncio.Task[RunResult] | None = None
+        """Reads the run that began because a program started a child while there was none."""
         self._resources = AsyncExitStack()
 
     @property
@@ -128,13 +137,82 @@ class Agent:
             AgentBusyError: The agent's present run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
-        if self._loop is None:
-            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
-        if self._run is not None:
-            raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
-        self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
-        self._run = Run(self._loop, prompt, budget=budget, on_end=self._forget_run)
-        return self._run
+        return self._begin(prompt, budget)
+
+    def run_program(self, program: Callable[[], Awaitable[Any]], *, budget: Budget = NO_BOUNDS) -> Run:
+        """Begin a run in which a function of yours, and no model, starts the children: with `spawn` and the like.
+
+        What it returns is the result's `output`; if it raises, the run has failed. Children that are still at work when it
+        returns are cancelled.
+
+        Args:
+            program: Called without arguments.
+            budget: What the children may spend together; `config.budget` counts for what it does not name.
+
+        Raises:
+            AgentBusyError: The agent's present run has not ended.
+            FreeactError: The agent is not open: use `async with`.
+        """
+        return self._begin(f"[program {getattr(program, '__name__', '')}]", budget, program)
+
+    async def spawn(self, request: SpawnRequest | str) -> Child:
+        """Start a child of the root and do not wait for it.
+
+        It belongs to the root's present run: its events are in that stream, and it is cancelled when that run ends. If there
+        is none, one begins that lasts until no child is at work; its events go to the taps alone, and nobody is asked.
+
+        Args:
+            request: What is asked for; text is a prompt.
+
+        Raises:
+            SpawnForbiddenError: No child may be started now, or none of this type.
+            FreeactError: It cannot be started; the agent is not open; or its run has not begun, or ends.
+        """
+        if isinstance(request, str):
+            request = SpawnRequest(prompt=request)
+        loop = self._opened
+        while self._own_run is not None and not loop.program_children.is_open:
+            await asyncio.shield(self._own_run)  # it has just come to its end
+            loop = self._opened
+        if self._run is None:
+            run = self.run_program(loop.program_children.until_idle)
+            self._own_run = asyncio.create_task(run.result(), name=f"reads the run of {self.agent_id}")
+            self._own_run.add_done_callback(self._forget_own_run)
+            run.start()
+        return await loop.program_children.start(request)
+
+    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
+        """Start a child of the root (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.
+
+        Raises:
+            SpawnForbiddenError: No child may be started now, or none of this type.
+            FreeactError: It cannot be started; the agent is not open; or its run has not begun, or ends.
+        """
+        child = await self.spawn(request)
+        try:
+            result = await child.result()
+        except asyncio.CancelledError:
+            child.cancel()
+            raise
+        if self._own_run is not None and self._opened.program_children.is_idle:
+            await asyncio.shield(self._own_run)  # whoever waited for the last one may begin a run
+        return result
+
+    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
+        """Start children of the root (see `spawn`) side by side, within `subagents.max_concurrent`, and wait for all.
+
+        Returns:
+            One for each request, in their order. A child that did not complete is a result with another status; one that
+            could not be started is the exception.
+        """
+
+        async def one(request: SpawnRequest | str) -> RunResult | Exception:
+            try:
+                return await self.spawn_and_run(request)
+            except Exception as error:  # noqa: BLE001  # border: one that cannot be started takes nothing from the others
+                return error
+
+        return await asyncio.gather(*(one(request) for request in requests))
 
     async def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncIterator[Any]:
         """The events of a run; the arguments are those of `run`.
@@ -172,9 +250,29 @@ class Agent:
         self._loop = None
         if self._run is not None:
             await self._run.aclose()
+        if self._own_run is not None:
+            await asyncio.wait({self._own_run})
         for background in tuple(self._tree.backgrounds):
             await background.aclose()
         await self._resources.aclose()
+
+    @property
+    def _opened(self) -> AgentLoop:
+        if self._loop is None:
+            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
+        return self._loop
+
+    def _begin(self, prompt: str, budget: Budget, program: Callable[[], Awaitable[Any]] | None = None) -> Run:
+        loop = self._opened
+        if self._run is not None:
+            raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
+        self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
+        self._run = Run(loop, prompt, budget=budget, on_end=self._forget_run, program=program)
+        return self._run
+
+    def _forget_own_run(self, task: asyncio.Task[RunResult]) -> None:
+        del task
+        self._own_run = None
 
     def _notice(self, text: str) -> None:
         self._tree.notice(text)

@@ -7,7 +7,7 @@ once, whatever happens in between. The status comes from what the host saw happe
 import asyncio
 import importlib.resources
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from string import Template
@@ -25,17 +25,17 @@ from freeact_sub.agents.asking import Asker
 from freeact_sub.agents.background import Background, outlives
 from freeact_sub.agents.host import Host
 from freeact_sub.agents.kinds import ToolFilter, has_tool, kind_prompt, told_of_types
+from freeact_sub.agents.program import ProgramChildren
 from freeact_sub.agents.relay import relay_events
 from freeact_sub.agents.report import text_of
 from freeact_sub.agents.requests import AskRequests, BackgroundRequests, ChildRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.results import RunResult
-from freeact_sub.agents.spawn import Spawner
+from freeact_sub.agents.spawn import Prepare, Program, Spawner
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.closing import carry_out
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, KernelLostError, LimitReachedError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice, RunStatus
-from freeact_sub.kernels import Kernel
 from freeact_sub.tools import (
     AgentToolset,
     Ask,
@@ -94,6 +94,7 @@ class AgentLoop:
         self.spawner = Spawner(node, AgentLoop, self.resources.kernel)
         self.children = ChildRequests(self.resources.calls, self.spawner, self.resources.kernel.get)
         self.background = Background(node=node, spawner=self.spawner, tell=self.send, find=self._sender_to)
+        self.program_children = ProgramChildren(node, self.spawner)
         self.asker = Asker(node)
         self.resources.requests.add(self.children.handlers)
         self.resources.requests.add(AskRequests(self.resources.calls, self.asker).handlers)
@@ -102,13 +103,19 @@ class AgentLoop:
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._host: Host | None = None
 
-    async def run(self, prompt: str, *, prepare: Callable[[Kernel], Awaitable[str]] | None = None) -> RunResult:
-        """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
+    async def run(self, prompt: str, *, prepare: Prepare | None = None, program: Program | None = None) -> RunResult:
+        """Run to the end; a failure is a result. Raises only the cancellation that comes from outside.
+
+        Args:
+            prompt: What to do.
+            prepare: See `SpawnRequest`.
+            program: Finds the answer instead of the model.
+        """
         node = self.node
         if node.scope is None:
             node.begin()
         node.tree.at_work[node.agent_id] = self
-        queued = node.parent is not None and (node.tree.slots.full or node.tree.kernel_places.full)
+        queued = node.parent is not None and (node.tree.slots.full or (program is None and node.tree.kernel_places.full))
         node.emitter.put(AgentStarted(prompt=prompt, description=node.description, queued=queued, key=node.key))
         while node.parent is None and node.tree.notices:
             node.emitter.put(Notice(content=node.tree.notices.pop(0)))
@@ -116,7 +123,7 @@ class AgentLoop:
         try:
             with node.scope or anyio.CancelScope():
                 with node.clock.running() as time_limit:
-                    ending = await self._work(prompt, prepare)
+                    ending = await self._work(prompt, prepare, program)
                 if time_limit.cancelled_caught:
                     ending = self._failure(node.clock.reached)
         finally:
@@ -138,6 +145,7 @@ class AgentLoop:
                 stack.push_async_callback(lambda: carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CLOSE_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.program_children.end(), timeout_seconds=BACKGROUND_SECONDS))
 
     def _finish(self, ending: _Ending) -> RunResult:
         """Tell of the end, once; whoever was abandoned below ends here too, or its end would come after its parent's."""
@@ -173,7 +181,7 @@ class AgentLoop:
         loop = self.node.tree.at_work.get(agent_id)
         return None if loop is None else loop.send
 
-    async def _work(self, prompt: str, prepare: Callable[[Kernel], Awaitable[str]] | None) -> _Ending:
+    async def _work(self, prompt: str, prepare: Prepare | None, program: Program | None) -> _Ending:
         node = self.node
         hidden = frozenset() if node.may_spawn else frozenset(tool.name for tool in SPAWNING)
         salvage = node.tree.config.subagents.salvage
@@ -190,16 +198,15 @@ class AgentLoop:
         try:
             node.clock.check()
             node.account.check_left()
-            await node.take_kernel_place()
+            if program is None:
+                await node.take_kernel_place()
             await node.take_slot()
             node.status = "running"
-            self.resources.kernel.start_soon()
-            if self._is_branch:
-                await self.resources.kernel.get()  # what cannot be branched fails before anything is paid for
-                prompt += BRANCHED
-            if prepare is not None:
-                prompt = f"{prompt}\n\n{await prepare(await self.resources.kernel.get())}"
-            output = await self._bounded(self._run_model(self.background.untold() + prompt, host), host)
+            if program is None:
+                prompt = await self._prepared(prompt, prepare)
+                output = await self._bounded(self._run_model(self.background.untold() + prompt, host), host)
+            else:
+                output = await self._bounded(self._run_program(program), host)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
             # what the host decided counts, also where something on the way up made another error of it
@@ -207,6 +214,21 @@ class AgentLoop:
         if host.ended is not None:
             return _Ending(status=_status_of(host.ended), output=output, error=_sentence(host.ended))
         return _Ending(status="completed", output=output)
+
+    async def _prepared(self, prompt: str, prepare: Prepare | None) -> str:
+        """Make the kernel ready as far as it must be; the prompt with what is to be said of it."""
+        kernel = self.resources.kernel
+        kernel.start_soon()
+        if self._is_branch:
+            await kernel.get()  # what cannot be branched fails before anything is paid for
+            prompt += BRANCHED
+        return prompt if prepare is None else f"{prompt}\n\n{await prepare(await kernel.get())}"
+
+    async def _run_program(self, program: Program) -> Any:
+        if self.node.parent is not None:
+            return await program()
+        async with self.node.waiting_for_child():  # the root's program does nothing else
+            return await program()
 
     def _failure(self, cause: Exception) -> _Ending:
         return _Ending(status=_status_of(cause), output=self._last_text(), error=_sentence(cause))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from freeact_sub.agents.loop import AgentLoop
 from freeact_sub.agents.results import NO_BOUNDS, AgentStatus, RunResult
@@ -20,8 +20,17 @@ class Run:
     when it is left. It starts when it is first used in one of these ways.
     """
 
-    def __init__(self, loop: AgentLoop, prompt: str, *, on_end: Callable[[], None], budget: Budget = NO_BOUNDS) -> None:
+    def __init__(
+        self,
+        loop: AgentLoop,
+        prompt: str,
+        *,
+        on_end: Callable[[], None],
+        budget: Budget = NO_BOUNDS,
+        program: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
         self._loop = loop
+        self._program = program
         self._budget = budget
         self._prompt = prompt
         self._on_end = on_end
@@ -95,7 +104,7 @@ class Run:
         return self
 
     async def __anext__(self) -> Event:
-        self._start()
+        self.start()
         event = await self._channel.receive()
         self._flush()
         if event is None:
@@ -104,7 +113,7 @@ class Run:
         return event
 
     async def __aenter__(self) -> Self:
-        self._start()
+        self.start()
         return self
 
     async def __aexit__(
@@ -121,7 +130,8 @@ class Run:
         self._channel.finish()
         self._on_end()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Begin, unless it has begun."""
         if self._task is None and not self._closed:
             # now, so that a cancel finds its scope though the task has not had its first turn
             self._node.begin(self._budget)
@@ -129,7 +139,7 @@ class Run:
 
     async def _drive(self) -> RunResult:
         try:
-            return await self._loop.run(self._prompt)
+            return await self._loop.run(self._prompt, program=self._program)
         finally:
             self._on_end()
             self._channel.finish()

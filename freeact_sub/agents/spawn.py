@@ -1,23 +1,33 @@
 """`Spawner`: the one path by which an agent starts a child, whoever asks for it: a tool, code in a cell, or the SDK."""
 
 import functools
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
+from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.kinds import resolved
 from freeact_sub.agents.report import report
 from freeact_sub.agents.results import RunResult
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.errors import ConfigError, InvalidRequestError, SpawnForbiddenError
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import KernelAccess, SpawnRequest, ToolResult
+
+Prepare: TypeAlias = Callable[[Kernel], Awaitable[str]]
+"""See `SpawnRequest.prepare`."""
+
+Program: TypeAlias = Callable[[], Awaitable[Any]]
+"""Finds an answer without a model."""
+
+logger = logging.getLogger(__name__)
 
 
 class ChildLoop(Protocol):
     """What runs a child: `AgentLoop`, which itself needs a spawner."""
 
-    async def run(self, prompt: str, *, prepare: Callable[[Kernel], Awaitable[str]] | None = None) -> RunResult:
+    async def run(self, prompt: str, *, prepare: Prepare | None = None, program: Program | None = None) -> RunResult:
         """Run to the end; a failure is a result."""
         ...
 
@@ -27,7 +37,7 @@ class ChildRun:
     """A child that has not begun its run."""
 
     node: AgentNode
-    run: Callable[[], Awaitable[RunResult]]
+    run: Callable[[], Coroutine[Any, Any, RunResult]]
     """Runs it to the end, whatever it is."""
 
 
@@ -59,8 +69,10 @@ class Spawner:
             ConfigError: Its model cannot be built.
         """
         tree = self._node.tree
+        request, answers = self._made(request)
         request, kind = resolved(request, self._node)
-        model = await tree.other_models.get(kind.model) if kind is not None and kind.model is not None else None
+        name = request.model or (kind.model if kind is not None else None)
+        model = await tree.other_models.get(name) if name is not None and answers is None else None
         self._node.check_spawn()
         # no `await` from the check to the child's account: nobody else can have taken what was left
         child = tree.add(
@@ -76,7 +88,28 @@ class Spawner:
             child.ask_parent = functools.partial(asks, child.agent_id)
         branch_of = self._kernel if request.branch else None
         loop = self._make_loop(child, output_type=request.output_type, branch_of=branch_of)
-        return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare))
+        program = None if answers is None else lambda: answers.run(request.prompt, child.context)
+        return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare, program=program))
+
+    def _made(self, request: SpawnRequest) -> tuple[SpawnRequest, ChildAgent | None]:
+        """What the factory makes of a request; with it the child, if that answers by itself."""
+        try:
+            made = self._node.tree.factory.create(request, self._node.context)
+        except FreeactError:
+            raise
+        except Exception as error:  # border: code of whoever uses the SDK
+            logger.exception("the agent factory failed")
+            raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
+        if isinstance(made, SpawnRequest):
+            return made, None
+        if not isinstance(made, ChildAgent):
+            raise SpawnForbiddenError(
+                f"the agent factory returned a {type(made).__name__}: it must return a SpawnRequest, or an object with "
+                "`async def run(prompt, context)`"
+            )
+        if request.branch or request.prepare is not None:
+            raise InvalidRequestError("this child answers by itself and has no kernel: ask for it without inputs and branch")
+        return request, made
 
     async def spawn(self, request: SpawnRequest) -> RunResult:
         """Start a child and wait for its end, whatever it is.

@@ -19,6 +19,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.clock import RunClock
 from freeact_sub.agents.definitions import AgentType, AgentTypes
+from freeact_sub.agents.factory import AgentFactory, DefaultFactory, ExecutionContext
 from freeact_sub.agents.keys import child_key, depth_of, root_key
 from freeact_sub.agents.ledger import Account, Ledger
 from freeact_sub.agents.other_models import OtherModels
@@ -54,6 +55,8 @@ class AgentTree:
     model_settings: dict[str, Any] = field(default_factory=dict)
     types: AgentTypes = field(default_factory=AgentTypes)
     """The named types of agents."""
+    factory: AgentFactory = field(default_factory=DefaultFactory)
+    """Decides what a child is."""
     other_models: OtherModels = field(init=False)
     channel: EventChannel = field(default_factory=EventChannel)
     """Of the present run of the root."""
@@ -239,6 +242,17 @@ class AgentNode:
             seconds=self.seconds,
             key=self.key,
             budget=self.budget,
+        )
+
+    @property
+    def context(self) -> ExecutionContext:
+        """What those are told of the agent who work for it."""
+        return ExecutionContext(
+            agent_id=self.agent_id,
+            parent_id=self.parent.agent_id if self.parent else None,
+            depth=self.depth,
+            _left=lambda: self.account.left(seconds=self.clock.left),
+            _cancelled=lambda: any(node.scope is not None and node.scope.cancel_called for node in self.ancestors()),
         )
 
     def ancestors(self) -> Iterator["AgentNode"]:

@@ -40,6 +40,8 @@ class SpawnRequest:
     """A label of a few words."""
     agent: str | None = None
     """A named agent type. None: an agent like its parent."""
+    model: str | None = None
+    """A name of the setting `models`, or `PROVIDER:NAME`. None: that of its type, else its parent's."""
     mode: Mode | None = None
     """None: the parent's; it is never more than that."""
     scope: str = ""
