@@ -121,6 +121,8 @@ class SubagentsConfig(_Section):
     """Background children outlive the run of their parent: until they end, or the root agent is closed."""
     question_seconds: float = Field(default=300, gt=0)
     """How long a background child waits for its parent's answer to a question."""
+    cache: bool = False
+    """A child that is asked for what an earlier one of the session has answered takes that answer (docs/agents.md)."""
 
 
 class McpServerConfig(_Section):

@@ -60,6 +60,7 @@ def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, Agen
     output_type = request.output_type
     if output_type is str and kind.output is not None:
         output_type = output_type_of(kind.output)
+        request = replace(request, output_schema=kind.output)
     request = replace(
         request,
         mode=mode if mode is None or kind.mode is None else narrower(mode, kind.mode),

@@ -40,7 +40,8 @@ def status_line(result: RunResult) -> str:
     if len(result.files_written) > len(files):
         files.append(f"{len(result.files_written) - len(files)} more")
     written = f"; files written: {one_line(', '.join(files), ERROR_CHARS)}" if files else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{written}]"
+    reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{written}{reused}]"
 
 
 def text_of(output: Any) -> str:

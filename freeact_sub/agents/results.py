@@ -31,6 +31,8 @@ class RunResult:
     """What the agent and its descendants have spent in the run."""
     seconds: float = 0.0
     agent_id: str = ""
+    reused_from: str = ""
+    """The earlier child whose answer this is; empty: it is the agent's own."""
     files_written: tuple[str, ...] = ()
     """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
 

@@ -3,15 +3,17 @@
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.kinds import resolved
 from freeact_sub.agents.report import report
 from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.reuse import reuse_key
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
+from freeact_sub.events import Notice
 from freeact_sub.kernels import Kernel
 from freeact_sub.tools import KernelAccess, SpawnRequest, ToolResult
 
@@ -88,8 +90,15 @@ class Spawner:
             child.ask_parent = functools.partial(asks, child.agent_id)
         branch_of = self._kernel if request.branch else None
         loop = self._make_loop(child, output_type=request.output_type, branch_of=branch_of)
-        program = None if answers is None else lambda: answers.run(request.prompt, child.context)
-        return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare, program=program))
+        if answers is not None:
+            return ChildRun(
+                node=child,
+                run=lambda: loop.run(request.prompt, program=lambda: answers.run(request.prompt, child.context)),
+            )
+        key = reuse_key(request, child) if tree.config.subagents.cache else None
+        if key is None:
+            return ChildRun(node=child, run=lambda: loop.run(request.prompt, prepare=request.prepare))
+        return ChildRun(node=child, run=lambda: _run_once(request.prompt, child, loop, key))
 
     def _made(self, request: SpawnRequest) -> tuple[SpawnRequest, ChildAgent | None]:
         """What the factory makes of a request; with it the child, if that answers by itself."""
@@ -134,3 +143,21 @@ class Spawner:
     async def report(self, result: RunResult) -> str:
         """What the parent's model reads of a child that has ended."""
         return await report(result, self._node.tree.nodes[result.agent_id].output_folder)
+
+
+async def _run_once(prompt: str, child: AgentNode, loop: ChildLoop, key: str) -> RunResult:
+    """Run a child, unless an earlier one has answered the same: then that answer is what it ends with, at no cost."""
+    kept = child.tree.kept.get(key)
+    if kept is None:
+        result = await loop.run(prompt)
+        child.tree.kept.keep(key, result)
+        return result
+
+    async def answer_again() -> Any:
+        child.emitter.put(
+            Notice(content=f"the answer is that of {kept.agent_id} to the same task (setting `subagents.cache`)")
+        )
+        return kept.output
+
+    result = await loop.run(prompt, program=answer_again)
+    return replace(result, reused_from=kept.agent_id) if result.status == "completed" else result

@@ -25,6 +25,7 @@ from freeact_sub.agents.ledger import Account, Ledger
 from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.places import KernelPlaces, Slots
 from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, AgentStatus
+from freeact_sub.agents.reuse import KeptResults
 from freeact_sub.approvals import Gate, Policy, narrowed
 from freeact_sub.budget import Budget, Usage
 from freeact_sub.channel import Emitter, EventChannel
@@ -61,6 +62,8 @@ class AgentTree:
     channel: EventChannel = field(default_factory=EventChannel)
     """Of the present run of the root."""
     ledger: Ledger = field(default_factory=Ledger)
+    kept: KeptResults = field(default_factory=KeptResults)
+    """What children have answered, where `subagents.cache` is set."""
     slots: Slots = field(init=False)
     kernel_places: KernelPlaces = field(init=False)
     at_work: dict[str, Any] = field(default_factory=dict)

@@ -4,7 +4,7 @@ A tool knows nothing of agents. What it needs of its agent stands in the context
 `spawn`, a function that the agent placed there.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -50,6 +50,8 @@ class SpawnRequest:
     """Cut to what the parent has left."""
     output_type: Any = str
     """What the child's answer must be, as pydantic-ai's `output_type`."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON schema that `output_type` was made of. None: it was made of none."""
     branch: bool = False
     """The child's kernel starts as a copy of its parent's live kernel."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None

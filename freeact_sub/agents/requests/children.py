@@ -144,6 +144,7 @@ class ChildRequests:
             scope=asked.scope,
             budget=asked.to_budget(),
             output_type=str if asked.output is None else output_type_of(asked.output, task.check),
+            output_schema=asked.output,
             branch=asked.branch,
             prepare=prepare if asked.inputs else None,
             tool_call_id=clock.tool_call_id if clock is not None else None,
