@@ -78,8 +78,10 @@ class AgentFinished(AgentEvent):
     tree_usage: Usage = Usage()
     """What this agent and all its descendants have spent in the run."""
     seconds: float = 0.0
+    files_read: tuple[str, ...] = ()
+    """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
     files_written: tuple[str, ...] = ()
-    """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
+    """Those that its cells, or programs they started, have written, as far as that was seen; at most about 1,000."""
 
 
 @dataclass(frozen=True, kw_only=True)

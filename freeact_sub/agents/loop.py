@@ -55,6 +55,7 @@ ABANDON_SECONDS: Final = 1.0
 """How long a cancelled run is waited for before it is abandoned, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
 BACKGROUND_SECONDS: Final = 40.0
+FILES_SECONDS: Final = 5.0
 OUTSIDE: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 REPEATED_CHARS: Final = 1000
@@ -143,6 +144,7 @@ class AgentLoop:
         async with AsyncExitStack() as stack:
             if self.node.parent is not None:
                 stack.push_async_callback(lambda: carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS))
+            stack.push_async_callback(lambda: carry_out(self.resources.files.settle(), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.background.end(), timeout_seconds=BACKGROUND_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CLOSE_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.program_children.end(), timeout_seconds=BACKGROUND_SECONDS))
@@ -349,7 +351,9 @@ class AgentLoop:
             tree_usage=node.tree_usage,
             seconds=node.seconds,
             agent_id=node.agent_id,
-            files_written=tuple(node.files_written),
+            files_read=tuple(node.files.read),
+            files_written=tuple(node.files.written),
+            warnings=tuple(node.files.warnings),
         )
 
 
@@ -361,6 +365,7 @@ def _finished(result: RunResult) -> AgentFinished:
         usage=result.usage,
         tree_usage=result.tree_usage,
         seconds=result.seconds,
+        files_read=result.files_read,
         files_written=result.files_written,
     )
 

@@ -21,6 +21,7 @@ HEAD_BYTES: Final = 4_000
 TAIL_BYTES: Final = 1_500
 ERROR_CHARS: Final = 1_000
 FILES_SHOWN: Final = 8
+WARNINGS_SHOWN: Final = 2
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,12 @@ logger = logging.getLogger(__name__)
 async def report(result: RunResult, folder: Path) -> str:
     """What the parent's model reads, at most about 8 KB. Args: folder: gets the file of a long answer."""
     answer = await _shown(text_of(result.output), folder)
+    warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
+    head = "\n".join([status_line(result), *warnings])
     if result.status == "completed":
-        return f"{status_line(result)}\n{answer}"
+        return f"{head}\n{answer}"
     partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
-    return f"[ERROR] The child did not complete: {one_line(result.error, ERROR_CHARS)}\n{status_line(result)}{partial}"
+    return f"[ERROR] The child did not complete: {one_line(result.error, ERROR_CHARS)}\n{head}{partial}"
 
 
 def status_line(result: RunResult) -> str:
@@ -40,8 +43,10 @@ def status_line(result: RunResult) -> str:
     if len(result.files_written) > len(files):
         files.append(f"{len(result.files_written) - len(files)} more")
     written = f"; files written: {one_line(', '.join(files), ERROR_CHARS)}" if files else ""
+    count = len(result.files_read)
+    read = f"; {count:,} file{'s' if count > 1 else ''} read" if count else ""
     reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{written}{reused}]"
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}]"
 
 
 def text_of(output: Any) -> str:

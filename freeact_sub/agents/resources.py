@@ -138,9 +138,10 @@ class AgentResources:
             servers_of(node), catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
         )
         self.calls = CodeCalls(node)
+        self.files = FileRequests(node)
         self.requests = HostRequests(
             {
-                "files_written": FileRequests(node).written,
+                **self.files.handlers,
                 **McpRequests(self.calls, self.mcp).handlers,
                 **ActionRequests(self.calls).handlers,
                 **ShellRequests(self.calls, node.output_folder).handlers,

@@ -33,8 +33,12 @@ class RunResult:
     agent_id: str = ""
     reused_from: str = ""
     """The earlier child whose answer this is; empty: it is the agent's own."""
+    files_read: tuple[str, ...] = ()
+    """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
     files_written: tuple[str, ...] = ()
-    """Files in the workspace that its cells have written, relative to it, as far as that was seen."""
+    """Those that its cells, or programs they started, have written, as far as that was seen; at most about 1,000."""
+    warnings: tuple[str, ...] = ()
+    """What the parent should know, one sentence each: files that another agent has written as well."""
 
     def __repr__(self) -> str:
         why = f", error={self.error!r}" if self.error else ""

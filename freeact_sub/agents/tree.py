@@ -20,6 +20,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from freeact_sub.agents.clock import RunClock
 from freeact_sub.agents.definitions import AgentType, AgentTypes
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory, ExecutionContext
+from freeact_sub.agents.filework import FileWork, Writers
 from freeact_sub.agents.keys import child_key, depth_of, root_key
 from freeact_sub.agents.ledger import Account, Ledger
 from freeact_sub.agents.other_models import OtherModels
@@ -66,6 +67,8 @@ class AgentTree:
     """What children have answered, where `subagents.cache` is set."""
     slots: Slots = field(init=False)
     kernel_places: KernelPlaces = field(init=False)
+    writers: Writers = field(default_factory=Writers)
+    """Who has written which file, in the present run of the root."""
     at_work: dict[str, Any] = field(default_factory=dict)
     """The loops whose runs have begun and not ended, by agent id, in order of start."""
     backgrounds: set[Any] = field(default_factory=set)
@@ -178,8 +181,8 @@ class AgentNode:
     history: list[ModelMessage] = field(default_factory=list)
     clock: RunClock = field(init=False)
     """Of the present run."""
-    files_written: dict[str, None] = field(default_factory=dict)
-    """In the present run, relative to the workspace, in order."""
+    files: FileWork = field(init=False)
+    """What the present run has read and written."""
     _started: float = 0.0
     _ended: float | None = None
     _holds_slot: bool = False
@@ -187,6 +190,7 @@ class AgentNode:
 
     def __post_init__(self) -> None:
         self.clock = RunClock(self.agent_id, self.account.budget.seconds)
+        self.files = FileWork(key=self.key, label=self.path[-1])
 
     @property
     def depth(self) -> int:
@@ -269,9 +273,10 @@ class AgentNode:
         """A run begins. Args: budget: of a run of the root; a child's was decided when it was made."""
         if self.parent is None:
             self.account = self.tree.open_root_account(self.agent_id, budget)
+            self.tree.writers.clear()
         self.clock = RunClock(self.agent_id, self.budget.seconds)
         self.usage = self.tree_usage = Usage()
-        self.files_written = {}
+        self.files = FileWork(key=self.key, label=self.path[-1])
         self._started, self._ended = time.monotonic(), None
         self.scope = anyio.CancelScope()
         self.status = "queued" if self.parent else "starting"

@@ -243,7 +243,7 @@ def ask(method, **params):
         print(requests.ask(method, **params))
     except Exception as error:
         print(type(error).__name__, error)
-ask("files_written", paths=["../outside", "/etc/passwd", 3, "x" * 9999, "in/../inside.txt"])
+ask("files", since="x", programs=-1, code=5, read=["../outside", 7], written=["../outside", "/etc/passwd", 3, "x" * 9999, "in/../inside.txt"])
 ask("task", task_id="../../x", prompt="p")
 ask("task", task_id="0" * 32, prompt="p", inputs=["x: int"])
 os.symlink("/etc/passwd", os.path.join(os.environ["FA_FOLDER"], "tmp", "values-" + "1" * 32))

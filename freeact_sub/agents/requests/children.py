@@ -229,5 +229,7 @@ def _wire(result: RunResult) -> dict[str, Any]:
         },
         "seconds": result.seconds,
         "agent_id": result.agent_id,
+        "files_read": list(result.files_read),
         "files_written": list(result.files_written),
+        "warnings": list(result.warnings),
     }

@@ -1,16 +1,23 @@
-"""What code in a kernel says it has written: `files_written`, sent after a cell that wrote files."""
+"""What code in a kernel says of files: `files`, sent after a cell that has read or written some, or has started programs."""
 
+import asyncio
 import os
-from collections.abc import Mapping
-from pathlib import Path
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
 from typing import Any, Final
 
+from freeact_sub.agents.changes import NOT_LOOKED_INTO, changed_files
+from freeact_sub.agents.filework import MAX_FILES, Writing
+from freeact_sub.agents.requests.base import Handler
 from freeact_sub.agents.tree import AgentNode
+from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
 
-MAX_FILES: Final = 1000
-"""Kept of one run; code in a kernel can say whatever it likes."""
 MAX_PATH_CHARS: Final = 4096
+MAX_CODE_CHARS: Final = 100_000
+MAX_LOOKING: Final = 2
+"""At the same time. Each is for one cell, and a model takes longer to write the next."""
 
 
 class FileRequests:
@@ -18,19 +25,61 @@ class FileRequests:
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
+        self._looking: set[asyncio.Task[Any]] = set()
 
-    async def written(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        """Answers `files_written`."""
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"files": self._files}
+
+    async def settle(self) -> None:
+        """Wait until what was told has been looked into."""
+        if self._looking:
+            await asyncio.wait(self._looking)
+
+    async def _files(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         del clock
-        paths = params.get("paths")
-        for path in paths if isinstance(paths, list) else ():
-            if isinstance(path, str) and len(path) <= MAX_PATH_CHARS and len(self._node.files_written) < MAX_FILES:
-                name = _within(self._node.tree.config.workspace, path)
-                if name is not None:
-                    self._node.files_written[name] = None
+        node, until = self._node, time.time_ns()
+        for name in self._names(params.get("read")):
+            if len(node.files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
+                node.files.read[name] = None
+        since = self._time(params.get("since"), until)
+        self._note(
+            Writing(work=node.files, since_ns=since, until_ns=until, certain=True), self._names(params.get("written"))
+        )
+        if params.get("programs") is not None and len(self._looking) < MAX_LOOKING:
+            code = params.get("code")
+            code = code[:MAX_CODE_CHARS] if isinstance(code, str) else ""
+            looking = asyncio.create_task(self._look(self._time(params["programs"], until), until, code))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+
+    async def _look(self, since: int, until: int, code: str) -> None:
+        """Find what programs have written. Args: code: of the cell that started them."""
+        work = self._node.files
+        found = await asyncio.to_thread(changed_files, self._node.tree.config.workspace, since, until)
+        names = [name for name in found if name not in work.written]
+        for certain in (True, False):
+            writing = Writing(work=work, since_ns=since, until_ns=until, certain=certain)
+            self._note(writing, [name for name in names if (PurePath(name).name in code) is certain])
+
+    def _note(self, writing: Writing, names: list[str]) -> None:
+        for warning in self._node.tree.writers.note(writing, names):
+            self._node.emitter.put(Notice(content=warning))
+
+    def _names(self, paths: Any) -> list[str]:
+        return list(_within(self._node.tree.config.workspace, paths)) if isinstance(paths, list) else []
+
+    def _time(self, told: Any, now: int) -> int:
+        """When it began, as the kernel says; not before the run."""
+        earliest = now - int(self._node.seconds * 1e9)
+        return min(max(told, earliest), now) if isinstance(told, int) else earliest
 
 
-def _within(workspace: Path, path: str) -> str | None:
-    """The path relative to the workspace; None: it is not in it. Names are compared, no file is touched."""
-    whole = Path(os.path.normpath(workspace / path))
-    return str(whole.relative_to(workspace)) if workspace in whole.parents else None
+def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:
+    """Paths that are in the workspace, relative to it. Names are compared, no file is touched."""
+    for path in paths[:MAX_FILES]:
+        if isinstance(path, str) and len(path) <= MAX_PATH_CHARS:
+            whole = Path(os.path.normpath(workspace / path))
+            if workspace in whole.parents:
+                yield str(whole.relative_to(workspace))

@@ -7,7 +7,7 @@ each other by relative imports. The other modules are the fork server, with what
 import importlib.resources
 from typing import Final
 
-SENT: Final = ("files", "stack", "line", "hosts", "hook", "written", "values", "schemas", "tasks", "mcp", "names", "agent")
+SENT: Final = ("files", "stack", "line", "hosts", "hook", "used", "values", "schemas", "tasks", "mcp", "names", "agent")
 """The modules that are sent, in the order in which they can be imported."""
 
 LOADER: Final = """

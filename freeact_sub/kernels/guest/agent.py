@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, mcp, names, schemas, tasks, written
+from . import hook, mcp, names, schemas, tasks, used
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
@@ -267,7 +267,8 @@ class Agent:
             branch: The child's kernel starts as a copy of this one, with all its variables.
 
         Returns:
-            A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_written`.
+            A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
+            `files_written`, `warnings`.
 
         Raises:
             TaskError: The child did not complete; its `result` tells how far it came.
@@ -305,6 +306,7 @@ class Agent:
         Raises:
             PermissionError: It is denied.
         """
+        used.USED.on_start()
         return self._requests.call("shell", command=command, reason=reason)
 
     def ask(self, prompt: str, model: str | None = None, output: Any = None) -> Any:
@@ -382,7 +384,7 @@ def install(
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
-    written.watch(shell, lambda paths: requests.send("files_written", {"paths": paths}, lambda _: None))
+    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))
     names.install(shell)
     hook.install(shell, requests.ask, audit)
     return requests

@@ -6,7 +6,7 @@ while the child works a second request (`task_check`) waits for an answer to val
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +29,12 @@ class TaskResult:
     """What the child and its own children have spent: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd."""
     seconds: float
     agent_id: str
-    files_written: tuple[str, ...] = field(default=())
-    """Files in the workspace that the child's cells have written, relative to it, as far as that was seen."""
+    files_read: tuple[str, ...] = ()
+    """Files in the workspace that the child's cells have read with Python, relative to it."""
+    files_written: tuple[str, ...] = ()
+    """Those that its cells, or programs they started, have written, as far as that was seen."""
+    warnings: tuple[str, ...] = ()
+    """Such as files that another agent has written as well."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -118,7 +122,8 @@ class TaskCall:
         """
         self.asked = False
         usage = SimpleNamespace(**answer.pop("usage"))
-        result = TaskResult(**{**answer, "usage": usage, "files_written": tuple(answer["files_written"])})
+        lists = {name: tuple(answer[name]) for name in ("files_read", "files_written", "warnings")}
+        result = TaskResult(**{**answer, "usage": usage, **lists})
         if result.status != "completed":
             raise TaskError(result)
         if self.schema is None:

@@ -1,0 +1,72 @@
+"""Files that have changed lately: what programs that a cell has started leave behind in the workspace.
+
+Looked for afterwards, by the time of each file's last change (ctime, which the system sets and no program can set back). So
+nothing has to be remembered from before, and a cell that starts no program costs nothing.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+MAX_ENTRIES: Final = 20_000
+MAX_SECONDS: Final = 0.2
+CLOCK_STEP_NS: Final = 20_000_000
+"""Times of files come from a coarse clock, which may be behind by this much."""
+NOT_LOOKED_INTO: Final = frozenset(
+    "__pycache__ .freeact .git .hg .svn node_modules site-packages .venv venv .tox .nox .ipynb_checkpoints "
+    ".mypy_cache .ruff_cache .pytest_cache".split()
+)
+"""Folders of tools and of packages: nobody's work."""
+
+logger = logging.getLogger(__name__)
+
+
+def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
+    """Regular files that were changed in this time, relative to the workspace, sorted. Blocks for at most about 0.2 s.
+
+    A large workspace is looked at from the top, as far as the time and `MAX_ENTRIES` allow. No link is followed.
+    """
+    deadline = time.monotonic() + MAX_SECONDS
+    first, last = since_ns - CLOCK_STEP_NS, until_ns
+    found: list[str] = []
+    seen = 0
+    folders = deque([""])
+    while folders:
+        folder = folders.popleft()
+        inner: list[str] = []
+        names: list[str] = []
+        for entry in _entries(workspace / folder):
+            seen += 1
+            if seen > MAX_ENTRIES or time.monotonic() > deadline:
+                logger.info("%s is too large to look for all files that programs have written", workspace)
+                return sorted(found + names)
+            if entry.name == "pyvenv.cfg":
+                inner, names = [], []  # a virtual environment
+                break
+            name = os.path.join(folder, entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in NOT_LOOKED_INTO:
+                    inner.append(name)
+            elif entry.is_file(follow_symlinks=False) and first <= _changed(entry) <= last:
+                names.append(name)
+        folders.extend(inner)
+        found.extend(names)
+    return sorted(found)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry, _ in zip(entries, range(MAX_ENTRIES + 1), strict=False)]
+    except OSError:  # it is gone, or is not for us
+        return []
+
+
+def _changed(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_ctime_ns
+    except OSError:
+        return 0
