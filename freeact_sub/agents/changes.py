@@ -15,10 +15,9 @@ MAX_ENTRIES: Final = 20_000
 MAX_SECONDS: Final = 0.2
 CLOCK_STEP_NS: Final = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
-NOT_LOOKED_INTO: Final = frozenset(
-    "__pycache__ .freeact .git .hg .svn node_modules site-packages .venv venv .tox .nox .ipynb_checkpoints "
-    ".mypy_cache .ruff_cache .pytest_cache".split()
-)
+PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
+CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"})
+NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
 """Folders of tools and of packages: nobody's work."""
 
 logger = logging.getLogger(__name__)
@@ -46,10 +45,10 @@ def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
             if entry.name == "pyvenv.cfg":
                 inner, names = [], []  # a virtual environment
                 break
-            name = os.path.join(folder, entry.name)
+            name = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in NOT_LOOKED_INTO:
-                    inner.append(name)
+                    inner.append(f"{name}/")
             elif entry.is_file(follow_symlinks=False) and first <= _changed(entry) <= last:
                 names.append(name)
         folders.extend(inner)
