@@ -30,6 +30,8 @@ async def report(result: RunResult, folder: Path) -> str:
     """What the parent's model reads, at most about 8 KB. Args: folder: gets the file of a long answer."""
     answer = await _shown(text_of(result.output), folder)
     warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
+    if len(result.warnings) > WARNINGS_SHOWN:
+        warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
     head = "\n".join([status_line(result), *warnings])
     if result.status == "completed":
         return f"{head}\n{answer}"

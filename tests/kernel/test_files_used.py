@@ -92,6 +92,16 @@ async def test_children_that_write_the_same_file_are_named_to_people_and_to_thei
     assert all(first in report or second in report for report in warned)
 
 
+async def test_programs_that_write_the_same_file_are_noticed_where_their_cells_name_it(make):
+    code = "import subprocess; subprocess.run(['sh', '-c', 'sleep 0.5; echo >> same.txt; echo >> $$.txt'])"
+    script = {"root": [[task("one"), task("two")], "done"], "one": [[cell(code)], "ok"], "two": [[cell(code)], "ok"]}
+    async with make(script) as agent:
+        events, _ = await read(agent.run("root"))
+    [notice] = of_kind(events, Notice)
+    assert "have both written same.txt: " in notice.content
+    assert all("same.txt" in event.files_written for event in of_kind(events, AgentFinished) if event.depth)
+
+
 async def test_a_program_that_writes_the_file_of_a_child_is_noticed(make):
     script = {
         "root": [[task("child")], [cell("!echo changed >> result.txt")], "done"],

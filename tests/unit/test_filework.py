@@ -7,6 +7,8 @@ import pytest
 
 from freeact_sub.agents.changes import MAX_ENTRIES, changed_files
 from freeact_sub.agents.filework import FileWork, Writers, Writing
+from freeact_sub.agents.report import report
+from freeact_sub.agents.results import RunResult
 
 ROOT = "agent:r"
 
@@ -84,6 +86,20 @@ def test_what_is_kept_of_a_run_is_bounded_and_a_new_run_of_the_root_begins_anew(
     assert len(a.written) == 1000
     writers.clear()
     assert writers.note(writing(b, 0, 1, certain=True), ["0"]) == []
+
+
+async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_the_first_warnings(tmp_path):
+    result = RunResult(
+        output="ok",
+        status="completed",
+        agent_id="a",
+        files_read=("r",),
+        files_written=("w",),
+        warnings=("one", "two", "three"),
+    )
+    status, *rest = (await report(result, tmp_path)).splitlines()
+    assert status.endswith("; 1 file read; files written: w]")
+    assert rest == ["[WARNING] one", "[WARNING] two", "[WARNING] More of these: 1", "ok"]
 
 
 def test_changed_files_are_found_and_folders_of_tools_are_not_looked_into(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
@@ -61,7 +62,7 @@ class FileRequests:
         names = [name for name in found if name not in work.written]
         for certain in (True, False):
             writing = Writing(work=work, since_ns=since, until_ns=until, certain=certain)
-            self._note(writing, [name for name in names if (PurePath(name).name in code) is certain])
+            self._note(writing, [name for name in names if _is_named(code, PurePath(name).name) is certain])
 
     def _note(self, writing: Writing, names: list[str]) -> None:
         for warning in self._node.tree.writers.note(writing, names):
@@ -74,6 +75,11 @@ class FileRequests:
         """When it began, as the kernel says; not before the run."""
         earliest = now - int(self._node.seconds * 1e9)
         return min(max(told, earliest), now) if isinstance(told, int) else earliest
+
+
+def _is_named(code: str, file: str) -> bool:
+    """The name of the file stands in the code, and not as a part of another."""
+    return re.search(rf"(?<![\w.-]){re.escape(file)}(?![\w-])", code) is not None
 
 
 def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:
