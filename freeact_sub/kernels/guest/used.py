@@ -67,10 +67,11 @@ class UsedFiles:
                         noted[path] = None
                     else:
                         self.add(path)
-                elif path.__class__ is str and len(noted_read) < MAX_NOTED:
-                    noted_read[path] = None
-                elif len(self.read) < MAX_FILES:
-                    self.add_read(path)
+                elif len(noted_read) < MAX_NOTED:  # past it nothing more is told of
+                    if path.__class__ is str:
+                        noted_read[path] = None
+                    else:
+                        self.add_read(path)
             elif event in others:
                 self.on_other(event, arguments)
 
@@ -122,6 +123,8 @@ class UsedFiles:
 
     def add_read(self, path: Any) -> None:
         """A file is read, if there is one."""
+        if len(self.read) >= MAX_FILES:
+            return
         absolute = self.absolute(path)
         if (
             absolute is not None
@@ -129,8 +132,6 @@ class UsedFiles:
             and os.path.isfile(absolute)
         ):
             self.read[absolute] = None
-        if len(self.noted_read) >= MAX_NOTED:
-            self.resolve_read()
 
     def discard(self, path: Any) -> None:
         """A file is gone."""
