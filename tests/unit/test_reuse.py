@@ -98,7 +98,7 @@ async def test_the_answer_of_a_child_that_has_written_files_is_not_kept(make):
 
     async with make(script, config={**CACHE, "mode": "full"}) as agent:
         child = await agent.spawn("write")
-        agent._tree.nodes[child.agent_id].files_written["out.txt"] = None  # as the kernel's hook reports it
+        agent._tree.nodes[child.agent_id].files.written["out.txt"] = None  # as the kernel's hook reports it
         first = await child.result()
         second = await agent.spawn_and_run("write")
         third = await agent.spawn_and_run("write")

@@ -62,7 +62,8 @@ class ShellRequests:
         """Run it: yields its output as it comes, and at last how it ended."""
         config = self._calls.node.tree.config
         environment = config.kernel.environment()
-        buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=self._output_folder / f"shell-{next(_numbers):04}.txt")
+        file = self._output_folder / f"shell-{next(_numbers):04}.txt"
+        buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=file, root=config.workspace)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         shown = 0
         async with _guarded(command, config.workspace, environment) as process:
