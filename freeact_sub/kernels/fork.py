@@ -102,7 +102,7 @@ class ForkKernelProvider(LocalKernelProvider):
         for starting in servers.values():
             if not starting.done():
                 await end_task(starting)
-            elif not starting.cancelled() and starting.exception() is None and (server := starting.result()):
+            if server := _server_of(starting):
                 await server.aclose()
         await super().aclose()
 
@@ -127,13 +127,11 @@ class ForkKernelProvider(LocalKernelProvider):
             return None
         key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
         starting = self._servers.get(key)
-        if starting is not None and starting.done() and starting.exception() is not None:
-            starting = None  # what failed once may go well now
-        elif starting is not None and starting.done() and (server := starting.result()) and not server.alive:
-            await server.aclose()
-            starting = None
-        if starting is None:
-            starting = self._servers[key] = asyncio.create_task(_start_server(key), name="start fork server")
+        if starting is None or not _is_usable(starting):
+            ended = _server_of(starting) if starting is not None else None
+            starting = self._servers[key] = asyncio.create_task(
+                _start_server(key, instead_of=ended), name="start fork server"
+            )
         return await asyncio.shield(starting)
 
     def _take_spare(self, key: _SpareKey) -> LocalKernel | None:
@@ -183,7 +181,25 @@ class ForkKernelProvider(LocalKernelProvider):
             self._spares[key].append(kernel)
 
 
-async def _start_server(key: ForkKey) -> ForkServer | None:
+def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
+    """None: it is not there yet, has failed, or kernels cannot be forked."""
+    there = starting.done() and not starting.cancelled() and starting.exception() is None
+    return starting.result() if there else None
+
+
+def _is_usable(starting: asyncio.Task[ForkServer | None]) -> bool:
+    """What failed once may go well now; a server that has ended is replaced."""
+    if not starting.done():
+        return True
+    if starting.cancelled() or starting.exception() is not None:
+        return False
+    server = starting.result()
+    return server is None or server.alive
+
+
+async def _start_server(key: ForkKey, *, instead_of: ForkServer | None = None) -> ForkServer | None:
+    if instead_of is not None:
+        await instead_of.aclose()
     try:
         server = ForkServer(key)
     except OSError as error:

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,7 +13,7 @@ from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.kernels import ForkKernelProvider, guest
 from freeact_sub.kernels.forkserver import ForkKey, ForkServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -206,6 +207,47 @@ async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usab
     server = await server_of(provider)
     await eventually(lambda: not server._kernels)
     assert not server._starting
+
+
+ENDED_AS_IT_BINDS = """
+import json, os, select, signal, socket, sys
+sys.path.insert(0, sys.argv[1])
+from server import Server
+ours, theirs = socket.socketpair()
+bound, writer = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    os.write(writer, b"b")
+    signal.pause()
+server = Server(theirs)
+server.kernels[pid], server.binding[bound] = True, pid
+select.select([bound], [], [])
+server.on_end({"pid": pid})
+theirs.close()
+print(server.binding, json.loads(ours.recv(1000)) == {"ended": pid, "code": -9})
+"""
+
+
+async def test_of_a_kernel_that_has_ended_nothing_more_is_told():
+    folder = Path(guest.__file__).parent
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ENDED_AS_IT_BINDS, folder, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        output, _ = await process.communicate()
+    assert output == b"{} True\n"
+
+
+async def test_a_server_that_ended_is_replaced_once_however_many_ask(provider, tmp_path, monkeypatch):
+    async with open_kernel(provider, tmp_path):
+        ended = await server_of(provider)
+    await ended.aclose()
+    opened, as_ever = [], ForkServer.open
+    monkeypatch.setattr(ForkServer, "open", lambda server: opened.append(server) or as_ever(server))
+    kernels = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
+    await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+    assert len(opened) == 1
 
 
 async def test_many_forks_with_kills_in_between_leave_nothing(provider, tmp_path):

@@ -184,6 +184,9 @@ class Server:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             self.kill_orphans()
+        for descriptor in [descriptor for descriptor, pid in self.binding.items() if pid in ended]:
+            del self.binding[descriptor]  # nothing is told of a kernel behind its end
+            os.close(descriptor)
         for pid, code in ended.items():
             self.send({"ended": pid, "code": code})
 
