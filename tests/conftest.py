@@ -5,6 +5,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("loaded machine", deadline=None)
+settings.load_profile("loaded machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in the background of a script: every program that a test starts would ignore its Ctrl-C

@@ -9,8 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+LOADED_MACHINE_SECONDS = 30
+"""What ends at once on an idle machine has ended by then on any; what goes wrong takes far longer."""
 
-def wait_until(condition: Callable[[], T], *, limit_seconds: float = 20) -> T:
+
+def wait_until(condition: Callable[[], T], *, limit_seconds: float = LOADED_MACHINE_SECONDS) -> T:
     """Wait until the condition is true and return what it returned; fail at the limit."""
     deadline = time.monotonic() + limit_seconds
     while not (value := condition()):
@@ -19,7 +22,7 @@ def wait_until(condition: Callable[[], T], *, limit_seconds: float = 20) -> T:
     return value
 
 
-async def eventually(condition: Callable[[], T], *, limit_seconds: float = 20) -> T:
+async def eventually(condition: Callable[[], T], *, limit_seconds: float = LOADED_MACHINE_SECONDS) -> T:
     """The same while the event loop runs on."""
     deadline = time.monotonic() + limit_seconds
     while not (value := condition()):

@@ -87,7 +87,7 @@ agents = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 30_000), st.none() | st.decimals(0, 1, places=3), agents)
 def test_no_account_passes_its_bound_whoever_asks_at_once_and_nothing_stays_reserved(tokens, cost, family):
     ledger = Ledger()

@@ -75,7 +75,7 @@ CALLS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     RULES,
     st.sampled_from(MODES),
@@ -97,7 +97,7 @@ def test_a_child_is_never_allowed_what_its_parent_is_not(rules, mode, wanted_mod
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     SCRIPTS,
     SCRIPTS,
@@ -115,7 +115,7 @@ def test_what_stands_around_a_denied_command_does_not_allow_it(before, after, fo
         assert inert or quoted or decide(ShellCommand(command=command), policy).verdict != "allow"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.text(), st.sampled_from(MODES))
 def test_no_text_of_a_call_breaks_it(text, mode):
     policy = Policy(workspace=WORK, mode=mode)

@@ -142,7 +142,7 @@ def is_subsequence(part, whole):
 
 
 @given(REPLIES)
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_nothing_is_lost_and_nothing_is_made_up(reply):
     spans = read(reply, TOOLS)
     assert "".join(span.raw for span in spans) == reply
@@ -156,13 +156,12 @@ def test_nothing_is_lost_and_nothing_is_made_up(reply):
 
 
 @given(st.text(max_size=300))
-@settings(deadline=None)
 def test_any_text_can_be_read(reply):
     assert "".join(span.raw for span in read(reply, TOOLS)) == reply
 
 
 @given(REPLIES, st.booleans(), st.integers(1, 9))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_what_is_passed_on_early_is_words_whatever_follows(reply, blocks_may_run, piece):
     kinds = (Call, Block) if blocks_may_run else (Call,)
     first = 0

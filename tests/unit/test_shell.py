@@ -196,7 +196,7 @@ def endless(script: str) -> bool:
 
 
 @pytest.mark.skipif(not os.access("/bin/bash", os.X_OK), reason="needs bash")
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(st.sampled_from(PIECES), min_size=1, max_size=14).map(lambda pieces: " ".join(pieces).replace("  ", ""))
 )

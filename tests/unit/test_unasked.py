@@ -52,7 +52,7 @@ PATHS = st.lists(
 ).map(lambda names: f"{WORK}/{'/'.join(names)}")
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(RULES, st.sampled_from(MODES), st.none() | st.sampled_from(MODES), st.none() | RULES, PATHS)
 def test_what_is_not_asked_for_is_allowed(rules, mode, wanted, wanted_rules, path):
     policy = narrowed(Policy(workspace=WORK, mode=mode, rules=rules), wanted, wanted_rules)
@@ -88,7 +88,7 @@ NAMES = ["kind", "command", "cwd", "path", "named", "operation", "host", "port",
 VALUES = JSON | st.sampled_from(["shell", "write", "connect", "/a", "ls", "rename", 80, "h"])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_a_hostile_request_is_an_action_or_a_denial(params):
     try:
