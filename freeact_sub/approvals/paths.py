@@ -8,8 +8,6 @@ from freeact_sub.approvals.patterns import UNKNOWN, WILD
 
 HARMLESS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full"})
 """Writing there changes nothing that stays."""
-STANDARD_STREAMS: Final = ("/dev/stdout", "/dev/stderr")
-"""Links, which mean another file to each process; where they lead to was judged when it was opened."""
 
 
 def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
