@@ -7,7 +7,7 @@ import pytest
 from support.agents import cell, of_kind, read, root_text, task
 
 from freeact_sub import Agent, Config
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision, ToolCallStarted
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision, ToolCallStarted, ToolOutput
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
@@ -178,6 +178,19 @@ async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):
     assert time.monotonic() - started < 60
 
 
+async def test_the_clock_of_the_cell_stands_still_while_a_model_is_asked(make):
+    answer = asyncio.Event()
+    script = {"root": [[cell("print(agent.ask('think'))")], "done"], "think": [[answer, "thought"]]}
+
+    def on_event(event):
+        if isinstance(event, ToolCallStarted) and event.tool_name == "ask":
+            asyncio.get_running_loop().call_later(3, answer.set)
+
+    async with make(script, kernel={"cell_timeout_seconds": 2}) as agent:
+        events, _ = await read(agent.run("root"), on_event=on_event)
+    assert root_text(events) == "thought"
+
+
 async def test_the_clock_of_the_cell_stands_still_while_it_waits_for_a_background_child(make):
     answer = asyncio.Event()
     wait = "[child] = agent.children.wait()\nprint(child.output)"
@@ -232,6 +245,8 @@ await asyncio.sleep(0.5)
     output = next(event.seq for event in of_kind(events, CodeExecutionOutput) if event.depth == 0)
     ends = [event.seq for event in of_kind(events, AgentFinished) if event.depth]
     assert ends[0] < output < ends[1]
+    outputs = [event for event in of_kind(events, ToolOutput) if event.tool_name == "task"]
+    assert [(event.outcome, event.content) for event in outputs] == [("failed", "cancelled")] * 2
 
 
 async def test_a_kernel_that_lies_to_its_host_gets_nothing_by_it(make, tmp_path):

@@ -1,6 +1,7 @@
 """Single requests from code: `await agent.ask(...)`."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -49,7 +50,9 @@ class AskRequests:
 
         async def work() -> ToolResult:
             nonlocal answer
-            answer = await self._asker.ask(asked.prompt, model=asked.model, output_type=output_type)
+            # as with a child: the limit of the cell is on what the cell itself does
+            with clock.paused() if clock is not None else nullcontext():
+                answer = await self._asker.ask(asked.prompt, model=asked.model, output_type=output_type)
             return ToolResult(text=text_of(answer))
 
         args = asked.model_dump(exclude_none=True)

@@ -1,5 +1,6 @@
 """`HostRequests`: finds who answers a request; `CodeCalls`: what all calls of code in a cell go through."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeAlias
@@ -84,6 +85,9 @@ class CodeCalls:
             self.node.take_tool_call()
             await self.check(call, clock)
             result = await work()
+        except asyncio.CancelledError:
+            emitter.put(ToolOutput(tool_name=name, content="cancelled", outcome="failed"), tool_call_id=tool_call_id)
+            raise
         except FreeactError as error:
             denied = isinstance(error, ApprovalDeniedError)
             output = ToolOutput(tool_name=name, content=str(error), outcome="denied" if denied else "failed")
