@@ -6,10 +6,13 @@ own Python has written the file in that time, or a program of an agent below; it
 the file.
 
 Where programs of two agents were at work side by side, nobody can tell which of them wrote a file that no cell names:
-both are said to have written it, and there is no warning, which would be wrong for nearly all such files.
+both are said to have written it, and there is no warning, which would be wrong for nearly all such files. Nor is there one
+while a cell of another agent runs: what that has written is told of when it ends.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,6 +69,17 @@ class Writers:
         self._files: dict[str, dict[str, Writing]] = {}
         """By name, then by the agent's key: the last writing."""
         self._told: set[tuple[str, frozenset[str]]] = set()
+        self._at_work: Counter[str] = Counter()
+        """Cells that run now, by the agent's key."""
+
+    @contextmanager
+    def at_work(self, key: str) -> Iterator[None]:
+        """A cell of the agent with this key runs."""
+        self._at_work[key] += 1
+        try:
+            yield
+        finally:
+            self._at_work[key] -= 1
 
     def clear(self) -> None:
         """A run of the root begins."""
@@ -97,8 +111,9 @@ class Writers:
             return []
         work.written[name] = None
         found = []
+        tell = writing.certain or self._is_alone(work.key)
         for other in others:
-            if other.certain or not other.overlaps(writing):
+            if tell and (other.certain or not other.overlaps(writing)):
                 pair = (name, frozenset((work.key, other.work.key)))
                 if pair not in self._told:
                     self._told.add(pair)
@@ -111,6 +126,10 @@ class Writers:
             known[work.key] = writing
             self._files[name] = known
         return found
+
+    def _is_alone(self, key: str) -> bool:
+        """No cell runs but of this agent, and of those above it, which wait for it."""
+        return not any(count and other != key and not key.startswith(f"{other}:") for other, count in self._at_work.items())
 
 
 def _warning(files: list[str], one: str, other: str) -> str:

@@ -6,6 +6,7 @@ ending is noted here (`ended`) when it is decided, because a user's capability m
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -25,7 +26,7 @@ from freeact_sub.agents.repeats import TOLD_AT, Repeats, advice
 from freeact_sub.agents.substance import problem_with
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.budget import Usage
-from freeact_sub.calls import Call, SpawnCall, ToolCall
+from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.errors import (
     ApprovalDeniedError,
     FreeactError,
@@ -214,7 +215,8 @@ class Host(AbstractCapability[Any]):
         await emitter.emit(ToolCallStarted(tool_name=name, args=shown), tool_call_id=call_id)
         try:
             self.node.take_tool_call()
-            await self._check(self._call_of(name, args), call_id)
+            asked = self._call_of(name, args)
+            await self._check(asked, call_id)
         except (LimitReachedError, SpawnForbiddenError) as error:
             if isinstance(error, LimitReachedError):
                 self.ended = self.ended or error
@@ -231,7 +233,9 @@ class Host(AbstractCapability[Any]):
                 raise
             return ToolDenied(str(error))
         try:
-            result = await self._run_tool(name, handler(args))
+            runs_code = isinstance(asked, CodeAction)
+            with self.node.tree.writers.at_work(self.node.files.key) if runs_code else nullcontext():
+                result = await self._run_tool(name, handler(args))
         except (ModelRetry, ToolFailed) as error:
             retried = isinstance(error, ModelRetry)
             output = ToolOutput(tool_name=name, content=str(error), outcome="retried" if retried else "failed")

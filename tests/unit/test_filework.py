@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from freeact_sub.agents.changes import MAX_ENTRIES, changed_files
+from freeact_sub.agents.changes import CLOCK_STEP_NS, MAX_ENTRIES, changed_files
 from freeact_sub.agents.filework import FileWork, Writers, Writing
 from freeact_sub.agents.report import report
 from freeact_sub.agents.results import RunResult
@@ -60,6 +60,25 @@ def test_a_guess_of_another_time_stands(writers):
     writers.note(writing(a, 0, 10, certain=True), ["x"])
     assert len(writers.note(writing(b, 11, 20, certain=False), ["x"])) == 1
     assert list(b.written) == ["x"]
+
+
+def test_while_a_cell_of_another_agent_runs_a_guess_warns_of_nothing(writers):
+    first, second, guessing = work("first"), work("second"), work("guessing")
+    writers.note(writing(first, 0, 10, certain=True), ["x"])
+    with writers.at_work(second.key):  # it has just written x, and will say so when it ends
+        assert writers.note(writing(guessing, 11, 20, certain=False), ["x"]) == []
+    assert len(writers.note(writing(second, 12, 18, certain=True), ["x"])) == 1
+    assert (first.warnings, guessing.warnings) == (second.warnings, [])
+    assert list(guessing.written) == []
+
+
+@pytest.mark.parametrize("at_work", ["own", "parent"])
+def test_neither_its_own_cell_nor_one_that_waits_for_it_keeps_a_guess_from_warning(writers, at_work):
+    parent = work("parent")
+    other, child = work("other"), work("child", parent.key)
+    writers.note(writing(other, 0, 10, certain=True), ["x"])
+    with writers.at_work(child.key if at_work == "own" else parent.key):
+        assert len(writers.note(writing(child, 11, 20, certain=False), ["x"])) == 1
 
 
 def test_what_programs_of_two_agents_wrote_side_by_side_is_of_both_without_a_warning(writers):
@@ -117,7 +136,7 @@ def test_changed_files_are_found_and_folders_of_tools_are_not_looked_into(tmp_pa
     (tmp_path / "link").symlink_to("/etc/passwd")
     (tmp_path / "loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    assert changed_files(tmp_path, since, time.time_ns()) == ["new", "sub/deep/new"]
+    assert changed_files(tmp_path, since - CLOCK_STEP_NS, time.time_ns()) == ["new", "sub/deep/new"]
     assert changed_files(tmp_path, 0, since - 30_000_000) == ["old"]
     assert changed_files(tmp_path / "not there", 0, time.time_ns()) == []
 

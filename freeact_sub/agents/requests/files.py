@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from freeact_sub.agents.changes import NOT_LOOKED_INTO, changed_files
+from freeact_sub.agents.changes import CLOCK_STEP_NS, NOT_LOOKED_INTO, changed_files
 from freeact_sub.agents.filework import MAX_FILES, Writing
 from freeact_sub.agents.requests.base import Handler
 from freeact_sub.agents.tree import AgentNode
@@ -58,6 +58,7 @@ class FileRequests:
     async def _look(self, since: int, until: int, code: str) -> None:
         """Find what programs have written. Args: code: of the cell that started them."""
         work = self._node.files
+        since -= CLOCK_STEP_NS  # of the guess as well: it may have found what another agent had written just before
         found = await asyncio.to_thread(changed_files, self._node.tree.config.workspace, since, until)
         names = [name for name in found if name not in work.written]
         for certain in (True, False):
