@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -40,6 +40,11 @@ PROTECTED = (".freeact", ".agents", "mcp.json", ".git/hooks", ".git/config")
 ENVIRONMENT_PREFIX = "FREEACT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
+
+CodeActions: TypeAlias = Literal["tool", "block", "auto"]
+"""How a model says which code to run, see `Config.code_actions`."""
+Profile: TypeAlias = Literal["small", "full"]
+"""How much models are told of each tool."""
 
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV")
 """All that a kernel gets of the host's environment: no key, token or password of the host is visible in a kernel."""
@@ -160,10 +165,10 @@ class Config(_Section):
     """Other models that agents may be given or may ask, by a name of your own: `{"small": "openai-chat:NAME"}`."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
     """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
-    code_actions: Literal["tool", "block", "auto"] = "auto"
+    code_actions: CodeActions = "auto"
     """How a model says which code to run. `tool`: by tool calls; `block`: by a fenced Python block in its text, for models
     that know no tool calls; `auto`: by tool calls, and where a reply has none, by what it writes (docs/models.md)."""
-    profile: Literal["small", "full"] | None = None
+    profile: Profile | None = None
     """`small`: models are told less of each tool. None: that is so for a context of 16k tokens or less, where the server at
     `base_url` tells it."""
     first_event_timeout_seconds: float = Field(default=600, gt=0)

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelHTTPError
@@ -30,16 +30,15 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from freeact_sub.config import CodeActions, Profile
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import as_text, without_tools
 from freeact_sub.models.reading import GrowingReply
 from freeact_sub.models.replies import WRITTEN, Reading, situation_of, told, understood
 from freeact_sub.models.servers import within
-from freeact_sub.models.small import SMALL_CONTEXT_TOKENS, Profile, context_tokens, trimmed
+from freeact_sub.models.small import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.steps import Situation, blocks_may_run
 from freeact_sub.models.streams import WrappedStream
-
-CodeActions: TypeAlias = Literal["tool", "block", "auto"]
 
 _NO_TOOLS: Final = re.compile(
     r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
@@ -85,6 +84,12 @@ class CodeActionsModel(WrapperModel):
         self._asked_server = False
         self.code_actions: CodeActions = code_actions
         """Becomes `block` where `auto` found that the server refuses tools."""
+
+    def acting_by(self, code_actions: CodeActions) -> "CodeActionsModel":
+        """The same model, acting in another way."""
+        model = CodeActionsModel(self.wrapped, code_actions, self.prompt_profile)
+        model.context_tokens, model._asked_server = self.context_tokens, self._asked_server
+        return model
 
     async def request(
         self,
@@ -140,13 +145,14 @@ class CodeActionsModel(WrapperModel):
             parameters = trimmed(parameters)
         if self.context_tokens is not None:
             messages = within(messages, self.context_tokens)
+        written = self.code_actions != "tool"
         offered = [*parameters.function_tools, *parameters.output_tools]
         return _Asked(
-            messages=as_text(told(messages, notes=False)) if block_mode else told(messages),
+            messages=as_text(told(messages, notes=False)) if block_mode else told(messages, written=written),
             parameters=without_tools(parameters) if block_mode else parameters,
             tools={tool.name: tool.parameters_json_schema for tool in offered},
             situation=situation_of(messages, block_mode=block_mode),
-            written=self.code_actions != "tool",
+            written=written,
         )
 
     def _goes_on_in_blocks(self, error: ModelHTTPError) -> bool:

@@ -5,21 +5,22 @@ What is right already is left as it is, to the letter. What is put right, and no
 - a bare string instead of an object: it is the tool's one required text (the `code` of a cell, the `prompt` of a task);
 - a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
 - code inside a Markdown fence: the fence is no code;
-- code whose line ends were escaped twice (`print(1)\nprint(2)` on one line), if it is no Python before and is after.
+- a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
+- code whose line ends are wrong, if it is no Python before and is after: see `lines`.
 """
 
-import ast
 import json
 import re
-import warnings
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
+
+from freeact_sub.models.lines import with_line_ends
+from freeact_sub.models.parsing import parse_literal
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the parameters of each tool that is offered."""
 
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
 
 
 def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
@@ -63,31 +64,7 @@ def repaired_code(code: str) -> str:
     fenced = _FENCED.match(code)
     if fenced:
         code = fenced["code"]
-    if "\\n" in code and "\n" not in code.strip() and parse_python(code) is None:
-        unescaped = re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), code)
-        if parse_python(unescaped) is not None:
-            return unescaped
-    return code
-
-
-def parse_python(source: str) -> ast.Module | None:
-    """The syntax tree; None where the text is no Python."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the model's code, such as odd escapes
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def parse_literal(source: str) -> Any:
-    """The value of a Python literal; None where the text is none."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.literal_eval(source.strip())
-        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-            return None
+    return with_line_ends(code.replace("\b", "\\b"))
 
 
 def _as_it_is(args: Any) -> Any:

@@ -29,15 +29,29 @@ CELL_TOOL: Final = "execute_ipython_cell"
 """The tool that a block of Python stands for."""
 
 PROMPT: Final = """\
-You run code by writing it. Each reply is one of two things:
-1. A step: one short sentence, then one fenced block that begins with ```python and ends your reply. The block is run in \
-your IPython kernel, and the next message shows you what it printed. Print what you need to see. Never write down what the \
-code would print: wait for it.
-Do not compute, count or recall in your head what code can find out: take a step.
-2. The answer: plain text without any block, when the results that you have been shown answer the user.
+You act by writing Python code. To take a step, write one sentence and one fenced block, and nothing behind the block. For \
+example:
+
+I read the file.
+```python
+print(open("data.csv").read())
+```
+
+The block is run in your IPython kernel, and the next message shows you what it printed. Everything is done this way: \
+looking at files, computing, counting, writing and correcting files. Never tell the user how to do it and never say \
+what the code would print: write the block, and wait for its result. When the results that you have been shown answer \
+the user, write the answer as plain text without any block.
 A block is the only way to run code or to call a tool: there is no other tool call."""
 
-FUNCTIONS_PROMPT: Final = "\nTo call one of these tools, write the call, and nothing else, in the block:"
+FUNCTIONS_PROMPT: Final = """
+Tools are called like functions, each alone in a block. For example:
+
+I use the tool {name}.
+```python
+{call}
+```
+
+These are the tools; use one where the user asks for it, or where it helps:"""
 
 
 def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
@@ -46,7 +60,10 @@ def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
     others = [tool for tool in tools if tool.name != CELL_TOOL]
     prompt = PROMPT if len(others) < len(tools) else ""
     if others:
-        prompt += FUNCTIONS_PROMPT + "".join(f"\n- {_signature(tool)}: {tool.description or ''}" for tool in others)
+        example = next((tool for tool in others if _required(tool)), others[0])
+        arguments = ", ".join(f'{name}="…"' for name in _required(example))
+        prompt += FUNCTIONS_PROMPT.format(name=example.name, call=f"{example.name}({arguments})")
+        prompt += "".join(f"\n- {_signature(tool)}: {tool.description or ''}" for tool in others)
     instructions = [*(parameters.instruction_parts or []), *([InstructionPart(content=prompt)] if prompt else [])]
     return replace(
         parameters,
@@ -59,10 +76,13 @@ def without_tools(parameters: ModelRequestParameters) -> ModelRequestParameters:
 
 
 def _signature(tool: ToolDefinition) -> str:
-    schema = tool.parameters_json_schema
-    required = schema.get("required", ())
-    names = [name if name in required else f"{name}=…" for name in schema.get("properties", {})]
+    required = _required(tool)
+    names = [name if name in required else f"{name}=…" for name in tool.parameters_json_schema.get("properties", {})]
     return f"{tool.name}({', '.join(names)})"
+
+
+def _required(tool: ToolDefinition) -> Sequence[str]:
+    return tuple(tool.parameters_json_schema.get("required", ()))
 
 
 def as_text(messages: Sequence[ModelMessage]) -> list[ModelMessage]:

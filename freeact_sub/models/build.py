@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from freeact_sub.config import Config
+from freeact_sub.config import CodeActions, Config
 from freeact_sub.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,6 +62,13 @@ def wrap_model(model: "Model", config: Config) -> "Model":
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
     return CodeActionsModel(SteadyModel(model), config.code_actions, profile)
+
+
+def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
+    """A model that `wrap_model` has made, acting in another way."""
+    from freeact_sub.models.actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+
+    return model.acting_by(code_actions) if isinstance(model, CodeActionsModel) else model
 
 
 def build_model_settings(config: Config) -> "ModelSettings":

@@ -5,6 +5,7 @@ other, written calls and the blocks that are steps become `ToolCallPart`s, and a
 has an id that begins with `written-`: by that it is known again in a history, also in one that was stored.
 """
 
+import operator
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ from typing import Any, Final
 
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     ModelResponsePart,
     TextPart,
@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 
 from freeact_sub.models.arguments import Schemas, repaired
 from freeact_sub.models.blocks import CELL_TOOL
+from freeact_sub.models.hints import with_hint
 from freeact_sub.models.reading import Block, Span, Words, read
 from freeact_sub.models.steps import Rule, Situation, calls_are_meant, decide, normal
 from freeact_sub.models.written import Call
@@ -149,26 +150,30 @@ def _failed(result: ToolReturnPart[Any]) -> bool:
     )
 
 
-def told(messages: Sequence[ModelMessage], *, notes: bool = True) -> list[ModelMessage]:
+def told(messages: Sequence[ModelMessage], *, notes: bool = True, written: bool = True) -> list[ModelMessage]:
     """The history as the model is to read it: with `notes` it is told which calls were made of its text.
 
-    What it wrote behind such a call it wrote before the call was run; that is not shown to it again, since small models
-    take what they have made up there for results.
+    Some errors get a hint (`hints`); with `written` it may be one to write a block. What the model wrote behind a call of
+    its text it wrote before the call was run: it is not shown again, since small models take what they made up for results.
     """
-    return list(_told(messages, notes))
+    return list(_told(messages, notes, written))
 
 
-def _told(messages: Sequence[ModelMessage], notes: bool) -> Iterator[ModelMessage]:
+def _told(messages: Sequence[ModelMessage], notes: bool, written: bool) -> Iterator[ModelMessage]:
+    response: ModelResponse | None = None
     for message in messages:
-        if isinstance(message, ModelResponse) and any(_is_written(part) for part in message.parts):
-            yield replace(message, parts=list(_without_text_behind(message.parts)))
-        elif notes and isinstance(message, ModelRequest) and any(_is_written(part) for part in message.parts):
-            parts = [
-                _noted(part) if isinstance(part, ToolReturnPart) and _is_written(part) else part for part in message.parts
-            ]
-            yield replace(message, parts=parts)
+        if isinstance(message, ModelResponse):
+            response = message
+            behind = any(_is_written(part) for part in message.parts)
+            yield replace(message, parts=list(_without_text_behind(message.parts))) if behind else message
         else:
-            yield message
+            parts: list[Any] = list(message.parts)
+            for index, part in enumerate(parts):
+                if isinstance(part, ToolReturnPart) and _is_written(part):
+                    parts[index] = _noted(part) if notes else part
+                elif isinstance(part, ToolReturnPart) and response is not None:
+                    parts[index] = with_hint(part, response, written=written)
+            yield message if all(map(operator.is_, parts, message.parts)) else replace(message, parts=parts)
 
 
 def _is_written(part: Any) -> bool:

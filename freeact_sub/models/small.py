@@ -9,12 +9,10 @@ vLLM too (`max_model_len`). Other servers do not; then the full profile counts.
 import logging
 import re
 from dataclasses import replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from pydantic_ai import ToolDefinition
 from pydantic_ai.models import Model, ModelRequestParameters
-
-Profile: TypeAlias = Literal["small", "full"]
 
 SMALL_CONTEXT_TOKENS: Final = 16_384
 """A context of at most this many tokens is small."""

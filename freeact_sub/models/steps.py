@@ -9,6 +9,7 @@ decision.
 | rule | applies when | the blocks are |
 | --- | --- | --- |
 | `transcript` | a block shows a session (`>>>`), or the reply broke off inside it | words |
+| `sentence` | what stands in the blocks is a sentence | words |
 | `code wanted` | the prompt asks how something is done, for an example or for code, or not to run anything | words |
 | `repeated` | the same code has run or was denied since the prompt, and the reply says something besides | words |
 | `block mode` | `code_actions = "block"` | run |
@@ -34,12 +35,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from freeact_sub.models.arguments import parse_python
+from freeact_sub.models.parsing import parse_python
 from freeact_sub.models.reading import PYTHON, Block, Span, Words
 
 Rule: TypeAlias = Literal[
     "no block",
     "transcript",
+    "sentence",
     "code wanted",
     "repeated",
     "block mode",
@@ -116,6 +118,13 @@ def blocks_may_run(situation: Situation) -> bool:
     return situation.block_mode or not situation.makes_calls or situation.last_result == "error"
 
 
+def asks_for_work(prompt: str) -> bool:
+    """Whether a prompt asks for something to be done or found out, and not for how, why, or a plan."""
+    if len(prompt) > PLAN_PROMPT_CHARS or _wants_code(prompt):
+        return False
+    return _WORK.search(prompt) is not None and not (_EXPLANATION.search(prompt) or _PLAN.search(prompt))
+
+
 def _is_python(span: Span, situation: Situation) -> bool:
     if not isinstance(span, Block):
         return False
@@ -155,6 +164,8 @@ def _rule(spans: Sequence[Span], blocks: Sequence[int], cell: Sequence[int], sit
         not _parses(span.code) for span in unfinished
     ):
         return "transcript", False
+    if all(_SENTENCE.fullmatch(code.strip()) and not _parses(code) for code in codes):
+        return "sentence", False
     if _wants_code(situation.prompt):
         return "code wanted", False
     if normal("\n".join(codes)) in situation.is_over and len((before + after).split()) >= STATEMENT_WORDS:
@@ -207,6 +218,8 @@ _CODE: Final = re.compile(
     | \b(?:example|snippet|one-liner|tutorial|pseudocode|boilerplate)\b
     | \b(?:write|implement|give|provide|draft|sketch)\b[^.;]*?
       \b(?:function|class|script|program|code|method|decorator|regex)\b
+    | \b(?:translate|port|transpile|rewrite)\b[^.;]*\b(?:in|into|to|as)\s+(?:\w+\s+)?python\b
+    | \b(?:refactor|simplify|optimi[sz]e|shorten|annotate)\s+(?:this|these|my|the\s+following)\b
     """
 )
 """A prompt that asks for code."""
@@ -230,6 +243,14 @@ _EXPLANATION: Final = re.compile(
 )
 """A prompt that asks for an explanation."""
 
+_PLAN: Final = re.compile(
+    r"(?i)\b(?:steps?|plans?|instructions?|guide|recipe|procedure|checklist|to-?do|ideas?|propos\w+|approach)\b"
+    r"|\b(?:can|must|do)\s+(?:i|we)\b|\b(?:should|would|could|needs?|needed|required|missing|changes)\b[^.;!?]*\?"
+)
+"""A prompt that asks what is to be done."""
+PLAN_PROMPT_CHARS: Final = 500
+"""A longer prompt may bring along all that a plan is made of."""
+
 _WORK: Final = re.compile(
     r"""(?ix)
     \b(?:compute|calculate|count|sum|add|multiply|divide|find|list|read|load|open|write|create|make|save|store|delete|remove
@@ -242,6 +263,8 @@ _WORK: Final = re.compile(
     """
 )
 """A prompt that asks for something to be done or found out."""
+
+_SENTENCE: Final = re.compile(r"[A-Z][a-z']*(?:\s+[\w\"'`().,:/-]+){3,}[.!]")
 
 _FOR_PEOPLE: Final = re.compile(
     r"(?i)\byou (?:can|could|may|might|should|need to|have to|must|will)\b|\byourself\b"

@@ -15,7 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from freeact_sub.models.arguments import Schemas, main_text, parse_literal, parse_python, repaired, repaired_code
+from freeact_sub.models.arguments import Schemas, main_text, repaired, repaired_code
+from freeact_sub.models.parsing import parse_literal, parse_python
 
 NAMESPACES: Final = frozenset({"functions", "tools", "default_api"})
 """What some models write before a tool's name."""

@@ -198,3 +198,11 @@ async def test_the_small_profile_is_chosen_where_the_server_tells_of_a_small_con
     if small:
         told = len(json.dumps(server.requests[0]["tools"])) + len(server.requests[0]["messages"][0]["content"])
         assert told < 900 * 3  # characters; a token of English and JSON has more than three of them
+
+
+async def test_the_small_profile_is_small_with_blocks_too(tmp_path):
+    settings = {"profile": "small", "code_actions": "block"}
+    async with ChatServer(lambda _: ["Done."]) as server, agent_of(server, tmp_path, **settings) as agent:
+        await read(agent.run("go"))
+    assert "tools" not in server.requests[0]
+    assert len(server.requests[0]["messages"][0]["content"]) < 900 * 3

@@ -38,9 +38,15 @@ def rule(text, *, prompt="Compute the sum.", **situation):
         ("```\nprint(1)\n```", {}, ("no block", False)),
         ("```python\n>>> 1 + 1\n2\n```", {}, ("transcript", False)),
         ("```python\nfor n in (", {}, ("transcript", False)),
+        ('```python\nThe file log.txt now has the line "start".\n```', {"block_mode": True}, ("sentence", False)),
+        ("```python\nThe file\n```", {"block_mode": True}, ("block mode", True)),
+        ("```python\nDone = not a\n```", {"block_mode": True}, ("block mode", True)),
         ("```python\nprint(1)", {}, ("in short", True)),
         (f"Like this:\n{BLOCK}", {"prompt": "How do I sum a range?"}, ("code wanted", False)),
         (BLOCK, {"prompt": "Write a function that sums a range."}, ("code wanted", False)),
+        (BLOCK, {"prompt": "Translate this loop into idiomatic Python: for (...)"}, ("code wanted", False)),
+        (BLOCK, {"prompt": "Refactor this function: def f(): ..."}, ("code wanted", False)),
+        (BLOCK, {"prompt": "Port it to Python and run it."}, ("in short", True)),
         (BLOCK, {"prompt": "Write a function that sums a range and run it for 10."}, ("in short", True)),
         (BLOCK, {"prompt": "Sum it, but do not run anything."}, ("code wanted", False)),
         (BLOCK, {"prompt": "How do I sum a range?", "block_mode": True}, ("code wanted", False)),
@@ -86,6 +92,16 @@ def test_code_is_compared_without_comments():
         ({"code": "x = 1\\nprint(x)"}, {"code": "x = 1\nprint(x)"}),
         ('{"code": "x = 1\\\\nprint(x)"}', {"code": "x = 1\nprint(x)"}),
         ("{'code': 'print(1)'}", {"code": "print(1)"}),
+        ({"code": "f.write('a\nb\n')"}, {"code": "f.write('a\\nb\\n')"}),
+        ({"code": "x = 1  # it's\nprint('a\nb', x)"}, {"code": "x = 1  # it's\nprint('a\\nb', x)"}),
+        ({"code": 'x = """\nit\'s\n"""\nprint("a\n")'}, {"code": 'x = """\nit\'s\n"""\nprint("a\\n")'}),
+        ({"code": "re.findall(r'\bthe\b', text)"}, {"code": "re.findall(r'\\bthe\\b', text)"}),
+        ({"code": "with a as f: f.write('x\n')"}, {"code": "with a as f: f.write('x\\n')"}),
+        ({"code": "with a as f: for n in b: f.write('x\n')"}, {"code": "with a as f:\n    for n in b: f.write('x\\n')"}),
+        (
+            {"code": "s = {1: 2}; for n in s[0:2]: if f(lambda: n): print(n); print('; for')"},
+            {"code": "s = {1: 2}\nfor n in s[0:2]:\n    if f(lambda: n): print(n); print('; for')"},
+        ),
     ],
 )
 def test_arguments_are_put_right(args, expected):
@@ -99,6 +115,12 @@ def test_arguments_are_put_right(args, expected):
         {"code": "!ls\\n"},
         {"code": "%%bash\necho hi"},
         {"code": "print(1"},
+        {"code": "print('a\nprint('b')"},
+        {"code": "x = r'a\nb'"},
+        {"code": "!echo 'a\nb'"},
+        {"code": "for n in a: print(n); if n: print(2)"},
+        {"code": "x = 1 y = 2"},
+        {"code": "for n in a: print(n)"},
         {"code": ""},
         {},
         None,
@@ -223,4 +245,53 @@ def test_the_model_is_told_what_was_made_of_its_text():
 
 def test_histories_of_strong_models_are_sent_as_they_are():
     messages = history("c1")
+    assert all(mine is theirs for mine, theirs in zip(told(messages), messages, strict=True))
+
+
+def missed(text, error="NameError: name 'square' is not defined", code="print(square(3))"):
+    return [
+        ModelRequest.user_text_prompt("Compute it."),
+        ModelResponse([TextPart(text), ToolCallPart("execute_ipython_cell", {"code": code}, "c1")]),
+        ModelRequest([ToolReturnPart("execute_ipython_cell", error, "c1", outcome="failed")]),
+    ]
+
+
+@pytest.mark.parametrize("line", ["def square(n):\n    return n * n", "square = 4", "from numbers import square"])
+def test_a_model_is_told_that_its_definition_was_text(line):
+    *_, result = told(missed(f"First:\n```python\n{line}\n```\nThen:"))
+    assert result.parts[0].content == (
+        "NameError: name 'square' is not defined\n"
+        "[You defined square in your text. Text is not run: put the definition and what uses it into one call.]"
+    )
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        missed("No code."),
+        missed("```python\ndef cube(n): pass\n```"),
+        missed("```python\ndef square(n: pass\n```"),
+        missed("```bash\nsquare = 3\n```"),
+        missed("```python\ndef square(n): pass\n```", "TypeError: square() takes no arguments"),
+    ],
+)
+def test_of_other_errors_it_is_told_nothing(messages):
+    assert all(mine is theirs for mine, theirs in zip(told(messages), messages, strict=True))
+
+
+LINE = "with open('a.txt') as f: text = f.read() text = text.upper() print(text)"
+
+
+@pytest.mark.parametrize(
+    ("written", "way"), [(True, "in a fenced ```python block"), (False, "Put \\n between the statements")]
+)
+def test_a_model_is_told_that_a_program_in_one_line_is_none(written, way):
+    *_, result = told(missed("So:", "  Cell In[1], line 1\nSyntaxError: invalid syntax", LINE), written=written)
+    assert result.parts[0].content.startswith("  Cell In[1], line 1\nSyntaxError: invalid syntax\n[The code is one line")
+    assert way in result.parts[0].content
+
+
+@pytest.mark.parametrize("code", ["print(1", "x = 1\n" + LINE])
+def test_of_a_slip_it_is_told_nothing(code):
+    messages = missed("So:", "SyntaxError: invalid syntax", code)
     assert all(mine is theirs for mine, theirs in zip(told(messages), messages, strict=True))

@@ -5,12 +5,16 @@ import difflib
 from typing import Any
 
 MAX_NAMES = 3
+BUILTIN_LIKENESS = 0.8
+"""How like a built-in a name must be, from 0 to 1: `len` is not what `end` was meant for, `print` is what `pritn` was."""
 
 
 def near_names(name: str, namespace: dict[str, Any]) -> list[str]:
-    """Names of the kernel that look like this one, the nearest first."""
-    known = [known for known in (*namespace, *dir(builtins)) if not known.startswith("_")]
-    return difflib.get_close_matches(name, dict.fromkeys(known), n=MAX_NAMES)
+    """Names of the kernel that look like this one: first those of its user, the nearest first, then built-ins."""
+    own = [known for known in namespace if not known.startswith("_")]
+    near = difflib.get_close_matches(name, own, n=MAX_NAMES)
+    others = [known for known in dir(builtins) if not known.startswith("_") and known not in near]
+    return [*near, *difflib.get_close_matches(name, others, n=MAX_NAMES, cutoff=BUILTIN_LIKENESS)][:MAX_NAMES]
 
 
 def install(shell: Any) -> None:
