@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_ai import RunContext, ToolDefinition, ToolDenied, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UnexpectedModelBehavior
-from pydantic_ai.messages import BinaryContent, InstructionPart, ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import BinaryContent, InstructionPart, ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
@@ -35,11 +35,16 @@ from freeact_sub.errors import (
     SpawnForbiddenError,
 )
 from freeact_sub.events import ToolCallStarted, ToolOutput, UsageUpdated
+from freeact_sub.models.arguments import Schemas
+from freeact_sub.models.replies import situation_of
 from freeact_sub.tools import AgentToolset, McpToolset, Outcome, ToolResult, model_content
 
 SALVAGE = (
     "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
 )
+
+MAX_WRONG_ARGUMENTS = 5
+"""So many mistakes in one call's arguments are told of."""
 
 INNER_TASKS_SECONDS = 0.5
 """How long a cancelled run waits for tasks that were left behind."""
@@ -189,21 +194,37 @@ class Host(AbstractCapability[Any]):
             return replace(response, parts=kept)
         if self.text_answers and self.ended is None and response.finish_reason != "length":
             tools = request_context.model_request_parameters.function_tools
-            self._look_for_substance(response, {tool.name for tool in tools})
+            self._look_for_substance(response, {tool.name: tool.parameters_json_schema for tool in tools})
         return response
 
-    def _look_for_substance(self, response: ModelResponse, tools: set[str]) -> None:
+    def _look_for_substance(self, response: ModelResponse, tools: Schemas) -> None:
         """Ask once for an answer where a run ends without one; then it has failed."""
-        problem = None if response.tool_calls else problem_with(response.text or "", tools)
+        situation = situation_of(self.messages)
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        problem = None if response.tool_calls else problem_with(text, tools, situation)
         if problem is None:
             self.asked_for_substance = False
         elif not self.asked_for_substance:
             self.asked_for_substance = True
-            raise ModelRetry(problem)
+            raise ModelRetry(problem.advice)
         else:
-            what = "it announced a step and did not take it" if (response.text or "").strip() else "its reply was empty"
-            self.ended = FreeactError(f"the model gave no answer, also when it was asked for one: {what}")
+            self.ended = FreeactError(f"the model gave no answer, also when it was asked for one: {problem.what}")
             raise self.ended
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        error: ValidationError | ModelRetry,
+    ) -> Any:
+        """See pydantic-ai. Wrong arguments are told of in a sentence; as JSON they fill a small model's context."""
+        del ctx, call, args
+        if isinstance(error, ModelRetry):
+            raise error
+        raise ModelRetry(_wrong_arguments(tool_def, error)) from error
 
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
@@ -323,6 +344,15 @@ def _outcome_of(result: Any) -> Outcome:
     """Of our own tools, from what they returned; a user's tool that returns has succeeded."""
     metadata = result.metadata if isinstance(result, ToolReturn) else None
     return "failed" if isinstance(metadata, dict) and metadata.get("outcome") == "failed" else "success"
+
+
+def _wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
+    """What a model is told whose call does not fit its tool."""
+    wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:MAX_WRONG_ARGUMENTS])
+    schema = tool.parameters_json_schema
+    required = schema.get("required", ())
+    names = [name if name in required else f"{name} (may be left out)" for name in schema.get("properties", {})]
+    return f"{tool.name} was not called; its arguments are wrong: {wrong}. It takes: {', '.join(names) or 'none'}."
 
 
 def _text_of(result: Any) -> str:

@@ -41,7 +41,7 @@ def _translate(event: Any) -> AgentEvent | None:
             translated = Thoughts(content=text)
         case FunctionToolResultEvent(part=ToolReturnPart(outcome="retried") as part):
             # arguments that did not validate, or a tool that does not exist: nothing was run, nothing else tells of it
-            text, call_id = part.model_response_str(), part.tool_call_id
+            text, call_id = part.model_response_str(wrap_if_error=False), part.tool_call_id
             translated = ToolOutput(tool_name=part.tool_name, content=text, outcome="retried", tool_call_id=call_id)
         case _:
             return None

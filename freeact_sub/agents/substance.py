@@ -1,22 +1,81 @@
 """Is a final text an answer? `problem_with` says what is wrong with one that is none.
 
-Small models often end a run by announcing the next step instead of taking it. The rule is narrow, so that no answer is taken
-for an announcement: each sentence announces, or is a courtesy before it; a text that holds code, a list or a result is an
-answer, however it begins.
+Small models often end a run by announcing the next step instead of taking it: in words, as code that nobody runs, or as a
+plan for somebody else. The rules are narrow, so that no answer is taken for that: each sentence announces, or is a
+courtesy before it; code is only asked about where `models.steps` reads it as a step, so with `code_actions = "tool"`; a plan
+only where nothing has been done and the prompt did not ask how. A text that holds a result is an answer, however it begins.
 """
 
 import json
 import re
-from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Final
 
-EMPTY: Final = "You gave no answer. Take the next step with a tool, or answer with what you have found."
-ANNOUNCED: Final = (
-    "You announced a step and did not take it. Take it now with a tool; or, if you are done, answer with the result itself."
+from freeact_sub.models.arguments import Schemas
+from freeact_sub.models.blocks import CELL_TOOL
+from freeact_sub.models.reading import Words, read
+from freeact_sub.models.steps import STATEMENT_WORDS, Situation, asks_for_work, calls_are_meant, decide
+from freeact_sub.models.written import Call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What is wrong with a text that is no answer."""
+
+    what: str
+    """For people: continues "the model gave no answer: "."""
+    advice: str
+    """For the model."""
+
+
+EMPTY: Final = Problem(
+    what="its reply was empty",
+    advice="You gave no answer. Take the next step with a tool, or answer with what you have found.",
 )
-DESCRIBED: Final = "You wrote the description of a tool, and called none. Call it, or answer with the result itself."
+ANNOUNCED: Final = Problem(
+    what="it announced a step and did not take it",
+    advice="You announced a step and did not take it. Take it now with a tool; or, if you are done, answer with the result "
+    "itself.",
+)
+DESCRIBED: Final = Problem(
+    what="it wrote the description of a tool and called none",
+    advice="You wrote the description of a tool, and called none. Call it, or answer with the result itself.",
+)
+SHOWN: Final = Problem(
+    what="it wrote code as text and did not run it",
+    advice="Nobody has run the code that you wrote as text. Run it yourself now: make a tool call with it. Or answer with "
+    "the result itself.",
+)
+SHOWN_AGAIN: Final = Problem(
+    what="it wrote code that had run already, and no result",
+    advice="You wrote code that has run already. Answer in plain text, without code, with what it has shown.",
+)
+PLANNED: Final = Problem(
+    what="it wrote what is to be done and did none of it",
+    advice="You wrote what is to be done, and did none of it. Do it now by running code; then answer with the result.",
+)
+ECHOED: Final = Problem(
+    what="it repeated what it had been sent",
+    advice="You repeated what you were sent. Take the next step, or answer in words of your own with what you have found.",
+)
+
 ANNOUNCEMENT_CHARS: Final = 600
 """A longer text says more than what comes next."""
+ECHO_WORDS: Final = 4
+"""A shorter prompt may be its own answer ("Say yes")."""
+
+_FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})\w*\s*$", re.MULTILINE)
+_FOREIGN = re.compile(r"\s*(?:<tool_response>|(?:your|the) block was (?:not )?run\. the result:)", re.IGNORECASE)
+"""How results begin that the model is sent; in a reply, the model plays both sides."""
+_PLAN_ITEM = re.compile(
+    r"""(?ix) (?:\d+[.)]|[-*])\s+ (?:\*\*)? (?:(?:then|next|now|finally),?\s+)?
+    (?:add|append|calculate|call|change|check|close|compute|convert|correct|count|create|define|display|divide|edit|execute
+    |extract|filter|find|fix|get|go|import|initialize|iterate|load|locate|loop|make|modify|multiply|open|output|print|read
+    |remove|replace|return|run|save|select|set|start|store|sum|update|use|verify|write)\b
+    """
+)
+_BY_PROGRAM = re.compile(r"\b(?:files?|code|script|print|run|column|rows?|lines?|python|output|results?)\b", re.IGNORECASE)
+"""A plan with such a word is one for a program, not for a holiday."""
 
 _COURTESY = re.compile(
     r"(sure|certainly|of course|okay|ok|alright|great|got it|understood|no problem|absolutely)\b", re.IGNORECASE
@@ -39,22 +98,63 @@ _ANNOUNCES = re.compile(
 )
 
 
-def problem_with(text: str, tools: Collection[str] = ()) -> str | None:
-    """What to tell a model that ends a run with this text; None: it is an answer.
+def problem_with(text: str, tools: Schemas | None = None, situation: Situation | None = None) -> Problem | None:
+    """What is wrong with a text that ends a run; None: it is an answer.
 
     Args:
         text: The text.
-        tools: Names of the tools that it may call.
+        tools: The tools that the model may call.
+        situation: What the text answers to; None: it is not known, and the text is judged by itself.
     """
-    if not text.strip():
+    tools = tools or {}
+    if not _FENCE.sub("", text).strip():
         return EMPTY
     if only_describes(text, tools):
         return DESCRIBED
-    return ANNOUNCED if only_announces(text) else None
+    if only_announces(text):
+        return ANNOUNCED
+    if _FOREIGN.match(text):
+        return ECHOED
+    return _problem_in(situation, text, tools) if situation is not None else None
 
 
-def only_describes(text: str, tools: Collection[str]) -> bool:
-    """Whether the text is nothing but JSON about a tool, fenced or not."""
+def _problem_in(situation: Situation, text: str, tools: Schemas) -> Problem | None:
+    """What only the conversation shows."""
+    prompt = _plain(situation.prompt)
+    if len(prompt.split()) >= ECHO_WORDS and _plain(text) == prompt:
+        return ECHOED
+    if CELL_TOOL not in tools:
+        return None
+    spans = read(text, tools)
+    if any(isinstance(span, Call) for span in spans):
+        return SHOWN if calls_are_meant(spans, situation) else None
+    decision = decide(spans, situation)
+    if decision.run:
+        return SHOWN
+    if decision.rule == "repeated":
+        said = _plain("".join(span.raw for span in spans if isinstance(span, Words))).replace(prompt, "")
+        return SHOWN_AGAIN if len(said.split()) < STATEMENT_WORDS else None
+    if situation.last_result == "none" and asks_for_work(situation.prompt) and only_plans(text):
+        return PLANNED
+    return None
+
+
+def only_plans(text: str) -> bool:
+    """Whether the text is a list of things for a program to do, and nothing else."""
+    first, *rest = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    items = rest if first.endswith(":") else [first, *rest]
+    if len(items) < 2 or not all(_PLAN_ITEM.match(item) for item in items):
+        return False
+    return _BY_PROGRAM.search(" ".join(items)) is not None
+
+
+def _plain(text: str) -> str:
+    """Words only: for comparing."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def only_describes(text: str, tools: Schemas) -> bool:
+    """Whether the text is nothing but JSON about a tool, fenced or not; with arguments it is a call."""
     inner = re.sub(r"^```\w*\n|\n?```$", "", text.strip())
     try:
         value = json.loads(inner) if inner.startswith(("{", "[")) else None
@@ -62,7 +162,9 @@ def only_describes(text: str, tools: Collection[str]) -> bool:
         return False
     first = value[0] if isinstance(value, list) and value else value
     function = first.get("function", first) if isinstance(first, dict) else None
-    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or "arguments" in function:
+        return False
+    name = function.get("name")
     return isinstance(name, str) and name in tools
 
 

@@ -92,12 +92,33 @@ async def test_a_block_beside_a_call_stays_text(make):
     assert result.output == f"Done: {STEP}"
 
 
-async def test_with_tool_calls_only_text_is_text(make):
+async def test_with_tool_calls_only_text_is_text_and_code_in_it_is_asked_about_once(make):
     text = f'{STEP}\n{{"name": "reset_kernel"}}'
-    async with make([text], config={"code_actions": "tool"}) as agent:
+    turn, shown, _ = recording([text, "It is 42."])
+    async with make(turn, config={"code_actions": "tool"}) as agent:
         events, result = await read(agent.run("Add 20 and 22."))
-    assert result.output == text
+    assert (result.status, result.output) == ("completed", "It is 42.")
     assert not of_kind(events, ToolCallStarted)
+    assert "Run it yourself now: make a tool call with it." in str(shown[1][-1].parts[0].content)
+
+
+async def test_code_that_a_model_shows_and_does_not_run_is_no_answer(make):
+    async with make([STEP, STEP], config={"code_actions": "tool"}) as agent:
+        events, result = await read(agent.run("Add 20 and 22."))
+    assert (result.status, result.output) == ("failed", STEP)
+    assert result.error.endswith("it wrote code as text and did not run it")
+    assert not of_kind(events, ToolCallStarted)
+
+
+async def test_wrong_arguments_are_told_of_in_a_sentence(make):
+    wrong = [ToolCallPart("execute_ipython_cell", {"type": "object", "required": ["code"]})]
+    async with make([wrong, "So."]) as agent:
+        events, _ = await read(agent.run("go"))
+    [output] = of_kind(events, ToolOutput)
+    assert output.content == (
+        "execute_ipython_cell was not called; its arguments are wrong: code: Field required; "
+        "type: Extra inputs are not permitted; required: Extra inputs are not permitted. It takes: code."
+    )
 
 
 async def test_arguments_are_put_right_in_calls_too(make):
