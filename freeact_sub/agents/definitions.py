@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from freeact_sub.agents.frontmatter import BadLineError, Document, read_document
 from freeact_sub.agents.outputs import output_type_of
 from freeact_sub.budget import Budget
-from freeact_sub.config import Config
+from freeact_sub.config import CodeActions, Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.files import read_file
 from freeact_sub.modes import Mode
@@ -57,6 +57,8 @@ class AgentType:
     """Where it stands."""
     model: str | None = None
     """A name of `config.models`, or `PROVIDER:NAME`. None: the model of the agent that starts it."""
+    code_actions: CodeActions | None = None
+    """How its model says which code to run. None: as with the agent that starts it."""
     tools: ToolNames = ToolNames()
     mode: Mode | None = None
     """None: that of the agent that starts it; it is never more than that."""
@@ -94,6 +96,7 @@ class _Tools(_Section):
 class _Head(_Section):
     description: str = Field(min_length=1)
     model: str | None = Field(default=None, min_length=1)
+    code_actions: CodeActions | None = None
     tools: _Tools = _Tools()
     mode: Mode | None = None
     budget: Budget = Budget()

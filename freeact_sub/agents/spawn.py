@@ -15,6 +15,7 @@ from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.events import Notice
 from freeact_sub.kernels import Kernel
+from freeact_sub.models import acting_by
 from freeact_sub.tools import KernelAccess, SpawnRequest, ToolResult
 
 Prepare: TypeAlias = Callable[[Kernel], Awaitable[str]]
@@ -75,6 +76,8 @@ class Spawner:
         request, kind = resolved(request, self._node)
         name = request.model or (kind.model if kind is not None else None)
         model = await tree.other_models.get(name) if name is not None and answers is None else None
+        if kind is not None and kind.code_actions is not None:
+            model = acting_by(model or self._node.model, kind.code_actions)
         self._node.check_spawn()
         # no `await` from the check to the child's account: nobody else can have taken what was left
         child = tree.add(

@@ -25,6 +25,7 @@ def _details(kind: AgentType) -> str:
     tools = kind.tools
     parts = {
         "model": kind.model,
+        "code_actions": kind.code_actions,
         "mode": kind.mode,
         "tools": None if tools.allow is None else " ".join(tools.allow) or "none",
         "not": " ".join(tools.deny) or None,

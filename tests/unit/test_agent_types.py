@@ -154,6 +154,22 @@ async def test_a_type_has_its_own_model_and_a_wrong_one_is_an_answer(make, types
     assert "nobody" in wrong
 
 
+async def test_a_type_says_how_its_agents_and_those_below_act(make, types):
+    config = types(writer="code_actions: block") | {"subagents": {"max_depth": 2}}
+    script = Recorder(
+        {
+            "root": [[task("child", agent="writer"), task("plain")], "done"],
+            "child": ["```python\ntask('grandchild')\n```", "done"],
+        }
+    )
+    async with make(script, config=config) as agent:
+        _, result = await read(agent.run("root"))
+    assert result.status == "completed"
+    acting_by_blocks = {name for name, text in script.instructions.items() if "You act by writing Python code." in text}
+    assert acting_by_blocks == {"child", "grandchild"}
+    assert {name for name, tools in script.tools.items() if not tools} == acting_by_blocks
+
+
 async def test_a_type_s_output_is_a_value(make, types):
     config = types(judge="output: {type: object, properties: {mark: {type: integer}}, required: [mark]}")
 
