@@ -25,8 +25,8 @@ from rich.table import Table
 from benchmarks.live_tasks import TASKS, LiveTask, Outcome
 from freeact_sub import Agent, Budget, Config
 from freeact_sub.agents.substance import problem_with
-from freeact_sub.config import CodeActions
 from freeact_sub.events import Event, ToolOutput
+from freeact_sub.modes import CodeActions
 
 WAYS: Final = get_args(CodeActions)
 KINDS: Final = ("solved", "wrong", "wrong status", "crashed", "hung")

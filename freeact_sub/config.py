@@ -13,14 +13,14 @@ import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from freeact_sub.budget import Budget
 from freeact_sub.errors import ConfigError, UntrustedError
 from freeact_sub.files import read_file
-from freeact_sub.modes import Headless, Mode
+from freeact_sub.modes import CodeActions, Headless, Mode, Profile
 from freeact_sub.trust import Trust
 from freeact_sub.variables import fill_variables
 
@@ -40,11 +40,6 @@ PROTECTED = (".freeact", ".agents", "mcp.json", ".git/hooks", ".git/config")
 ENVIRONMENT_PREFIX = "FREEACT_"
 
 _Model = TypeVar("_Model", bound=BaseModel)
-
-CodeActions: TypeAlias = Literal["tool", "block", "auto"]
-"""How a model says which code to run, see `Config.code_actions`."""
-Profile: TypeAlias = Literal["small", "full"]
-"""How much models are told of each tool."""
 
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV")
 """All that a kernel gets of the host's environment: no key, token or password of the host is visible in a kernel."""

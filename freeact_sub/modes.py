@@ -1,4 +1,4 @@
-"""`Mode`: how much an agent may do without a question, from the least to the most. `../docs/security.md` has the table."""
+"""The ways in which agents act. `Mode`: how much without a question, from the least to the most; see docs/security.md."""
 
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -7,6 +7,12 @@ Mode: TypeAlias = Literal["plan", "ask", "auto", "full"]
 
 Headless: TypeAlias = Literal["allow", "deny", "auto"]
 """The answer to what would be asked where nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""
+
+CodeActions: TypeAlias = Literal["tool", "block", "auto"]
+"""How a model says which code to run, see `Config.code_actions`."""
+
+Profile: TypeAlias = Literal["small", "full"]
+"""How much models are told of each tool."""
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 

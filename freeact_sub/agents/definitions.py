@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from freeact_sub.agents.frontmatter import BadLineError, Document, read_document
 from freeact_sub.agents.outputs import output_type_of
 from freeact_sub.budget import Budget
-from freeact_sub.config import CodeActions, Config
+from freeact_sub.config import Config
 from freeact_sub.errors import ConfigError
 from freeact_sub.files import read_file
-from freeact_sub.modes import Mode
+from freeact_sub.modes import CodeActions, Mode
 from freeact_sub.tools import TOOL_NAMES
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -30,7 +30,6 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from freeact_sub.config import CodeActions, Profile
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import as_text, without_tools
 from freeact_sub.models.reading import GrowingReply
@@ -39,6 +38,7 @@ from freeact_sub.models.servers import within
 from freeact_sub.models.small import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.steps import Situation, blocks_may_run
 from freeact_sub.models.streams import WrappedStream
+from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(
     r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from freeact_sub.config import CodeActions, Config
+from freeact_sub.config import Config
 from freeact_sub.errors import ConfigError
+from freeact_sub.modes import CodeActions
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
