@@ -9,7 +9,8 @@ only where nothing has been done and the prompt did not ask how. A text that hol
 import json
 import re
 from dataclasses import dataclass
-from typing import Final
+from difflib import SequenceMatcher
+from typing import Any, Final
 
 from freeact_sub.models.arguments import Schemas
 from freeact_sub.models.blocks import CELL_TOOL
@@ -41,6 +42,10 @@ DESCRIBED: Final = Problem(
     what="it wrote the description of a tool and called none",
     advice="You wrote the description of a tool, and called none. Call it, or answer with the result itself.",
 )
+UNKNOWN: Final = Problem(
+    what="it wrote a call of a tool that there is not",
+    advice="You wrote a call of a tool that there is not. Call one that there is, or answer with the result itself.",
+)
 SHOWN: Final = Problem(
     what="it wrote code as text and did not run it",
     advice="Nobody has run the code that you wrote as text. Run it yourself now: make a tool call with it. Or answer with "
@@ -59,10 +64,15 @@ ECHOED: Final = Problem(
     advice="You repeated what you were sent. Take the next step, or answer in words of your own with what you have found.",
 )
 
+PROBLEMS: Final = (EMPTY, ANNOUNCED, DESCRIBED, UNKNOWN, SHOWN, SHOWN_AGAIN, PLANNED, ECHOED)
+
 ANNOUNCEMENT_CHARS: Final = 600
 """A longer text says more than what comes next."""
 ECHO_WORDS: Final = 4
 """A shorter prompt may be its own answer ("Say yes")."""
+ECHO_SHARE: Final = 0.9
+"""So much of the prompt, or more, is an echo if nothing is added but these words."""
+_NOTHING_ADDED = frozenset({"it", "the", "a", "an", "is", "that"})
 
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})\w*\s*$", re.MULTILINE)
 _FOREIGN = re.compile(r"\s*(?:<tool_response>|(?:your|the) block was (?:not )?run\. the result:)", re.IGNORECASE)
@@ -109,11 +119,12 @@ def problem_with(text: str, tools: Schemas | None = None, situation: Situation |
     tools = tools or {}
     if not _FENCE.sub("", text).strip():
         return EMPTY
-    if only_describes(text, tools):
-        return DESCRIBED
+    if tools and (problem := _problem_of_json(text, tools)):
+        return problem
     if only_announces(text):
         return ANNOUNCED
-    if _FOREIGN.match(text):
+    words = _plain(text)
+    if _FOREIGN.match(text) or any(advice in words for advice in _ADVICES):
         return ECHOED
     return _problem_in(situation, text, tools) if situation is not None else None
 
@@ -121,7 +132,7 @@ def problem_with(text: str, tools: Schemas | None = None, situation: Situation |
 def _problem_in(situation: Situation, text: str, tools: Schemas) -> Problem | None:
     """What only the conversation shows."""
     prompt = _plain(situation.prompt)
-    if len(prompt.split()) >= ECHO_WORDS and _plain(text) == prompt:
+    if _is_echo(_plain(text).split(), prompt.split()):
         return ECHOED
     if CELL_TOOL not in tools:
         return None
@@ -148,24 +159,41 @@ def only_plans(text: str) -> bool:
     return _BY_PROGRAM.search(" ".join(items)) is not None
 
 
+def _is_echo(words: list[str], prompt: list[str]) -> bool:
+    if len(prompt) < ECHO_WORDS or not set(words) - set(prompt) <= _NOTHING_ADDED:
+        return False
+    return SequenceMatcher(None, words, prompt, autojunk=False).ratio() >= ECHO_SHARE
+
+
 def _plain(text: str) -> str:
     """Words only: for comparing."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def only_describes(text: str, tools: Schemas) -> bool:
-    """Whether the text is nothing but JSON about a tool, fenced or not; with arguments it is a call."""
+_ADVICES: Final = tuple(_plain(problem.advice)[-60:] for problem in PROBLEMS)
+"""The end of an advice that was given tells that it is repeated."""
+
+
+def _problem_of_json(text: str, tools: Schemas) -> Problem | None:
+    function = _only_function(text)
+    if function is None:
+        return None
+    is_known = function["name"] in tools
+    if "arguments" not in function:
+        return DESCRIBED if is_known else None
+    return UNKNOWN if isinstance(function["arguments"], dict) and not is_known else None
+
+
+def _only_function(text: str) -> dict[str, Any] | None:
+    """The function that a text of nothing but JSON describes or calls, fenced or not."""
     inner = re.sub(r"^```\w*\n|\n?```$", "", text.strip())
     try:
         value = json.loads(inner) if inner.startswith(("{", "[")) else None
-    except ValueError:
-        return False
+    except (ValueError, RecursionError):
+        return None
     first = value[0] if isinstance(value, list) and value else value
     function = first.get("function", first) if isinstance(first, dict) else None
-    if not isinstance(function, dict) or "arguments" in function:
-        return False
-    name = function.get("name")
-    return isinstance(name, str) and name in tools
+    return function if isinstance(function, dict) and isinstance(function.get("name"), str) else None
 
 
 def only_announces(text: str) -> bool:

@@ -13,7 +13,6 @@ from pydantic_ai.messages import ToolReturnPart
 from support.agents import allow, cell, finished, of_kind, read, task
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, wait_until
 
-from freeact_sub import Agent, Config
 from freeact_sub.events import (
     AgentStarted,
     ApprovalRequest,
@@ -24,17 +23,8 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
-
-    return make_agent
 
 
 async def test_state_is_kept_between_cells_and_isolated_between_agents(make):

@@ -11,23 +11,9 @@ from support.kernels import no_host, open_kernel, run_cell, spec
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.kernels.kernel import AuditSettings
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
-
-
-@pytest.fixture
-async def provider():
-    provider = ForkKernelProvider(spares=0)
-    yield provider
-    await provider.aclose()
-
-
-@pytest.fixture
-async def kernel(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as kernel:
-        yield kernel
 
 
 # --- what a branch has, and what it does not share

@@ -13,24 +13,11 @@ from support.waiting import eventually, is_running
 
 from freeact_sub.config import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels import LocalKernelProvider
 from freeact_sub.kernels.guest import branch as guest_branch
 from freeact_sub.kernels.sandbox import policy_for
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
-
-
-@pytest.fixture
-async def provider():
-    provider = ForkKernelProvider(spares=0)
-    yield provider
-    await provider.aclose()
-
-
-@pytest.fixture
-async def kernel(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as kernel:
-        yield kernel
 
 
 # --- what is refused

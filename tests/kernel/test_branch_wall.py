@@ -9,7 +9,6 @@ from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cells import CellError
 from freeact_sub.config import KernelConfig
-from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.kernels.sandbox import policy_for, support
 
 MACHINE = support()
@@ -17,13 +16,6 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.skipif(MACHINE.landlock < 6 or not MACHINE.seccomp or not MACHINE.view, reason="needs the whole wall"),
 ]
-
-
-@pytest.fixture
-async def provider():
-    provider = ForkKernelProvider(spares=0)
-    yield provider
-    await provider.aclose()
 
 
 LIMITED = KernelConfig(sandbox="auto", memory_bytes=1 << 30, max_file_bytes=4 << 20, cpu_seconds=1000)

@@ -6,19 +6,9 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind, read, root_text, task
 
-from freeact_sub import Agent, Config
 from freeact_sub.events import AgentFinished, CodeExecutionOutput
-from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
-
-    return make_agent
 
 
 def texts_of_children(events):

@@ -8,10 +8,8 @@ import pytest
 from support.agents import allow, cell, finished, of_kind, read, task
 from support.waiting import eventually
 
-from freeact_sub import Agent, Config
 from freeact_sub.budget import Budget
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, ToolOutput
-from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
 
@@ -22,14 +20,6 @@ for method in ("set_budget", "budget", "set_depth", "config"):
     except Exception as error:
         print(error)
 """
-
-
-@pytest.fixture
-def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
-
-    return make_agent
 
 
 async def test_time_ends_a_loop_in_c_and_the_agent_goes_on_with_its_next_run(make):

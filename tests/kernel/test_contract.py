@@ -24,12 +24,6 @@ async def provider(request):
     await provider.aclose()
 
 
-@pytest.fixture
-async def kernel(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as kernel:
-        yield kernel
-
-
 def kill(kernel) -> None:
     """End the kernel from outside, without a word to it."""
     if isinstance(kernel, FakeKernel):

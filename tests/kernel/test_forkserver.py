@@ -19,13 +19,6 @@ from freeact_sub.kernels.forkserver import ForkKey, ForkServer
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
 
-@pytest.fixture
-async def provider():
-    provider = ForkKernelProvider(spares=0)
-    yield provider
-    await provider.aclose()
-
-
 async def server_of(provider: ForkKernelProvider) -> ForkServer:
     [starting] = provider._servers.values()
     return await starting

@@ -25,12 +25,6 @@ async def provider(request):
     await provider.aclose()
 
 
-@pytest.fixture
-async def kernel(provider, tmp_path):
-    async with open_kernel(provider, tmp_path) as kernel:
-        yield kernel
-
-
 async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept(kernel):
     ran = await run_cell(kernel, "import sys\nx = 41\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
     assert ran.status == "ok"

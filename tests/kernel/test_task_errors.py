@@ -6,19 +6,9 @@ import time
 import pytest
 from support.agents import cell, of_kind, read, root_text, task
 
-from freeact_sub import Agent, Config
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision, ToolCallStarted, ToolOutput
-from freeact_sub.testing import ScriptedModel
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
-
-    return make_agent
 
 
 async def test_a_child_that_fails_raises_and_the_error_carries_what_there_was(make):

@@ -6,19 +6,10 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, hand_over, of_kind, read, root_text, task
 
-from freeact_sub import Agent, Config
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, ToolOutput
-from freeact_sub.testing import ScriptedModel, first_prompt
+from freeact_sub.testing import first_prompt
 
 pytestmark = pytest.mark.kernel
-
-
-@pytest.fixture
-def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
-
-    return make_agent
 
 
 async def test_values_go_in_and_a_typed_value_comes_back(make):

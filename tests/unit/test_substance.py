@@ -10,6 +10,7 @@ from freeact_sub.agents.substance import (
     PLANNED,
     SHOWN,
     SHOWN_AGAIN,
+    UNKNOWN,
     problem_with,
 )
 from freeact_sub.models.steps import Situation
@@ -106,6 +107,22 @@ def test_other_json_is_an_answer(text):
         ('```json\n{"name": "task", "arguments": {"prompt": "x"}}\n```', {}, SHOWN),
         (f"How many words are in the file words.txt?\n{BLOCK}", {"is_over": RUN, "last_result": "ok"}, SHOWN_AGAIN),
         ("How many words are in the file words.txt?", {}, ECHOED),
+        (
+            "How many words are there in the file words.txt?",
+            {"prompt": "How many words are in the file words.txt, there?"},
+            ECHOED,
+        ),
+        (
+            "The script a.py should print 5, but it prints 4.",
+            {"prompt": "The script a.py should print 5, but prints 4."},
+            ECHOED,
+        ),
+        (
+            "I repeated what I was sent. Take the next step, or answer in words of your own with what you have found.",
+            {},
+            ECHOED,
+        ),
+        ('```json\n{"name": "function_name", "arguments": {"argument_name": "start"}}\n```', {}, UNKNOWN),
         ("<tool_response>\nI understand. Please tell me the error.", {}, ECHOED),
         ("The block was run. The result:\nNameError: name 'x' is not defined", {"last_result": "error"}, ECHOED),
         ("1. Read the file words.txt.\n2. Count the words.\n3. Print the result.", {}, PLANNED),
@@ -136,6 +153,13 @@ def test_work_that_was_not_done_is_no_answer(text, situation, expected):
         ("Yes.", {"prompt": "yes"}),
         ("Yes", {"prompt": "Yes"}),
         ("45\n", {"last_result": "ok"}),
+        (
+            "Wrote the words of a.txt, in order, to the file b.txt.",
+            {"prompt": "Write the words of a.txt, in order, to the file b.txt."},
+        ),
+        ("It is a.txt.", {"prompt": "Which is larger, a.txt or b.txt?"}),
+        ('{"name": "Ann", "age": 3}', {}),
+        ('{"name": "Ann", "arguments": "none"}', {}),
         ("1. Read the file.\n2. Count the words.", {"prompt": "What steps are needed to count the words of a file?"}),
         ("1. Read the file.\n2. Count the words.", {"prompt": "What should I do to count the words?"}),
         ("1. Read the file.\n2. Count the words.", {"prompt": "Explain what wc does."}),
