@@ -30,6 +30,8 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+PF_EXITING = 0x4
+"""A flag of a process in Linux (`include/linux/sched.h`, and proc(5))."""
 POLL_SECONDS = 0.5
 KILL_ROUNDS = 200
 WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
@@ -67,7 +69,7 @@ def main(host_pid: int, command: list[str], folder: str | None = None) -> int:
     if code is None:  # else its number may belong to another process by now
         kill(child)
     end_all()
-    if folder is not None and os.getppid() != host_pid:
+    if folder is not None and (os.getppid() != host_pid or is_ending(host_pid)):
         remove(folder)
     return -signal.SIGTERM if code is None else code
 
@@ -134,6 +136,19 @@ def end_all() -> None:
         except ChildProcessError:
             return  # no child is left
         time.sleep(0.001 if attempt < 20 else 0.02)
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process, which is there, is about to end: it loses its files before it loses its children.
+
+    Its program sees that its input is closed and ends, and so do we, while our parent is still there.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib would double the start-up time
+            # the name, in parentheses, may hold anything; the flags are the seventh field after it
+            return bool(int(file.read().rpartition(b")")[2].split()[6]) & PF_EXITING)
+    except (OSError, ValueError, IndexError):
+        return False
 
 
 def remove(folder: str) -> None:

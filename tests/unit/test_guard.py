@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.waiting import LOADED_MACHINE_SECONDS, is_running, wait_until
@@ -214,3 +215,40 @@ def test_without_its_host_it_starts_nothing() -> None:
     with subprocess.Popen([*GUARD, "1", *python("print('started')")], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.read() == ""
         assert process.wait(20) == 1
+
+
+HOST_OF_A_READER = """
+import os, socket, subprocess, sys
+ours, theirs = socket.socketpair()
+arguments = [str(os.getpid()), "--remove", sys.argv[2], "sh", "-c", f"echo ready >&{theirs.fileno()}; read line <&{theirs.fileno()}"]
+guard = subprocess.Popen(
+    [sys.executable, "-I", "-S", sys.argv[1], *arguments], pass_fds=(theirs.fileno(),), start_new_session=True
+)
+theirs.close()
+ours.recv(100)
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is not known that a process is about to end")
+def test_a_host_that_is_about_to_end_has_ended() -> None:
+    zombie = subprocess.Popen([sys.executable, "-c", ""])
+    wait_until(lambda: b") Z " in Path(f"/proc/{zombie.pid}/stat").read_bytes())
+    try:
+        assert freeact_sub.guard.is_ending(zombie.pid)
+    finally:
+        zombie.wait()
+    assert not freeact_sub.guard.is_ending(zombie.pid)
+    assert not freeact_sub.guard.is_ending(os.getpid())
+
+
+def test_a_program_that_ends_because_its_host_ends_leaves_no_folder(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(20)]
+    for folder in folders:
+        folder.mkdir()
+    hosts = [
+        subprocess.Popen([sys.executable, "-c", HOST_OF_A_READER, freeact_sub.guard.__file__, folder]) for folder in folders
+    ]
+    for host in hosts:
+        host.wait(60)
+    wait_until(lambda: not any(folder.exists() for folder in folders))
