@@ -17,6 +17,7 @@ from freeact_sub.models.blocks import CELL_TOOL
 from freeact_sub.models.reading import Words, read
 from freeact_sub.models.steps import STATEMENT_WORDS, Situation, asks_for_work, calls_are_meant, decide
 from freeact_sub.models.written import Call
+from freeact_sub.tools.execute import NO_OUTPUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +125,7 @@ def problem_with(text: str, tools: Schemas | None = None, situation: Situation |
     if only_announces(text):
         return ANNOUNCED
     words = _plain(text)
-    if _FOREIGN.match(text) or any(advice in words for advice in _ADVICES):
+    if _FOREIGN.match(text) or words == _plain(NO_OUTPUT) or any(advice in words for advice in _ADVICES):
         return ECHOED
     return _problem_in(situation, text, tools) if situation is not None else None
 

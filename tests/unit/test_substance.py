@@ -122,6 +122,7 @@ def test_other_json_is_an_answer(text):
             {},
             ECHOED,
         ),
+        ("The cell ran without output; print what you need to see.", {"last_result": "ok"}, ECHOED),
         ('```json\n{"name": "function_name", "arguments": {"argument_name": "start"}}\n```', {}, UNKNOWN),
         ("<tool_response>\nI understand. Please tell me the error.", {}, ECHOED),
         ("The block was run. The result:\nNameError: name 'x' is not defined", {"last_result": "error"}, ECHOED),
