@@ -199,9 +199,10 @@ class Host(AbstractCapability[Any]):
 
     def _look_for_substance(self, response: ModelResponse, tools: Schemas) -> None:
         """Ask once for an answer where a run ends without one; then it has failed."""
-        situation = situation_of(self.messages)
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        problem = None if response.tool_calls else problem_with(text, tools, situation)
+        problem = None
+        if not response.tool_calls:  # else the run goes on, and its whole history need not be looked at
+            text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+            problem = problem_with(text, tools, situation_of(self.messages))
         if problem is None:
             self.asked_for_substance = False
         elif not self.asked_for_substance:
