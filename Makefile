@@ -5,13 +5,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: demo test check format live bench clean
+.PHONY: demo test test-fast check format live bench clean
 
 demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes approves everything)
 	$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(STAMP)  ## all tests (ARGS are passed to pytest)
+test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what they else try a sample of)
 	$(BIN)/python -m pytest -n 4 $(ARGS)
+
+test-fast: $(STAMP)  ## those that start no process and are not slow
+	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or slow)" $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers, file sizes
 	$(BIN)/ruff format --check .

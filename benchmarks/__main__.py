@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("kernels", "branches", "subagents", "values", "asking", "soak")
+NAMES = ("start", "kernels", "branches", "subagents", "agents", "values", "asking", "gateway", "soak", "kills")
 
 
 def main() -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
-from freeact_sub.cells import ExecuteReply
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, Kernel, KernelSpec
 
 NUMPY = "numpy" if importlib.util.find_spec("numpy") is not None else ""
@@ -78,8 +77,8 @@ async def _measure(
 
 async def _cell(kernel: Kernel, code: str) -> None:
     buffer = CellOutputBuffer()
-    async for output in kernel.execute(code, buffer, CellClock(None)):
-        if isinstance(output, ExecuteReply) and output.status != "ok":
+    async with kernel.execute(code, buffer, CellClock(None)) as cell:
+        if (await cell.reply()).status != "ok":
             raise RuntimeError(buffer.text)
 
 

@@ -16,8 +16,7 @@ from typing import Any, Protocol, Self
 from jupyter_client.manager import AsyncKernelManager
 
 from benchmarks.common import processes
-from freeact_sub.cells import ExecuteReply
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import (
     CellClock,
     CellOutputBuffer,
@@ -25,7 +24,9 @@ from freeact_sub.kernels import (
     KernelProvider,
     KernelSpec,
     LocalKernelProvider,
+    policy_for,
 )
+from freeact_sub.modes import Mode
 
 SILENCE_SECONDS = 5.0
 """A cell whose idle status has not come after this much silence has lost it."""
@@ -153,12 +154,12 @@ class OurKernel:
     async def run(self, code: str, *, look_away_seconds: float = 0) -> Cell:
         """See `Spawned`; the output goes through the same buffer, with its file, as an agent's."""
         cell, buffer = Cell(), CellOutputBuffer(file=self._file)
-        async for output in self._kernel.execute(code, buffer, CellClock(None)):
-            if isinstance(output, ExecuteReply):
-                cell.idle = output.status == "ok"
-            elif look_away_seconds:
-                await asyncio.sleep(look_away_seconds)
-                look_away_seconds = 0
+        async with self._kernel.execute(code, buffer, CellClock(None)) as running:
+            async for _ in running:
+                if look_away_seconds:
+                    await asyncio.sleep(look_away_seconds)
+                    look_away_seconds = 0
+            cell.idle = (await running.reply()).status == "ok"
         cell.chars = buffer.total_chars
         self._file.unlink(missing_ok=True)
         return cell
@@ -171,11 +172,14 @@ class OurKernel:
 class Ours:
     """One of our providers, with a workspace of its own."""
 
-    def __init__(self, name: str, provider: KernelProvider, *, environment: Mapping[str, str] | None = None) -> None:
-        """Args: environment: of the kernels. Default: what an agent's kernels get."""
+    def __init__(
+        self, name: str, provider: KernelProvider, *, environment: Mapping[str, str] | None = None, mode: Mode | None = None
+    ) -> None:
+        """Args: environment: of kernels. Default: what an agent's kernels get. mode: of their wall; None: they have none."""
         self.name = name
         self.provider = provider
         self._environment = KernelConfig().environment() if environment is None else environment
+        self._mode = mode
         self._resources = contextlib.ExitStack()
         self._folder = Path()
 
@@ -189,7 +193,13 @@ class Ours:
 
     async def spawn(self) -> OurKernel:
         """See `Contender`."""
-        spec = KernelSpec(owner_id="benchmark", python=sys.executable, workspace=self._folder, environment=self._environment)
+        spec = KernelSpec(
+            owner_id="benchmark",
+            python=sys.executable,
+            workspace=self._folder,
+            environment=self._environment,
+            sandbox=None if self._mode is None else policy_for(self._mode, KernelConfig(), self._folder),
+        )
         return OurKernel(await self.provider.start(spec, _no_host), self._folder)
 
     async def settle(self) -> None:
@@ -206,6 +216,11 @@ def plain() -> Ours:
 def fork(*preload: str, spares: int = 0) -> Ours:
     """Our fork server; with spares, its name is `spare`."""
     return Ours("spare" if spares else "fork", ForkKernelProvider(preload=preload, spares=spares))
+
+
+def walled() -> Ours:
+    """Our fork server, with the wall of mode `auto`."""
+    return Ours("walled", ForkKernelProvider(spares=0), mode="auto")
 
 
 async def _no_host(method: str, params: Any, cell_clock: CellClock | None) -> Any:

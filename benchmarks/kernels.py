@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import os
 import statistics
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main, memory, report, resident
-from benchmarks.contenders import Contender, Spawned, Stock, fork, plain
+from benchmarks.contenders import Contender, Spawned, Stock, fork, plain, walled
 
 DATA_STACK = "import numpy, pandas, matplotlib.pyplot"
 SAMPLE_SECONDS = 0.02
@@ -22,17 +23,19 @@ SAMPLE_SECONDS = 0.02
 @dataclass(frozen=True, kw_only=True)
 class _Sizes:
     singles: int = 9
+    walls: int = 25
+    """Pairs of kernels with and without a wall."""
     bursts: int = 3
     burst: int = 20
     cells: int = 200
-    outputs: int = 3
+    outputs: int = 1
     megabytes: int = 100
     look_away_seconds: float = 3.0
     """Longer than the cell with all its output takes: it is put out while nobody reads."""
     data_stack: int = 5
 
 
-_SMALL = _Sizes(singles=1, bursts=1, burst=2, cells=5, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
+_SMALL = _Sizes(singles=1, walls=3, bursts=1, burst=2, cells=5, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
@@ -48,6 +51,10 @@ async def _run(sizes: _Sizes) -> dict[str, Any]:
             await _in_turns(sizes.singles, (*contenders, spare), lambda contender: _single(contender, series))
         async with fork(spares=sizes.burst) as spares:
             await _in_turns(sizes.bursts, (*contenders, spares), lambda contender: _burst(contender, series, sizes.burst))
+        async with walled() as behind:
+            await _warm_up(behind)
+            for number in range(sizes.walls):
+                await _wall(forked, behind, series, wall_first=number % 2 == 1)
         await _in_turns(3, contenders, lambda contender: _small_cells(contender, series, sizes.cells))
         for look_away in (0.0, sizes.look_away_seconds):
             measure = partial(_output, series=series, megabytes=sizes.megabytes, look_away=look_away)
@@ -97,6 +104,19 @@ async def _single(contender: Contender, series: Series) -> None:
     started = clock()
     await kernel.close()
     series.add("shutdown", contender.name, (clock() - started) * 1000)
+
+
+async def _wall(without: Contender, behind: Contender, series: Series, *, wall_first: bool) -> None:
+    """What the wall adds to a start, also in processor time: both kinds, one right after the other."""
+    times, cpu = {}, {}
+    for contender in (behind, without) if wall_first else (without, behind):
+        await contender.settle()
+        started, used = clock(), time.process_time()
+        kernel = await contender.spawn()
+        times[contender], cpu[contender] = clock() - started, time.process_time() - used + cpu_ms(kernel.pids) / 1000
+        await kernel.close()
+    series.add("wall", "fork", (times[behind] - times[without]) * 1000)
+    series.add("wall cpu", "fork", (cpu[behind] - cpu[without]) * 1000)
 
 
 def _server_of(contender: Contender) -> list[int]:
@@ -189,6 +209,8 @@ def _rows(series: Series) -> list[Row | None]:
     bounded = [Goal(of=name, at_most=64) for name in both]
     return [
         row("first", "ms", Goal(of="fork", at_most=50, ratio=10), Goal(of="spare", at_most=25, ratio=20)),
+        row("wall", "ms", Goal(of="fork", at_most=10)),
+        row("wall cpu", "ms"),
         row("burst", "ms", Goal(of="fork", at_most=600, ratio=8)),
         row("cpu", "ms", Goal(of="fork", ratio=10)),
         row("pss", "MB"),

@@ -7,6 +7,9 @@ Each task is run from an empty workspace, behind the wall of mode `auto`, with n
 - wrong status: `completed` without an answer, or the check holds and the status is another one;
 - crashed: the agent raised an exception;
 - hung: it did not end within its time, budget included.
+
+Every task needs something to be run, so a run that is `completed` with nothing run has made its answer up. `auto` is one of
+the other two ways, chosen for the model.
 """
 
 import argparse
@@ -17,18 +20,18 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.live_tasks import TASKS, LiveTask, Outcome
 from freeact_sub import Agent, Budget, Config
-from freeact_sub.agents.substance import problem_with
+from freeact_sub.agents.turn.substance import is_empty
 from freeact_sub.events import Event, ToolOutput
 from freeact_sub.modes import CodeActions
 
-WAYS: Final = get_args(CodeActions)
+WAYS: Final[tuple[CodeActions, ...]] = ("tool", "block", "auto")
 KINDS: Final = ("solved", "wrong", "wrong status", "crashed", "hung")
 MAX_TURNS: Final = 8
 
@@ -64,7 +67,7 @@ async def converse(task: LiveTask, config: Config, seconds: float) -> dict[str, 
 
 def kind_of(*, holds: bool, statuses: list[str], answers: list[str]) -> str:
     """How a run that ended is counted."""
-    hollow = any(status == "completed" and problem_with(text) for status, text in zip(statuses, answers, strict=True))
+    hollow = any(status == "completed" and is_empty(text) for status, text in zip(statuses, answers, strict=True))
     if hollow or (holds and set(statuses) != {"completed"}):
         return "wrong status"
     return "solved" if holds else "wrong"
@@ -105,11 +108,17 @@ def show(rows: list[dict[str, Any]]) -> None:
     counts = {way: Counter(row["kind"] for row in rows if row["way"] == way) for way in ways}
     for kind in KINDS:
         table.add_row(kind, *(str(counts[way][kind]) for way in ways))
+    made_up = {way: [_is_made_up(row) for row in rows if row["way"] == way] for way in ways}
+    table.add_row("completed with nothing run", *(str(sum(made_up[way])) for way in ways))
     table.add_section()
     for name in dict.fromkeys(row["task"] for row in rows):
         runs = {way: [row["kind"] == "solved" for row in rows if (row["task"], row["way"]) == (name, way)] for way in ways}
         table.add_row(name, *(f"{sum(runs[way])} of {len(runs[way])}" for way in ways))
     console.print(table)
+
+
+def _is_made_up(row: dict[str, Any]) -> bool:
+    return not row["calls"] and set(row["statuses"]) == {"completed"}
 
 
 def main() -> int:

@@ -3,11 +3,9 @@
 Each line of the file is one reply: what was asked, in short, and the reply as the server sent it. What must be made of it
 (`expected`) is written by people, never by the program under test. A case that the file has already is not asked again.
 
-Three forms of asking:
+Two forms of asking:
 
 - `tools`: the tools are offered to the server, which may read calls by itself;
-- `words`: the tools stand in the system prompt, as the chat templates of Qwen do it; what comes back is plain text, like
-  from a server that does not know how its model writes calls;
 - `block`: the prompt of `code_actions = "block"`.
 """
 
@@ -15,12 +13,11 @@ import argparse
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic_ai import ToolDefinition
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -34,35 +31,18 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from freeact_sub.config import Config
+from freeact_sub.config.schema import Config
 from freeact_sub.models import build_model
-from freeact_sub.models.blocks import as_text, without_tools
+from freeact_sub.models.small.block_mode import as_text, without_tools
 from freeact_sub.tools.toolset import load_definition
 
-Form: TypeAlias = Literal["tools", "words", "block"]
+Form: TypeAlias = Literal["tools", "block"]
 
 INSTRUCTIONS = """\
 You are an agent that acts by running Python code. You have an IPython kernel of your own: variables, imports and functions \
 stay there from cell to cell. Its working directory is /home/user/project.
 - Run code to look at files, compute, and change things, instead of guessing. Keep cells small.
 - When you are done, answer in plain text, with what the user needs to know."""
-
-WORDS = """\
-
-
-# Tools
-
-You may call one or more functions to assist with the user query.
-
-You are provided with function signatures within <tools></tools> XML tags:
-<tools>
-{tools}
-</tools>
-
-For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-<tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
-</tool_call>"""
 
 
 @dataclass(frozen=True)
@@ -246,30 +226,7 @@ def asked(case: Case, form: Form) -> tuple[list[ModelMessage], ModelRequestParam
     messages, wanted = conversation(case), parameters(case)
     if form == "block":
         return as_text(messages), without_tools(wanted)
-    if form == "words":
-        text = INSTRUCTIONS + WORDS.format(tools="\n".join(_schema(tool) for tool in wanted.function_tools))
-        wanted = replace(wanted, function_tools=[], instruction_parts=[InstructionPart(content=text)])
-        return list(_in_words(messages)), wanted
     return messages, wanted
-
-
-def _schema(tool: ToolDefinition) -> str:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters_json_schema}
-    return json.dumps({"type": "function", "function": function})
-
-
-def _in_words(messages: Sequence[ModelMessage]) -> Iterator[ModelMessage]:
-    for message in messages:
-        if isinstance(message, ModelResponse) and message.tool_calls:
-            call = message.tool_calls[0]
-            written = json.dumps({"name": call.tool_name, "arguments": call.args_as_dict()})
-            yield ModelResponse(parts=[TextPart(f"{message.text or ''}<tool_call>\n{written}\n</tool_call>")])
-        elif isinstance(message, ModelRequest) and isinstance(message.parts[0], ToolReturnPart):
-            yield ModelRequest(
-                parts=[UserPromptPart(f"<tool_response>\n{message.parts[0].model_response_str()}\n</tool_response>")]
-            )
-        else:
-            yield message
 
 
 async def record(model: Model, case: Case, form: Form, settings: ModelSettings) -> dict[str, Any]:
@@ -287,7 +244,7 @@ async def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--base-url", required=True)
     arguments.add_argument("--model", default="local")
-    arguments.add_argument("--forms", nargs="+", default=["tools", "words", "block"])
+    arguments.add_argument("--forms", nargs="+", default=["tools", "block"])
     arguments.add_argument("--cases", nargs="+", default=[case.name for case in CASES])
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--temperature", type=float, default=0.2)

@@ -17,8 +17,7 @@ from typing import Any
 import psutil
 
 from benchmarks.common import OtherLoad, Row, clock, main, memory, report
-from freeact_sub.cells import ExecuteReply
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, KernelSpec
 
@@ -31,8 +30,8 @@ GROWTH_MB = 20.0
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
-    """A thousand kernels; small: thirty."""
-    return asyncio.run(_run(30 if small else 1000))
+    """A thousand kernels; small: twenty."""
+    return asyncio.run(_run(20 if small else 1000))
 
 
 async def _run(count: int) -> dict[str, Any]:
@@ -111,10 +110,10 @@ class _Soak:
                     if victim:
                         self.killed += 1
                         asyncio.get_running_loop().call_later(delay, _kill, kernel.pid)
-                    buffer, status = CellOutputBuffer(), ""
+                    buffer = CellOutputBuffer()
                     code = f"import time; time.sleep({STEP_SECONDS}); print({number})" if victim else f"print({number})"
-                    async for output in kernel.execute(code, buffer, CellClock(None)):
-                        status = output.status if isinstance(output, ExecuteReply) else status
+                    async with kernel.execute(code, buffer, CellClock(None)) as cell:
+                        status = (await cell.reply()).status
                     if not victim and (status, buffer.text) != ("ok", f"{number}\n"):
                         self.problems.append(f"kernel {number}: {status} {buffer.text!r}")
                     if victim and status != "kernel_lost":

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
 from freeact_sub.agents import Agent
 from freeact_sub.channel import Emitter, EventChannel
-from freeact_sub.config import Config, SubagentsConfig
+from freeact_sub.config.schema import Config, SubagentsConfig
 from freeact_sub.events import AgentStarted, CodeExecutionOutputChunk, ResponseChunk, ToolCallStarted, ToolOutput
 from freeact_sub.kernels import ForkKernelProvider, KernelProvider, LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
@@ -85,6 +85,7 @@ class _Bench:
     async def aclose(self) -> None:
         """End the agent."""
         await self._agent.aclose()
+        await self._provider.aclose()
 
     async def spawn(self, size: int, name: str, series: Series) -> None:
         """Let the agent start children, and note when what of them arrives."""

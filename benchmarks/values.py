@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import REFERENCE, Goal, OtherLoad, Series, clock, main, report
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import (
     AuditSettings,
     CellClock,
@@ -67,8 +67,8 @@ async def _run(*, megabytes: int, repetitions: int) -> dict[str, Any]:
 
 async def _cell(kernel: Kernel, code: str) -> str:
     buffer = CellOutputBuffer()
-    async for _ in kernel.execute(code, buffer, CellClock(300)):
-        pass
+    async with kernel.execute(code, buffer, CellClock(300)) as cell:
+        await cell.reply()
     return buffer.text
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-INSTALL = 'run `make demo`, or: python -m pip install "freeact-sub[demo]"'
+INSTALL = 'run `make demo`, or in the project\'s folder: python -m pip install ".[demo]"'
 
 try:
     from demo_script import MODEL_NAME, PROMPT, demo_model
@@ -28,9 +28,9 @@ try:
         CodeExecutionOutput,
         ToolOutput,
     )
-    from freeact_sub.terminal.asking import LineAsker, NoAsker
+    from freeact_sub.terminal.approver import LineApprover, NoApprover
     from freeact_sub.terminal.conversation import converse
-    from freeact_sub.terminal.run import run_once
+    from freeact_sub.terminal.run_once import run_once
 except ModuleNotFoundError as error:
     sys.exit(f"demo: {error.name} is missing: {INSTALL}")
 
@@ -79,8 +79,8 @@ async def _run(demo: "Demo") -> int:
     print(f"model: {demo.model or MODEL_NAME}\nfiles: {demo.out}\n", flush=True)
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         return await converse(demo.agent, prompt=demo.prompt)
-    asker = NoAsker() if demo.approve_all else LineAsker(sys.stderr)
-    return await run_once(demo.agent, demo.prompt, output="plain", asker=asker)
+    approver = NoApprover() if demo.approve_all else LineApprover(sys.stderr)
+    return await run_once(demo.agent, demo.prompt, output="plain", approver=approver)
 
 
 def _complain(text: str, status: int) -> int:

@@ -1,54 +1,81 @@
-"""`Activities`: what each agent of a tree does right now, in one line, as its events tell."""
+"""`Activity`: what an agent does right now, as its events tell. All that shows agents at work reads it.
+
+It holds no more than what is open (calls, questions, the model request), so it stays small however long a run takes. What a
+front end keeps beside it is what it draws.
+"""
 
 from dataclasses import dataclass, field
+from typing import Literal, Self
 
 from freeact_sub.calls import CodeAction, ToolCall
+from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
     AgentStarted,
     ApprovalAnswered,
     ApprovalRequest,
+    ModelProgress,
     Response,
     ResponseChunk,
     Thoughts,
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
+    UsageUpdated,
 )
-from freeact_sub.text import one_line
+from freeact_sub.text import busy, one_line
 
-
-class Activities:
-    """Learns from all events of a tree; its `observe` is a tap of the channel."""
-
-    def __init__(self) -> None:
-        self._by_id: dict[str, _Activity] = {}
-
-    def observe(self, event: AgentEvent) -> None:
-        """Take an event in."""
-        match event:
-            case AgentStarted():
-                self._by_id[event.agent_id] = _Activity()
-            case AgentFinished():
-                self._by_id.pop(event.agent_id, None)
-            case _ if event.agent_id in self._by_id:
-                self._by_id[event.agent_id].observe(event)
-
-    def of(self, agent_id: str) -> str:
-        """What the agent does, in one line; empty where it is not known to be at work."""
-        activity = self._by_id.get(agent_id)
-        return "" if activity is None else one_line(activity.text)
+LABEL_CHARS = 40
 
 
 @dataclass(kw_only=True)
-class _Activity:
+class Activity:
+    """One agent in its present run, or after its last."""
+
+    agent_id: str
+    parent_id: str | None = None
+    depth: int = 0
+    label: str = ""
+    status: str = "running"
+    """`queued` or `running`, then how the run ended."""
+    started: float = 0.0
+    """When its run began, in seconds since the epoch."""
+    usage: Usage = field(default_factory=Usage)
+    tree_usage: Usage = field(default_factory=Usage)
     calls: list[ToolCallStarted] = field(default_factory=list)
     """Those that have not ended, in order of start: a cell, and what its code has called."""
     questions: dict[str, ApprovalRequest] = field(default_factory=dict)
-    writes: str = ""
+    """Those that wait for a person, by id, in order."""
+    progress: ModelProgress | None = None
+    """How far its model request is. None: the request is quick, or was answered."""
+    writes: Literal["", "writing", "thinking"] = ""
+    """Which text of its model is being written."""
+
+    @classmethod
+    def of(cls, event: AgentEvent) -> Self:
+        """The agent of its first event; `observe` has to be called with that event too."""
+        return cls(agent_id=one_line(event.agent_id), parent_id=event.parent_id, depth=event.depth, started=event.time)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its run has not ended."""
+        return self.status in ("queued", "running")
+
+    @property
+    def paused_seconds(self) -> float | None:
+        """How long its model request still waits for a busy provider. None: it does not wait."""
+        return None if self.progress is None else self.progress.paused_seconds
+
+    @property
+    def text(self) -> str:
+        """What the agent does, in one line; empty once it has ended."""
+        return one_line(self._text()) if self.is_running else ""
 
     def observe(self, event: AgentEvent) -> None:
+        """Updates the agent with one of its events."""
+        if self.status == "queued":
+            self.status = "running"
         match event:
             case ResponseChunk() | ThoughtsChunk():
                 self.writes = "writing" if isinstance(event, ResponseChunk) else "thinking"
@@ -63,14 +90,33 @@ class _Activity:
                 self.questions[event.request_id] = event
             case ApprovalAnswered():
                 self.questions.pop(event.request_id, None)
+            case _:
+                self._observe_run(event)
 
-    @property
-    def text(self) -> str:
+    def _observe_run(self, event: AgentEvent) -> None:
+        match event:
+            case ModelProgress():
+                self.progress = event
+            case UsageUpdated():
+                self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
+            case AgentStarted():
+                self.label = one_line(event.description, LABEL_CHARS)
+                self.status, self.started = "queued" if event.queued else "running", event.time
+                self.usage = self.tree_usage = Usage()
+            case AgentFinished():
+                self.status, self.usage, self.tree_usage = event.status, event.usage, event.tree_usage
+                self.progress, self.writes = None, ""
+                self.calls.clear()
+                self.questions.clear()
+
+    def _text(self) -> str:
         if self.questions:
             return f"waiting for approval: {next(iter(self.questions.values())).call.summary}"
         if self.calls:
             others = len(self.calls) - 1
             return _words(self.calls[-1]) + (f" (and {others} more)" if others else "")
+        if self.paused_seconds is not None:
+            return busy(self.paused_seconds)
         return self.writes or "waiting for the model"
 
     def _end_call(self, output: ToolOutput) -> None:
@@ -79,6 +125,27 @@ class _Activity:
             if (call.tool_call_id, call.tool_name) == (output.tool_call_id, output.tool_name):
                 self.calls.remove(call)
                 return
+
+
+class Activities:
+    """What the agents of a tree do. `observe` is a tap of the channel; agents that have ended are dropped."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Activity] = {}
+
+    def observe(self, event: AgentEvent) -> None:
+        """Updates the event's agent."""
+        if isinstance(event, AgentStarted):
+            self._by_id[event.agent_id] = Activity.of(event)
+        if isinstance(event, AgentFinished):
+            self._by_id.pop(event.agent_id, None)
+        elif event.agent_id in self._by_id:
+            self._by_id[event.agent_id].observe(event)
+
+    def of(self, agent_id: str) -> str:
+        """What the agent does, in one line; empty where it is not known to be at work."""
+        activity = self._by_id.get(agent_id)
+        return "" if activity is None else activity.text
 
 
 def _words(call: ToolCallStarted) -> str:

@@ -1,89 +1,179 @@
-"""What an agent wants to do, as values that rules and people can judge.
+"""Actions that an agent is about to take, as values that rules and people judge.
 
-Every action that may need approval is one of these. They are shown to people as they are, so they hold the real, filled-in
-values and never a reference to something that could change after the answer.
+Every action that may need approval is one of these. People see them as they are, so they hold real values and never a
+reference to something that could change after the answer.
+
+This is the one list of their kinds: patterns, typed answers, the command line and the front ends read it. A new kind is a
+class here and in `Call`; a row in the mode table (`approvals/policy.py`) for its topic; and whoever makes such a call.
 """
 
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from freeact_sub.modes import Mode
+from freeact_sub.text import visible, whole_line
 
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
-"""`change`: of permissions, owner or times. A rename is two writes: of the old name and of the new one."""
+"""`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
+
+Topic: TypeAlias = Literal[
+    "cells", "commands", "writes in the workspace", "writes outside the workspace", "connections", "MCP calls",
+    "MCP calls that only read", "children", "tools",
+]  # fmt: skip
+"""The topics that a mode decides on."""
+
+
+class Action(ABC):
+    """What each kind of call says of itself."""
+
+    form: ClassVar[str]
+    """What stands for one on the command line."""
+    main: ClassVar[str] = ""
+    """The field that this text fills, and that a person judges."""
+    whole: ClassVar[bool] = False
+    """It is decided as a whole: a glob over code, or over a prompt, would judge by words."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The call that a text of its form stands for.
+
+        Raises:
+            ValueError: It is not of this form.
+        """
+        make: Callable[..., Self] = cls
+        return make(**{cls.main: text})
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """What is asked, in one sentence; not cleaned: it may be long and hold any character."""
+
+    @property
+    @abstractmethod
+    def question(self) -> str:
+        """What is asked, in one line that follows the agent's name; nothing is cut or hidden."""
+
+    @property
+    def text(self) -> str:
+        """What a person judges, in full; nothing is cut or hidden."""
+        return visible(getattr(self, self.main))
+
+    @property
+    def subject(self) -> str:
+        """What globs of rules are about. Empty where a call is decided as a whole."""
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeAction:
+class CodeAction(Action):
     """Python code that is about to run in the agent's kernel."""
 
-    kind: ClassVar[str] = "code"
+    form = "code"
+    main = "code"
+    question = "asks to run this cell"
+    whole = True
+    topic: ClassVar[Topic] = "cells"
+
+    kind: Literal["code"] = "code"
     code: str
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
-        lines = self.code.strip().splitlines() or [""]
-        more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
-        return f"run code: {lines[0]}{more}"
+        return f"run code: {_first_line(self.code)}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShellCommand:
+class ShellCommand(Action):
     """A program that is about to be started, by code in a cell or by the host for the agent."""
 
-    kind: ClassVar[str] = "shell"
+    form = "a command"
+    main = "command"
+
+    kind: Literal["shell"] = "shell"
     command: str
     """As a shell would read it; what is started without a shell is quoted to mean the same."""
     cwd: str = ""
     """The directory in which it starts. Empty: the workspace."""
     outside: bool = False
-    """The host runs it, where no sandbox is around it; a person is asked in every mode."""
+    """The host runs it, without a sandbox; a person is asked in every mode."""
     purpose: str = ""
-    """What it is for, in the words of who asks; where it runs outside the sandbox."""
+    """The purpose of a command that runs outside the sandbox, in the agent's words."""
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
-        lines = self.command.strip().splitlines() or [""]
-        more = f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else ""
         where = f" (in {self.cwd})" if self.cwd else ""
-        return f"run{' outside the sandbox' if self.outside else ''}: {lines[0]}{more}{where}"
+        return f"run{' outside the sandbox' if self.outside else ''}: {_first_line(self.command)}{where}"
+
+    @property
+    def question(self) -> str:
+        where = f" in {whole_line(self.cwd)}" if self.cwd else ""
+        return f"asks to run this command{' OUTSIDE THE SANDBOX' if self.outside else ''}{where}"
+
+    @property
+    def text(self) -> str:
+        reason = f"\n(the reason that it gives: {visible(self.purpose)})" if self.purpose else ""
+        return super().text + reason
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileWrite:
+class FileWrite(Action):
     """A file that is about to be written, renamed, removed or otherwise changed."""
 
-    kind: ClassVar[str] = "write"
+    form = "a path"
+    main = "path"
+
+    kind: Literal["write"] = "write"
     path: str
     """Absolute, or relative to the workspace."""
     operation: FileOperation = "write"
     named: str = ""
-    """How the code names it, where that is through a symbolic link. Empty: as `path`."""
+    """The code's name of the file, if it goes through a symbolic link. Empty: as `path`."""
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
         return f"{self.operation} {self.path}" + (f" (named {self.named})" if self.named else "")
+
+    @property
+    def question(self) -> str:
+        return f"asks to {self.operation} this file"
+
+    @property
+    def text(self) -> str:
+        return super().text + (f"\n(named {visible(self.named)})" if self.named else "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkConnect:
+class NetworkConnect(Action):
     """A connection that is about to be made."""
 
-    kind: ClassVar[str] = "connect"
+    form = "HOST:PORT"
+    question = "asks to connect to this host"
+
+    kind: Literal["connect"] = "connect"
     host: str
     port: int
     ip: str = ""
-    """The address that was found for the host. Empty: not known, or the host itself."""
+    """The resolved address of the host. Empty: not known, or the host itself."""
     others: tuple[str, ...] = ()
-    """Further addresses that were found for it: an answer holds for them too."""
+    """Further resolved addresses; an answer holds for them too."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"{text!r} is no host with a port: write HOST:PORT, such as example.org:443")
+        return cls(host=host.strip("[]"), port=int(port))
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
         return f"connect to {self.address}" + (f" ({self.ip})" if self.ip else "")
+
+    @property
+    def text(self) -> str:
+        return visible(self.address) + (f" ({visible(self.ip)})" if self.ip else "")
 
     @property
     def address(self) -> str:
@@ -97,34 +187,64 @@ class NetworkConnect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class McpCall:
+class McpCall(Action):
     """A tool of an MCP server, called by the model or by code in the kernel."""
 
-    kind: ClassVar[str] = "mcp"
+    form = "SERVER/TOOL"
+
+    kind: Literal["mcp"] = "mcp"
     server: str
     tool: str
     args: dict[str, Any] = field(default_factory=dict)
     read_only: bool = False
     """The server says that the tool changes nothing."""
 
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        server, _, tool = text.partition("/")
+        if not tool:
+            raise ValueError(f"{text!r} is no tool of a server: write SERVER/TOOL")
+        return cls(server=server, tool=tool)
+
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
         return f"MCP {self.server}.{self.tool}({_arguments(self.args)})"
+
+    @property
+    def question(self) -> str:
+        return f"asks to call {whole_line(self.tool)} of the MCP server {whole_line(self.server)}"
+
+    @property
+    def text(self) -> str:
+        return arguments_text(self.args)
+
+    @property
+    def subject(self) -> str:
+        return f"{self.server}/{self.tool}"
+
+    @property
+    def topic(self) -> Topic:
+        """What a mode decides it as."""
+        return "MCP calls that only read" if self.read_only else "MCP calls"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpawnCall:
+class SpawnCall(Action):
     """A child agent that is about to be started."""
 
-    kind: ClassVar[str] = "spawn"
+    form = "a prompt"
+    main = "prompt"
+    whole = True
+    topic: ClassVar[Topic] = "children"
+
+    kind: Literal["spawn"] = "spawn"
     prompt: str
     description: str = ""
     max_turns: int | None = None
     mode: Mode | None = None
-    """The mode that is asked for. None: the parent's."""
+    """The wanted mode. None: the parent's."""
     agent: str = ""
-    """The named type that is asked for. Empty: an agent like its parent."""
+    """The wanted agent type. Empty: an agent like its parent."""
     background: bool = False
     """Its parent does not wait for it."""
 
@@ -137,26 +257,69 @@ class SpawnCall:
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
         return f"start {self.child}: {self.description or self.prompt}"
+
+    @property
+    def question(self) -> str:
+        turns = f", at most {self.max_turns} turns" if self.max_turns is not None else ""
+        label = f" ({whole_line(self.description)})" if self.description else ""
+        return f"asks to start {whole_line(self.child)}{label}{turns}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCall:
+class ToolCall(Action):
     """Any other tool: those a user of the SDK adds, and ours that need no value of their own."""
 
-    kind: ClassVar[str] = "tool"
+    form = "a name"
+    main = "tool_name"
+    topic: ClassVar[Topic] = "tools"
+
+    kind: Literal["tool"] = "tool"
     tool_name: str
     args: dict[str, Any] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
-        """One line that says what is asked."""
         return f"{self.tool_name}({_arguments(self.args)})"
+
+    @property
+    def question(self) -> str:
+        return f"asks to call {whole_line(self.tool_name)}"
+
+    @property
+    def text(self) -> str:
+        return arguments_text(self.args)
+
+    @property
+    def subject(self) -> str:
+        return self.tool_name
 
 
 Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | ToolCall
 """Any action that may need approval."""
+
+CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call)}
+"""Every kind of call, by name."""
+FILE: Final = "file"
+KINDS: Final = (*CALLS, FILE)
+"""What a rule may be about: a kind of call, or a file that is named by a command or written to, in whatever way."""
+
+
+def arguments_text(args: dict[str, Any]) -> str:
+    """Arguments, with nothing hidden; code alone as it is."""
+    if list(args) == ["code"]:
+        return visible(value_text(args["code"]))
+    return "\n".join(visible(f"{name} = {value_text(value)}") for name, value in args.items())
+
+
+def value_text(value: Any) -> str:
+    """An argument as people read it: text as it is, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _first_line(text: str) -> str:
+    lines = text.strip().splitlines() or [""]
+    return lines[0] + (f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
 
 
 def _address(host: str, port: int) -> str:

@@ -1,7 +1,7 @@
-"""What a cell puts out, as Jupyter's message specification names it.
+"""The output of cells as values, named after Jupyter's message specification.
 
-A kernel yields these values while a cell runs; the last one is always an `ExecuteReply`. They are the border between the
-wire (`kernels/client.py`) and everything above it, so nothing above knows Jupyter messages.
+A kernel yields these values while a cell runs, and tells by an `ExecuteReply` how it has ended. They are the border between
+the wire (`kernels/client.py`) and everything above it, so nothing above knows Jupyter messages.
 """
 
 from dataclasses import dataclass, field
@@ -11,13 +11,14 @@ MimeBundle: TypeAlias = dict[str, Any]
 """MIME type to data: text as `str`, images as base64 `str`, JSON types as plain values."""
 
 ReplyStatus: TypeAlias = Literal["ok", "error", "aborted", "timeout", "interrupted", "kernel_lost"]
-"""How a cell ended. `ok`, `error`, `aborted` are Jupyter's; the others are decided by the host."""
+"""How a cell ended. `ok`, `error`, `aborted` are Jupyter's; the host sets the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamText:
     """Text written to a standard stream."""
 
+    type: Literal["StreamText"] = "StreamText"
     name: Literal["stdout", "stderr"]
     text: str
 
@@ -26,18 +27,20 @@ class StreamText:
 class DisplayData:
     """A rich display, such as a picture or a table."""
 
+    type: Literal["DisplayData"] = "DisplayData"
     data: MimeBundle
     metadata: dict[str, Any] = field(default_factory=dict)
     display_id: str | None = None
-    """Set where a later `DisplayData` with `update` may replace this one."""
+    """Set if a later `DisplayData` with `update` may replace this one."""
     update: bool = False
-    """True where this replaces an earlier display of the same `display_id`."""
+    """True: replaces an earlier display of the same `display_id`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecuteResult:
     """The value of a cell's last expression."""
 
+    type: Literal["ExecuteResult"] = "ExecuteResult"
     data: MimeBundle
     metadata: dict[str, Any] = field(default_factory=dict)
     execution_count: int = 0
@@ -45,7 +48,7 @@ class ExecuteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ClearOutput:
-    """The cell asked that its output so far be cleared."""
+    """The cell clears its output so far."""
 
     wait: bool = False
 
@@ -54,6 +57,7 @@ class ClearOutput:
 class CellError:
     """An exception that ended the cell."""
 
+    type: Literal["CellError"] = "CellError"
     ename: str
     evalue: str
     traceback: tuple[str, ...] = ()
@@ -67,8 +71,8 @@ class ExecuteReply:
     status: ReplyStatus
     execution_count: int | None = None
     left_out_chars: int = 0
-    """Characters of output that were not yielded because the reader was too slow; the cell's output file has them."""
+    """Characters of output that a slow reader missed; the cell's output file has them."""
 
 
 CellOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | ClearOutput | CellError
-"""What a cell may put out before it ends."""
+"""Output of a cell before its end."""

@@ -23,7 +23,7 @@ class EventChannel:
     """Carries the events of a root run from all its agents to one reader."""
 
     def __init__(self, size: int = 64, taps: Sequence[Tap] = ()) -> None:
-        """Args: size: events that may wait for the reader before `send` waits. taps: see `Tap`."""
+        """Args: size: bound on queued events before `send` waits. taps: see `Tap`."""
         self._room = asyncio.Semaphore(size)  # first come, first served
         self._waiting: deque[tuple[AgentEvent, bool]] = deque()
         self._changed = asyncio.Event()
@@ -33,36 +33,36 @@ class EventChannel:
 
     @property
     def is_idle(self) -> bool:
-        """True where the reader has read all there is."""
+        """Whether the reader has read all events."""
         return not self._waiting
 
-    async def send(self, event: AgentEvent) -> None:
-        """Take an event in, when there is room for it."""
+    async def send(self, event: AgentEvent) -> AgentEvent | None:
+        """Queues an event once there is room; returns it as the reader gets it. None: the channel is closed."""
         if not self.closed:
             await self._room.acquire()
         if self.closed:
             self._room.release()  # the next waiter finds the channel closed as well
-            return
-        self._append(event, took_room=True)
+            return None
+        return self._append(event, took_room=True)
 
     def put(self, event: AgentEvent) -> None:
-        """Take an event in at once, even over the bound."""
+        """Queues an event at once, even over the bound."""
         if not self.closed:
             self._append(event, took_room=False)
 
     def finish(self) -> None:
-        """No more events will come: the reader gets those that wait, then the end."""
+        """Ends the stream after the queued events."""
         self.closed = True
         self._room.release()
         self._changed.set()
 
     def abandon(self) -> None:
-        """The reader is gone: drop what waits and everything that comes."""
+        """Drops queued and later events: the reader is gone."""
         self._waiting.clear()
         self.finish()
 
     async def receive(self) -> Event | None:
-        """The next event, or None at the end of the stream."""
+        """Returns the next event, or None at the end of the stream."""
         while not self._waiting:
             if self.closed:
                 return None
@@ -73,13 +73,14 @@ class EventChannel:
             self._room.release()
         return event  # type: ignore[return-value]  # only members of Event are created
 
-    def _append(self, event: AgentEvent, *, took_room: bool) -> None:
+    def _append(self, event: AgentEvent, *, took_room: bool) -> AgentEvent:
         stamped = replace(event, seq=self._next_seq, time=time.time())
         self._next_seq += 1
         for tap in self._taps:
             tap(stamped)
         self._waiting.append((stamped, took_room))
         self._changed.set()
+        return stamped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,15 +92,16 @@ class Emitter:
     parent_id: str | None = None
     depth: int = 0
 
-    async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
-        """Send an event; waits while the reader is behind."""
-        await self.channel.send(self._signed(event, tool_call_id))
+    async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
+        """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
+        return await self.channel.send(self.signed(event, tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
-        """Send an event without waiting: for endings."""
-        self.channel.put(self._signed(event, tool_call_id))
+        """Sends an event without waiting, for endings."""
+        self.channel.put(self.signed(event, tool_call_id))
 
-    def _signed(self, event: AgentEvent, tool_call_id: str | None) -> AgentEvent:
+    def signed(self, event: AgentEvent, tool_call_id: str | None = None) -> AgentEvent:
+        """The event with the agent's header."""
         return replace(
             event,
             agent_id=self.agent_id,

@@ -1,25 +1,32 @@
 """The command line: arguments become a `Config`, and a front end of `terminal/` takes over.
 
-Nothing but the standard library is imported here at module level, so that `--help` and a mistyped option are answered at
+Nothing that takes time is imported here at module level, so that `--help` and a mistyped option are answered at
 once. What is wrong with the settings is one line on standard error and exit status 2; a traceback only with `--debug`.
 """
 
 import argparse
+import contextlib
+import difflib
 import functools
+import gc
 import os
+import shlex
+import signal
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
+from freeact_sub import __version__
+from freeact_sub.config.command_options import add_options, load_arguments
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.modes import MODES
 
 if TYPE_CHECKING:
-    from freeact_sub.config import Config
-    from freeact_sub.terminal.run import Output
+    from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.run_once import Output
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 DUMB_TERMINALS = ("", "dumb", "unknown")
@@ -33,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     debug = getattr(options, "debug", False)
+    gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the start
     try:
         return _COMMANDS[options.command](options)
     except KeyboardInterrupt:
@@ -44,55 +52,62 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback
         text = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
         return _fail(error, text, FAILED, debug=debug)
+    finally:
+        gc.enable()
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"freeact-sub: {message} (freeact-sub --help lists what there is)\n")
+        self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (freeact-sub --help lists what there is)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Of argparse: a word that is no command is told with what it may have been meant as, most often a prompt."""
+        if action.dest == "command" and action.choices is not None and value not in action.choices:
+            near = difflib.get_close_matches(value, list(action.choices), n=1)
+            meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(value)}`"
+            raise argparse.ArgumentError(None, f"{_short(value)!r} is no command ({', '.join(action.choices)}): {meant}")
+        super()._check_value(action, value)
 
 
-def _turns(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns: give 1 or more")
-    return int(text)
+class _PromptOption(argparse.Action):
+    """`-p`, as other programs have it: the prompt stands without an option here."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        del namespace
+        parser.error(f"there is no option {option_string}: for one prompt, `{_run_command(values or 'PROMPT')}`")
+
+
+def _run_command(prompt: str) -> str:
+    return f"freeact-sub run {shlex.quote(prompt) if prompt == _short(prompt) else 'PROMPT'}"
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 80, placeholder=" ...")
 
 
 def _parser() -> argparse.ArgumentParser:
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    common.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
-    common.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
-    common.add_argument(
-        "--code-actions",
-        choices=("tool", "block", "auto"),
-        help="how the model says which code to run: tool calls, fenced blocks, or (auto, the default) either",
-    )
-    common.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
-    common.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
-    common.add_argument("--max-turns", metavar="N", type=_turns, help="model responses the root agent may use in a run")
-    common.add_argument("--mode", choices=MODES, help="how much runs without a question (default: ask)")
-    common.add_argument(
-        "--headless",
-        choices=("allow", "deny", "auto"),
-        help="ask nobody: what would be asked is allowed, denied, or (auto) allowed in the modes auto and full only",
-    )
-    common.add_argument("--yes", action="store_true", help="the same as --headless allow")
-    common.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")
+    add_options(common)
     common.add_argument(
         "--trust",
         action="store_true",
         help="let the settings in the workspace count as they are, from now on, without a question",
     )
+    common.add_argument("-p", "--prompt", "--print", nargs="?", action=_PromptOption, help=argparse.SUPPRESS)
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
         description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
         "Without a command: a conversation in the terminal.",
-        epilog="Exit status: 0 completed, 1 failed or a limit reached, 2 wrong usage or settings, 130 interrupted. "
+        epilog="Exit status: 0 completed, 1 failed, a limit reached, or all denied as nobody was there to ask, "
+        "2 wrong usage or settings, 130 interrupted. "
         "Settings: .freeact/config.toml in the workspace, FREEACT_… variables, then these options.",
         parents=[common],
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"freeact-sub {version('freeact-sub')}")
+    parser.add_argument("--version", action="version", version=f"freeact-sub {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser(
         "run",
@@ -118,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     _add_permissions(commands, common)
+    _add_gateway(commands, common)
     return parser
 
 
@@ -134,23 +150,61 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     check.add_argument("call", metavar="CALL", help="a command; or what --kind says")
     check.add_argument(
-        "--kind",
-        choices=("shell", "write", "connect", "mcp", "tool", "spawn", "code"),
-        default="shell",
-        help="shell: a command (the default); write: a path; connect: HOST:PORT; mcp: SERVER/TOOL; tool: a name",
+        "--kind", default="shell", help="what CALL is: shell, a command (the default), or another; `--kind help` lists them"
     )
     ways.add_parser("list", help="all rules, those that win first", parents=[common], allow_abbrev=False)
 
 
+def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
+    gateway = commands.add_parser("gateway", help="what a Jupyter gateway lacks for kernels of ours", allow_abbrev=False)
+    ways = gateway.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    check = ways.add_parser(
+        "check",
+        help="start a kernel there and try what matters",
+        description="Start a kernel at a gateway, try what matters, and print the lines to start the gateway with.",
+        epilog="Exit status: 0 nothing is missing, 1 something is, 2 wrong usage or settings. "
+        "The token: FREEACT_KERNEL__GATEWAY__TOKEN.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check.add_argument("url", metavar="URL", help="of the gateway")
+    kernelspec = commands.add_parser("kernelspec", help="forked and walled kernels for a gateway", allow_abbrev=False)
+    install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
+        "install",
+        help="on the gateway's machine: have it fork its kernels, behind a wall",
+        description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
+        allow_abbrev=False,
+    )
+    install.add_argument("--name", default="freeact", help="of the kernelspec (default: freeact)")
+    install.add_argument("--user", action="store_true", help="for this user; else for this Python")
+    install.add_argument("--prefix", type=Path, metavar="DIR", help="for the programs of this prefix")
+    install.add_argument("--wall", choices=("none", *MODES), default="auto", help="of which mode (default: auto)")
+    install.add_argument("--network", action="store_true", help="kernels behind the wall of auto have the network")
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    from freeact_sub.config.gateway import GatewayConfig  # noqa: PLC0415
+    from freeact_sub.terminal.gateways import check  # noqa: PLC0415
+
+    settings = _config(options, looking=True).kernel.gateway
+    return check(GatewayConfig(**{**settings.model_dump(), "url": options.url}))
+
+
+def _kernelspec(options: argparse.Namespace) -> int:
+    from freeact_sub.terminal.gateways import install  # noqa: PLC0415
+
+    return install(prefix=options.prefix, user=options.user, name=options.name, wall=options.wall, network=options.network)
+
+
 def _permissions(options: argparse.Namespace) -> int:
-    from freeact_sub.terminal.permissions import check, list_rules  # noqa: PLC0415
+    from freeact_sub.terminal.permissions_command import check, list_rules  # noqa: PLC0415
 
     config = _config(options, looking=True)
     return check(config, options.kind, options.call) if options.way == "check" else list_rules(config)
 
 
 def _agents(options: argparse.Namespace) -> int:
-    from freeact_sub.terminal.agents import list_agents  # noqa: PLC0415
+    from freeact_sub.terminal.agents_command import list_agents  # noqa: PLC0415
 
     return list_agents(_config(options, looking=True))
 
@@ -178,13 +232,13 @@ def _run(options: argparse.Namespace) -> int:
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
         return asyncio.run(converse(lambda: _agent(config), prompt=prompt))
-    from freeact_sub.terminal.run import run_once  # noqa: PLC0415
+    from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
-    from freeact_sub.terminal.asking import LineAsker, NoAsker  # noqa: PLC0415
+    from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
 
-    asker = LineAsker(terminal) if terminal is not None and config.headless is None else NoAsker()
-    return asyncio.run(run_once(lambda: _agent(config), prompt, output=output, asker=asker))
+    approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
+    return asyncio.run(run_once(lambda: _agent(config), prompt, output=output, approver=approver))
 
 
 def _asking_terminal() -> TextIO | None:
@@ -202,20 +256,13 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
         headless: What counts where no setting and no option names it.
         looking: Nothing is started with them: what nobody has looked at counts, and is told.
     """
-    from freeact_sub.config import load_config, user_folder  # noqa: PLC0415
-    from freeact_sub.trust import Trust  # noqa: PLC0415
+    with _ctrl_c_leaves():
+        from freeact_sub.config.load import load_config  # noqa: PLC0415
+        from freeact_sub.config.schema import user_folder  # noqa: PLC0415
+        from freeact_sub.config.trust import Trust  # noqa: PLC0415
 
-    names = ("model", "base_url", "code_actions", "profile", "mode", "headless")
-    settings: dict[str, Any] = {name: getattr(options, name, None) for name in names}
-    settings["budget"] = {"turns": getattr(options, "max_turns", None)}
-    settings["kernel"] = {"sandbox": getattr(options, "sandbox", None)}
-    if hasattr(options, "yes"):
-        settings["headless"] = "allow"
-    workspace = getattr(options, "workspace", None)
-    if workspace is not None and not workspace.is_dir():
-        raise ConfigError(f"--workspace: {workspace} is not a directory")
     trust: Trust | None = Trust(user_folder())
-    load = functools.partial(load_config, workspace, arguments=settings, mcp_file=getattr(options, "mcp", None))
+    load = functools.partial(load_config, **load_arguments(options))
     try:
         config = load(trust=trust)
     except UntrustedError as error:
@@ -233,6 +280,19 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
     return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
 
 
+@contextlib.contextmanager
+def _ctrl_c_leaves() -> Iterator[None]:
+    """For this time Ctrl-C ends the program at once: raised inside the import of an extension, it can become any error."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
     """Whether somebody has looked at the files, or does so now."""
     if hasattr(options, "trust"):
@@ -240,7 +300,7 @@ def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
     terminal = _asking_terminal()
     if terminal is None or error.headless:
         return False
-    from freeact_sub.terminal.trusting import ask  # noqa: PLC0415
+    from freeact_sub.terminal.trust_question import ask  # noqa: PLC0415
 
     return ask(error.files, terminal)
 
@@ -248,7 +308,10 @@ def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
 def _agent(config: "Config") -> Any:
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
-    return Agent(config)
+    agent = Agent(config)
+    gc.freeze()
+    gc.enable()
+    return agent
 
 
 def _prompt(options: argparse.Namespace) -> str:
@@ -286,6 +349,8 @@ _COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
     "run": _run,
     "agents": _agents,
     "permissions": _permissions,
+    "gateway": _gateway,
+    "kernelspec": _kernelspec,
 }
 
 

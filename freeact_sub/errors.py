@@ -21,27 +21,47 @@ Errors carry values. Nobody reads an error's text to learn what happened.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 
 class FreeactError(Exception):
     """Base of all errors raised by this package."""
 
 
+SENTENCE_CHARS: Final = 2000
+SHOWN_FILES: Final = 10
+"""Files to name in a sentence."""
+
+
+def sentence(text: str) -> str:
+    """The text as one printable line; an overlong text loses its middle."""
+    if len(text) > SENTENCE_CHARS:
+        text = f"{text[: SENTENCE_CHARS // 2]} […] {text[-SENTENCE_CHARS // 2 :]}"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class ConfigError(FreeactError):
-    """A setting is wrong. The message names it and says what to do."""
+    """A setting is wrong. The message names it and says what to do, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(sentence(message))
 
 
 class UntrustedError(ConfigError):
-    """Files of the workspace that decide what runs are new, or have changed since somebody looked at them.
+    """Settings files of the workspace are new, or have changed since somebody looked at them.
 
     Attributes:
-        files: What was found in them, by path.
-        headless: The settings say that nobody is to be asked.
+        files: Their contents, by path.
+        headless: The settings say that nobody is asked.
     """
 
     def __init__(self, files: Mapping[Path, bytes], *, headless: bool) -> None:
-        names = ", ".join(str(path) for path in files)
+        more = max(0, len(files) - SHOWN_FILES)
+        names = ", ".join([*map(str, islice(files, SHOWN_FILES)), *([f"and {more:,} more"] if more else ())])
         super().__init__(
             f"settings in the workspace are new or have changed, and nobody has looked at them since: {names}: "
             "look at them, then say --trust (code of an agent may have written them)"
@@ -51,18 +71,18 @@ class UntrustedError(ConfigError):
 
 
 class AgentBusyError(FreeactError):
-    """An agent runs one prompt at a time; a second run was asked for."""
+    """A second run was started on an agent that still runs one."""
 
 
 class KernelError(FreeactError):
-    """A kernel could not do what was asked."""
+    """A kernel failed."""
 
 
 class KernelStartError(KernelError):
     """The kernel's process did not become ready.
 
     Attributes:
-        log: The tail of what the process wrote to its standard output and error.
+        log: The tail of the process's standard output and error.
     """
 
     def __init__(self, message: str, *, log: str = "") -> None:
@@ -71,7 +91,7 @@ class KernelStartError(KernelError):
 
 
 class KernelBranchError(KernelStartError):
-    """A live kernel could not be branched: it is not safe, or not possible; the text says why."""
+    """A live kernel cannot be branched; the text says why."""
 
 
 class KernelLostError(KernelError):
@@ -91,7 +111,7 @@ class McpError(FreeactError):
 
 
 class ContextOverflowError(FreeactError):
-    """The conversation does not fit into the model's context, also with the outputs of its calls shortened.
+    """The conversation does not fit into the model's context, even with shortened outputs of calls.
 
     Attributes:
         context_tokens: The size of the context. None: the server does not tell it.
@@ -110,7 +130,7 @@ class ApprovalDeniedError(FreeactError):
     """A call was denied.
 
     Attributes:
-        reason: Why, in the words of the person or rule that decided.
+        reason: The reason in the words of the person or rule that denied it.
     """
 
     def __init__(self, reason: str) -> None:
@@ -126,27 +146,43 @@ class SpawnForbiddenError(FreeactError):
 
 
 class InvalidRequestError(FreeactError):
-    """Something was asked for with wrong arguments, by a model or by code in a kernel; the text names them."""
+    """A model, or code in a kernel, called something with wrong arguments; the text names them."""
 
 
 class LimitReachedError(FreeactError):
     """A budget is used up.
 
     Attributes:
-        limit: Name of the budget's field, for example `turns`.
-        amount: What was spent.
-        bound: What was allowed.
+        limit: The budget's field, for example `turns`; `output` if a model's reply was too long.
+        amount: The amount spent.
+        bound: The amount allowed.
         owner: The agent whose budget it is.
+        needed: An estimate of what one more request takes. None: it is not known.
     """
 
-    def __init__(self, limit: str, *, amount: float, bound: float, owner: str = "") -> None:
+    def __init__(
+        self,
+        limit: str,
+        *,
+        amount: float = 0,
+        bound: float = 0,
+        owner: str = "",
+        setting: str = "",
+        why: str = "",
+        needed: float | None = None,
+    ) -> None:
+        """Args: setting: the setting of the bound. why: replaces amount and bound in the text if these are not known."""
         whose = f", in the budget of {owner}" if owner else ""
+        whose += f" (setting {setting})" if setting else ""
         rest = "; the rest is too little for one more request" if amount < bound else ""
-        super().__init__(f"the limit of {limit} is reached: {_plain(amount)} of {_plain(bound)}{whose}{rest}")
+        if needed is not None and amount < bound:
+            rest = f"; the next request needs about {_plain(needed)}"
+        super().__init__(f"the limit of {limit} is reached: " + (why or f"{_plain(amount)} of {_plain(bound)}{whose}{rest}"))
         self.limit = limit
         self.amount = amount
         self.bound = bound
         self.owner = owner
+        self.needed = needed
 
 
 def _plain(number: float) -> str:

@@ -8,14 +8,18 @@ For each agent there is exactly one `AgentStarted` and exactly one `AgentFinishe
 """
 
 import json
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
 
-from freeact_sub.budget import Usage
+from pydantic import ConfigDict, Field, TypeAdapter
+
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
+from freeact_sub.config.budget import Usage
+from freeact_sub.errors import ConfigError
+from freeact_sub.json_lines import content, json_line
+from freeact_sub.modes import Mode
 
 RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
 """How a run ended. The host decides it from what happened, never from text."""
@@ -46,55 +50,90 @@ class AgentEvent:
 
     def to_json(self) -> str:
         """The event as one line of JSON; `type` names its class."""
-        content = {item.name: getattr(self, item.name) for item in fields(self) if not item.name.startswith("_")}
-        text = json.dumps(_plain({"type": type(self).__name__, **content}), ensure_ascii=False, allow_nan=False)
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")  # file names may hold what is no text
+        return json_line({"type": type(self).__name__} | content(self))
+
+    @staticmethod
+    def from_json(line: str) -> "Event":
+        """The event that `to_json` has written; fields that are not known are passed over.
+
+        Raises:
+            ValueError: The line is no event.
+        """
+        return _adapter().validate_python(json.loads(line))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentStarted(AgentEvent):
-    """An agent begins a run."""
+    """An agent begins a run.
 
+    The `tool_call_id` of a child's is that of its parent's call: of `task` or `delegate`, or of the cell whose code has
+    started it. None: a program has started it, or it is the root.
+    """
+
+    type: Literal["AgentStarted"] = "AgentStarted"
     prompt: str
     description: str = ""
     """A short label of the work, where its parent gave one."""
     queued: bool = False
-    """True where the agent first waits for a place among the working children, or for a kernel."""
+    """True: the agent first waits for a slot among the working children, or for a kernel."""
     key: str = ""
     """The agent's durable name, which shows the chain above it: `agent:ROOT:subagent:ID`."""
+    agent_type: str | None = None
+    """The name of its agent type. None: it has none."""
+    mode: Mode | None = None
+    """How much the agent does without a question."""
+    model: str = ""
+    """The agent's model, `PROVIDER:NAME`. Empty: it answers without one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentFinished(AgentEvent):
-    """A run has ended, and the agent's resources are closed. The last event of its agent."""
+class Ending:
+    """How a run ended: all that is known of it besides the answer, for whoever is told of it."""
 
     status: RunStatus
-    output: str = ""
-    """The answer, or at another status than `completed` the last text there was."""
     error: str = ""
-    """One sentence on why the status is not `completed`."""
+    """Why the status is not `completed`, in one sentence."""
     usage: Usage = Usage()
-    """What this agent itself has spent in the run."""
+    """What the agent itself spent in the run."""
     tree_usage: Usage = Usage()
-    """What this agent and all its descendants have spent in the run."""
+    """What the agent and all its descendants have spent in the run."""
     seconds: float = 0.0
+    reused_from: str = ""
+    """The earlier child whose answer this is; empty: it is the agent's own."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
     files_written: tuple[str, ...] = ()
-    """Those that its cells, or programs they started, have written, as far as that was seen; at most about 1,000."""
+    """Existing files that its cells, or their programs, were seen to write; about 1,000 at most."""
+    files_removed: tuple[str, ...] = ()
+    """What its cells removed or renamed, or disappeared while their programs ran, and was not written by the run."""
+    warnings: tuple[str, ...] = ()
+    """Warnings about the result, one sentence each."""
+    unattended: bool = False
+    """There were actions, and each was denied because nobody was there to ask; said among the warnings too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFinished(Ending, AgentEvent):
+    """A run has ended, and the agent's resources are closed. The last event of its agent."""
+
+    type: Literal["AgentFinished"] = "AgentFinished"
+    output: str = ""
+    """The answer; at another status than `completed`, the last text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThoughtsChunk(AgentEvent):
     """A piece of the model's thinking."""
 
+    type: Literal["ThoughtsChunk"] = "ThoughtsChunk"
     content: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thoughts(AgentEvent):
-    """One whole block of thinking, after its chunks."""
+    """A whole block of thinking, after its chunks."""
 
+    type: Literal["Thoughts"] = "Thoughts"
     content: str
 
 
@@ -102,28 +141,32 @@ class Thoughts(AgentEvent):
 class ResponseChunk(AgentEvent):
     """A piece of the model's text."""
 
+    type: Literal["ResponseChunk"] = "ResponseChunk"
     content: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Response(AgentEvent):
-    """One whole block of the model's text, after its chunks."""
+    """A whole block of the model's text, after its chunks."""
 
+    type: Literal["Response"] = "Response"
     content: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallStarted(AgentEvent):
-    """The model calls a tool; approval, if needed, comes after this."""
+    """The model calls a tool. Approval, if needed, follows."""
 
+    type: Literal["ToolCallStarted"] = "ToolCallStarted"
     tool_name: str
     args: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolOutput(AgentEvent):
-    """What the model reads as the result of a tool call."""
+    """The result of a tool call, as the model reads it."""
 
+    type: Literal["ToolOutput"] = "ToolOutput"
     tool_name: str
     content: str
     outcome: Literal["success", "failed", "denied", "retried"] = "success"
@@ -133,22 +176,26 @@ class ToolOutput(AgentEvent):
 class CodeExecutionOutputChunk(AgentEvent):
     """Output of a running cell, as it comes."""
 
-    output: StreamText | DisplayData | ExecuteResult | CellError
+    type: Literal["CodeExecutionOutputChunk"] = "CodeExecutionOutputChunk"
+    output: Annotated[StreamText | DisplayData | ExecuteResult | CellError, Field(discriminator="type")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeExecutionOutput(AgentEvent):
     """The end of a cell."""
 
+    type: Literal["CodeExecutionOutput"] = "CodeExecutionOutput"
     text: str
-    """What the model reads: the head and the tail of the output."""
+    """The head and tail of the output, as the model reads them. Empty: no output."""
     status: ReplyStatus
     displays: tuple[MimeBundle, ...] = ()
     """Pictures, tables and other rich output, as MIME bundles."""
+    picture_files: tuple[str, ...] = ()
+    """The saved pictures of the displays, in order; at most 100."""
     left_out_chars: int = 0
-    """Characters of output for which there was no chunk because the reader was too slow."""
+    """Characters of output without a chunk, because the reader was too slow."""
     output_file: str | None = None
-    """A file with all of the output, where `text` does not have all of it."""
+    """A file with the whole output, if `text` is cut."""
     seconds: float = 0.0
 
 
@@ -158,63 +205,97 @@ class Decision:
 
     allowed: bool
     reason: str = ""
-    """Why not; the model reads it."""
+    """The reason of a denial, for the model."""
     remember: Remember | None = None
-    """Allow all later calls like it too: in this session, or always in this project. None: this call alone."""
+    """Allow later calls like it too: in this session, or always in this project. None: this call alone."""
     pattern: str | None = None
-    """What `like it` means. None: what the request suggests."""
+    """The pattern of calls like it. None: the request's suggestion."""
+    nobody: bool = field(default=False, compare=False)
+    """True: nobody answered, and this decision counts instead."""
+
+
+class AnswerReceiver(Protocol):
+    """Takes the answer to a question: the gate that asks it."""
+
+    def answer(self, request_id: str, decision: Decision) -> bool:
+        """Takes an answer, from any thread. Returns False if the question is already answered or withdrawn."""
+        ...
+
+    def shown(self, request_id: str) -> None:
+        """A front end has put the question before a person."""
+        ...
+
+
+ASKED: Final[dict[str, AnswerReceiver]] = {}
+"""Receivers of open questions by request id; an event is a value, and holds only the id."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequest(AgentEvent):
-    """A call waits for an answer; only this call does, all others go on.
+    """A call waits for an answer; other calls go on.
 
     Requests of several agents may be open at once and may be answered in any order. The first answer counts.
     """
 
+    type: Literal["ApprovalRequest"] = "ApprovalRequest"
     request_id: str
-    call: Call
+    call: Annotated[Call, Field(discriminator="kind")]
     path: tuple[str, ...] = ()
-    """Ids (and labels) of the agents from the root to the one that asks."""
+    """The agents from the root to the one that asks, by id and label."""
     reason: str = ""
-    """The rule because of which it is asked."""
+    """The rule that asks."""
     suggested: tuple[str, ...] = ()
-    """Patterns that would allow it from now on; they can be edited. Empty: it is asked each time, whatever is answered."""
+    """Editable patterns that would allow such calls from now on. Empty: such calls are asked about each time."""
     headless: bool = False
-    """True: nobody is asked, the answer follows at once."""
-    if_nobody: Decision = Decision(allowed=False)
-    """The answer that counts where nobody is there to give one."""
-    _answer: Callable[[Decision], bool] | None = field(default=None, repr=False, compare=False)
+    """True: no person is asked; the answer follows at once."""
+    if_nobody: Decision = Decision(allowed=False, nobody=True)
+    """The answer that counts if nobody gives one."""
 
     def approve(self, *, remember: Remember | None = None, pattern: str | None = None) -> bool:
-        """Let the call run. False if it was answered already.
+        """Lets the call run. Returns False if it was answered already.
 
         Args:
-            remember: Allow all like it too, in this session or in this project. None: this call alone.
-            pattern: What `like it` means, such as `shell:git push *`. None: what is suggested.
+            remember: Allow calls like it too, in this session or in this project. None: this call alone.
+            pattern: The pattern of calls like it, such as `shell:git push *`. None: the suggestion.
 
         Raises:
-            ValueError: The pattern is none; the question stays open.
+            ValueError: The pattern is wrong; the question stays open.
+            ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
         """
-        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern))
+        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern))
 
     def deny(self, reason: str = "") -> bool:
-        """Refuse the call; the model reads the reason and goes on. False if it was answered already."""
+        """Denies the call; the model reads the reason and goes on. Returns False if it was answered already."""
         return self.decide(Decision(allowed=False, reason=reason))
 
+    def shown(self) -> None:
+        """Notes that a front end shows the question, so that the log does not report it as unanswered."""
+        if asker := ASKED.get(self.request_id):
+            asker.shown(self.request_id)
+
     def decide(self, decision: Decision) -> bool:
-        """Give any answer. False if the request was answered already, or is withdrawn.
+        """Gives any answer. Returns False if the request is already answered or withdrawn.
+
+        A rule that cannot be written into the project's file is reported by a `Notice`.
 
         Raises:
-            ValueError: The answer's pattern is none; the question stays open.
+            ValueError: The answer's pattern is wrong; the question stays open.
         """
-        return self._answer is not None and self._answer(decision)
+        try:
+            return self._answer(decision)
+        except ConfigError:
+            return True
+
+    def _answer(self, decision: Decision) -> bool:
+        asker = ASKED.get(self.request_id)
+        return asker is not None and asker.answer(self.request_id, decision)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAnswered(AgentEvent):
-    """An approval request is closed: a front end takes its question away."""
+    """An approval request is closed; front ends remove its question."""
 
+    type: Literal["ApprovalAnswered"] = "ApprovalAnswered"
     request_id: str
     allowed: bool
     reason: str = ""
@@ -224,6 +305,7 @@ class ApprovalAnswered(AgentEvent):
 class UsageUpdated(AgentEvent):
     """A model response was counted."""
 
+    type: Literal["UsageUpdated"] = "UsageUpdated"
     usage: Usage
     """What this agent itself has spent in the run so far."""
     tree_usage: Usage
@@ -232,44 +314,52 @@ class UsageUpdated(AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProgress(AgentEvent):
-    """A model request takes its time; told about once a second, from the second second on."""
+    """The progress of a slow model request: about once a second, from the second second on, and when a pause begins."""
 
+    type: Literal["ModelProgress"] = "ModelProgress"
     seconds: float
-    """Since the request was made."""
+    """Seconds since the request was made."""
     tokens: int
-    """That have come, as far as they can be told apart: many servers send one a piece. 0: the model is still silent."""
+    """Pieces received; many servers send one for each token. 0: the model is still silent."""
     tokens_per_second: float | None = None
-    """Since the first one. None: there is nothing to measure yet."""
+    """Pieces a second since the first one. None: nothing to measure yet."""
+    paused_seconds: float | None = None
+    """Seconds until the request is made again, because the provider is busy. None: it is not paused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLost(AgentEvent):
-    """The agent's kernel died; its variables are gone. The cell is not run again; a new kernel is started."""
+    """The agent's kernel died with its variables. A new kernel starts; the cell is not run again."""
 
+    type: Literal["KernelLost"] = "KernelLost"
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notice(AgentEvent):
-    """Something the user should know that belongs to no call, such as an MCP server that did not start."""
+    """News for the user that belong to no call, such as an MCP server that did not start."""
 
+    type: Literal["Notice"] = "Notice"
     content: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentMessage(AgentEvent):
-    """An agent tells another something: a parent one of its background children, or such a child its parent."""
+    """A message between a parent and one of its background children, in either direction."""
 
+    type: Literal["AgentMessage"] = "AgentMessage"
     kind: MessageKind
     recipient_id: str
     content: str = ""
     correlation_id: str = ""
-    """A request and its response have the same."""
+    """The id that a request and its response share."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cancelled(AgentEvent):
     """The run was cancelled from outside; its `AgentFinished` follows."""
+
+    type: Literal["Cancelled"] = "Cancelled"
 
 
 Event: TypeAlias = (
@@ -295,18 +385,16 @@ Event: TypeAlias = (
 """Every kind of event there is."""
 
 
-def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """The value as JSON has it: money and what JSON does not know as text, what contains itself cut off."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if id(value) in above:
-        return "…"
-    above = (*above, id(value))
-    if hasattr(value, "__dataclass_fields__"):
-        kind = {"kind": value.kind} if hasattr(value, "kind") else {"type": type(value).__name__}
-        value = kind | {item.name: getattr(value, item.name) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item, above) for key, item in value.items()}
-    return [_plain(item, above) for item in value] if isinstance(value, list | tuple | set | frozenset) else str(value)
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of what `to_json` writes; docs/events.schema.json holds it."""
+    schema = _adapter().json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Event"} | schema
+
+
+@cache
+def _adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(Annotated[Event, Field(discriminator="type")], config=ConfigDict(use_attribute_docstrings=True))
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))  # noqa: T201  # that is what it is called for

@@ -6,18 +6,21 @@ Mode: TypeAlias = Literal["plan", "ask", "auto", "full"]
 """`plan`: nothing is written or connected to. `ask`: what matters is asked. `auto`: unasked in the wall. `full`: unasked."""
 
 Headless: TypeAlias = Literal["allow", "deny", "auto"]
-"""The answer to what would be asked where nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""
+"""The answer to a question if nobody answers. `auto`: yes in the modes `auto` and `full`, else no."""
 
 CodeActions: TypeAlias = Literal["tool", "block", "auto"]
 """How a model says which code to run, see `Config.code_actions`."""
 
+AnswerCheck: TypeAlias = Literal["empty", "small"]
+"""Which final texts are no answer, see `Config.answer_check`."""
+
 Profile: TypeAlias = Literal["small", "full"]
-"""How much models are told of each tool."""
+"""How much models read about each tool."""
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 Wall: TypeAlias = Literal["read-only", "workspace", "open"]
-"""What stands around the kernel. `workspace`: it writes there only, and does not connect. `open`: neither is held."""
+"""The wall around the kernel. `workspace`: it writes only there, and does not connect. `open`: no such bounds."""
 WALLS: Final[tuple[Wall, ...]] = ("read-only", "workspace", "open")
 WALL_OF: Final[dict[Mode, Wall]] = {"plan": "read-only", "ask": "open", "auto": "workspace", "full": "open"}
 

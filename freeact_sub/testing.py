@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import io
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,10 +27,31 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 
-from freeact_sub.cells import CellError, CellOutput, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
+from freeact_sub.cells import CellError, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError
 from freeact_sub.events import ApprovalRequest, Decision, Event
-from freeact_sub.kernels import CellClock, CellOutputBuffer, HostRequestHandler, KernelSpec
+from freeact_sub.kernels import (
+    AuditSettings,
+    CellClock,
+    CellOutputBuffer,
+    CellRun,
+    HostRequestHandler,
+    KernelPlace,
+    KernelSpec,
+)
+from freeact_sub.modes import Mode
+
+__all__ = [
+    "FakeKernel",
+    "FakeKernelProvider",
+    "Item",
+    "Script",
+    "ScriptedApprover",
+    "ScriptedModel",
+    "Turn",
+    "first_prompt",
+]
 
 Item: TypeAlias = ModelResponsePart | str | asyncio.Event | Exception
 """Part of a response: text, thinking, a tool call; an event is waited for (a silent model); an error is raised."""
@@ -43,10 +64,10 @@ Script: TypeAlias = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[li
 
 
 class ScriptedModel(FunctionModel):
-    """A model that says what its script says.
+    """A model that replies from a script.
 
-    It keeps no cursor: which turn it is follows from the conversation, so one model serves any number of agents at once. A
-    script that has run out ends the conversation with the text `(end of script)`.
+    It keeps no cursor: the turn follows from the conversation, so one model serves any number of agents at once. After its
+    last turn it replies `(end of script)`.
     """
 
     def __init__(self, script: Script, *, chunk_chars: int = 12, name: str = "scripted") -> None:
@@ -100,7 +121,8 @@ class ScriptedModel(FunctionModel):
         return script[index] if index < len(script) else "(end of script)"
 
     def _pieces(self, text: str) -> list[str]:
-        return [text[start : start + self._chunk_chars] for start in range(0, len(text), self._chunk_chars)]
+        """Cuts a text into pieces, at least one: pydantic-ai wants one also for an empty text."""
+        return [text[start : start + self._chunk_chars] for start in range(0, len(text) or 1, self._chunk_chars)]
 
 
 def first_prompt(messages: Sequence[ModelMessage]) -> str:
@@ -135,23 +157,26 @@ class ScriptedApprover:
 
 
 class FakeKernel:
-    """A kernel without a process: runs cells with `exec`, in one namespace. For tests that are about something else."""
+    """A kernel without a process, for tests of other things. It runs cells with `exec` in one namespace."""
 
     def __init__(self, spec: KernelSpec, handler: HostRequestHandler) -> None:
         self.spec = spec
         self._handler = handler
         self._namespace: dict[str, Any] = {}
-        self._count = 0
+        self.cells = 0
+        """Cells that have begun."""
         self._lost = asyncio.Event()
         self._interrupted = asyncio.Event()
         self.lost_reason: str | None = None
         self.scratch: Path | None = None
+        self.may_be_replaced = True
 
+    @contextlib.asynccontextmanager
     async def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
-    ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
+    ) -> AsyncIterator[CellRun]:
         """See `Kernel.execute`. Cells are synchronous; `!sleep …` waits for an interrupt, a loss or its time."""
-        self._count += not silent
+        self.cells += not silent
         self._interrupted.clear()
         status: ReplyStatus
         if self.lost_reason is not None:
@@ -160,10 +185,12 @@ class FakeKernel:
             status = await self._wait(clock)
         else:
             status = self._run(code, buffer)
-        buffer.end(ExecuteReply(status=status, execution_count=self._count, left_out_chars=buffer.left_out_chars))
-        while not isinstance(output := await buffer.get(), ExecuteReply):
-            yield output
-        yield output
+        buffer.end(ExecuteReply(status=status, execution_count=self.cells, left_out_chars=buffer.left_out_chars))
+        yield CellRun(buffer)
+
+    async def ask_host(self, method: str, **params: Any) -> Any:
+        """Makes a request that code in the kernel can make; raises the error that the code would read."""
+        return await self._handler(method, params, None)
 
     async def interrupt(self) -> None:
         """See `Kernel.interrupt`."""
@@ -183,7 +210,7 @@ class FakeKernel:
         return branch
 
     def die(self, reason: str = "it was killed by the test") -> None:
-        """End as a killed process would."""
+        """Ends like a killed process."""
         self.lost_reason = reason
         self._lost.set()
         self._interrupted.set()
@@ -220,7 +247,7 @@ class FakeKernel:
         if output.getvalue():
             buffer.add(StreamText(name="stdout", text=output.getvalue()))
         if value is not None:
-            buffer.add(ExecuteResult(data={"text/plain": repr(value)}, execution_count=self._count))
+            buffer.add(ExecuteResult(data={"text/plain": repr(value)}, execution_count=self.cells))
         return "ok"
 
 
@@ -230,6 +257,15 @@ class FakeKernelProvider:
     def __init__(self) -> None:
         self.kernels: list[FakeKernel] = []
         """All that were started."""
+
+    def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
+        """See `KernelProvider.place`. What runs in the test's own process has no wall and no environment of its own."""
+        del mode, settings
+        return KernelPlace(wall=None, environment={}, told=f"Its working directory is {workspace}.")
+
+    def hook(self, settings: AuditSettings) -> AuditSettings | None:
+        """See `KernelProvider.hook`."""
+        return settings
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> FakeKernel:
         """See `KernelProvider.start`."""

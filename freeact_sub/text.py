@@ -1,10 +1,11 @@
-"""Text from models, tools and kernels, made safe to show.
+"""Makes text from models, tools and kernels safe to show.
 
 Such text is not trusted: an escape sequence in it could move the cursor, write the clipboard, or hide what a person is
 asked to approve. What a person judges (code, arguments) keeps every character: those that could hide something are
 written out.
 """
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -38,13 +39,13 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 100) -> str:
-    """The text, cleaned, as one line of at most so many characters."""
+    """The cleaned text as one line of at most `limit` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text, with its middle left out where it has more characters than that."""
+    """The text without its middle if it has more than `limit` characters."""
     if len(text) <= limit:
         return text
     mark = f"\n… {len(text) - limit:,} characters left out …\n" if limit > 400 else " … "
@@ -58,6 +59,11 @@ def visible(text: str) -> str:
     For what a person is asked to approve: nothing can hide in it.
     """
     return _HIDING.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def whole_line(text: str) -> str:
+    """The text as one line in which nothing is cut or hidden."""
+    return visible(text).replace("\n", "\\n")
 
 
 def colours_only(text: str) -> str:
@@ -80,8 +86,22 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def files_text(files: Sequence[str]) -> str:
-    """Files that were written, in one line, where there are any."""
-    shown = ", ".join(one_line(name, 200) for name in files[:FILES_SHOWN])
-    left = len(files) - FILES_SHOWN
-    return f"files written: {shown}{f' and {left:,} more' if left > 0 else ''}" if shown else ""
+def files_text(written: Sequence[str], removed: Sequence[str]) -> str:
+    """Written and removed files in one line; empty without files."""
+    parts = []
+    for what, files in (("written", written), ("removed", removed)):
+        shown = ", ".join(one_line(name, 200) for name in files[:FILES_SHOWN])
+        left = len(files) - FILES_SHOWN
+        if shown:
+            parts.append(f"files {what}: {shown}{f' and {left:,} more' if left > 0 else ''}")
+    return "; ".join(parts)
+
+
+def how_to_install(extra: str) -> str:
+    """How to install one of our extras, as the README does."""
+    return f'in the folder of freeact_sub, pip install ".[{extra}]"'
+
+
+def busy(seconds: float) -> str:
+    """The note on a request that waits for a busy provider."""
+    return f"the provider is busy; the request is made again in {math.ceil(seconds)} s"

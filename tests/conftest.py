@@ -1,29 +1,47 @@
-"""What all tests share: nothing is left behind, no request leaves this machine, and real models only with `--live`."""
+"""What all tests share: an empty home, nothing left behind, no request that leaves this machine, real models only with `--live`."""
 
 import os
 import signal
-from collections.abc import Iterator
+import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.thorough import THOROUGH
 
-settings.register_profile("loaded machine", deadline=None)
+settings.register_profile("loaded machine", deadline=None, derandomize=not THOROUGH)
 settings.load_profile("loaded machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in the background of a script: every program that a test starts would ignore its Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if sys.dont_write_bytecode:
+    # every program that a test starts would compile the package anew; the folders of the sources are left as they are
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 pytest_plugins = ["support.leaks", "support.network"]
 
 
-@pytest.fixture(autouse=True, scope="session")
-def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the user trusts, and the user's rules, are none of the tests' business."""
-    before = os.environ.get("XDG_CONFIG_HOME")
-    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
-    yield
-    if before is None:
-        del os.environ["XDG_CONFIG_HOME"]
-    else:
-        os.environ["XDG_CONFIG_HOME"] = before
+PLACES_OF_A_USER = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "IPYTHONDIR")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests have an empty home folder: what the user trusts and has used before is none of their business."""
+    home = tempfile.TemporaryDirectory(
+        prefix="fa-home-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"], ignore_cleanup_errors=True
+    )
+    config.add_cleanup(home.cleanup)
+    os.environ["HOME"] = home.name
+    for name in PLACES_OF_A_USER:
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is cancelled may take its time; a test of those that never end sets a bound of its own."""
+    monkeypatch.setattr("freeact_sub.agents.loop.ABANDON_SECONDS", 30.0)

@@ -1,8 +1,8 @@
 """Agents: a prompt goes in, events come out. A child is an agent with a parent."""
 
 from freeact_sub.agents.agent import Agent
+from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
-from freeact_sub.agents.program import Child
 from freeact_sub.agents.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.run import Run
 

@@ -1,9 +1,8 @@
 """`Agent`: what a user of the SDK holds: the root of a tree of agents, with a kernel and a history that last."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,25 +11,29 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
-from freeact_sub.activity import Activities
-from freeact_sub.agents.definitions import load_agent_types
+from freeact_sub.agents.caller import caller_in
+from freeact_sub.agents.children.child import Child
+from freeact_sub.agents.children.owner import ChildOwner
+from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
+from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.program import Child
-from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo, RunResult
+from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, RunResult
 from freeact_sub.agents.run import Run
-from freeact_sub.agents.tree import AgentNode, AgentTree
-from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules
-from freeact_sub.budget import Budget, Usage
+from freeact_sub.agents.shared import Shared
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.types.files import load_agent_types
+from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import EventChannel, Tap
-from freeact_sub.closing import carry_out
-from freeact_sub.config import Config, user_folder
-from freeact_sub.errors import AgentBusyError, FreeactError
+from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.config.schema import Config, user_folder
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.kernels import KernelProvider, make_provider
-from freeact_sub.mcp import McpCatalogue
-from freeact_sub.models import build_model, build_model_settings, wrap_model
+from freeact_sub.models import build_model_settings, make_traffic, usable_model
+from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
-from freeact_sub.trust import Trust
 
 
 class Agent:
@@ -55,6 +58,7 @@ class Agent:
         kernel_provider: KernelProvider | None = None,
         taps: Sequence[Tap] = (),
         factory: AgentFactory | None = None,
+        history: Sequence[ModelMessage] = (),
     ) -> None:
         """Make an agent; nothing is started yet.
 
@@ -65,29 +69,39 @@ class Agent:
             capabilities: pydantic-ai capabilities for this agent and its children.
             output_type: What the root's answer must be, as pydantic-ai's `output_type`. Children answer with text.
             model_settings: Win over `config.model_settings`.
-            kernel_provider: Where kernels come from. Default: what `config.kernel.provider` names.
+            kernel_provider: Where kernels come from; whoever made it closes it, after the agents that use it. Default: what
+                `config.kernel.provider` names, shared with the other agents of this event loop and closed with the last.
             taps: Called with every event before the reader gets it.
             factory: Decides what each child is. Default: an agent like its parent.
+            history: A conversation to go on with, as `Agent.history` has it. Its kernel is gone, which the model is told.
 
         Raises:
-            ConfigError: There is no model, or it cannot be built; or a file with rules is wrong.
+            ConfigError: There is no model, or it cannot be built; a file with rules is wrong; or the history is none.
         """
         self.config = config or Config()
+        if model is not None and not isinstance(model, str | Model):
+            raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
         if isinstance(model, str):
             self.config = self.config.model_copy(update={"model": model})
-        self._activities = Activities()
-        self._taps = (self._activities.observe, *taps)
         self._output_type = output_type
-        self._tree = AgentTree(
+        traffic = make_traffic(self.config)
+        trust = Trust(user_folder())
+        rules = RuleFiles(self.config.permission_files, self.config.workspace, trust)
+        self._shared = Shared(
             config=self.config,
-            model=wrap_model(model if isinstance(model, Model) else build_model(self.config), self.config),
+            model=usable_model(self.config, traffic, model if isinstance(model, Model) else None),
+            traffic=traffic,
             provider=kernel_provider or make_provider(self.config.kernel, on_notice=self._notice),
-            catalogue=McpCatalogue(),
-            gate=Gate(headless=self.config.headless, project=ProjectRules(self.config.workspace, Trust(user_folder()))),
+            gate=Gate(
+                headless=self.config.headless,
+                project=ProjectRules(self.config.workspace, trust),
+                files=rules,
+                timeout_seconds=self.config.approval_timeout_seconds,
+            ),
             policy=Policy(
                 workspace=self.config.workspace,
                 mode=self.config.mode,
-                rules=load_rules(self.config.permission_files),
+                rules=rules.rules,
                 network=self.config.kernel.network,
             ),
             toolsets=tuple(toolsets),
@@ -96,13 +110,16 @@ class Agent:
             types=load_agent_types(self.config, other_tools=bool(toolsets or capabilities)),
             factory=factory or DefaultFactory(),
         )
-        for problem in self._tree.types.problems:
+        self._tree = Tree(shared=self._shared)
+        self._taps = (self._shared.activities.observe, *taps)
+        for problem in self._shared.types.problems:
             self._tree.notice(problem)
-        self._root: AgentNode = self._tree.add()
+        self._root = self._tree.add_root(checked_history(history))
+        self._closes_provider = kernel_provider is None
+        self._home: asyncio.AbstractEventLoop | None = None
+        """The event loop in which the agent was opened: its kernel, its connections and its tasks live there."""
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
-        self._own_run: asyncio.Task[RunResult] | None = None
-        """Reads the run that began because a program started a child while there was none."""
         self._resources = AsyncExitStack()
 
     @property
@@ -113,18 +130,16 @@ class Agent:
     @property
     def history(self) -> list[ModelMessage]:
         """The conversation so far, as the model sees it; each run continues it."""
-        return self._root.history
+        return self._root.run.record.history
 
     @property
     def usage(self) -> Usage:
         """What the agent and its descendants have spent in all runs."""
-        return sum((node.total for node in self._tree.nodes.values()), Usage())
+        return self._shared.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
         """The root and every child there was, in order of start."""
-        infos = (node.info for node in self._tree.nodes.values())
-        does = self._activities.of
-        return tuple(replace(info, action=does(info.agent_id) if info.status in ACTIVE else "") for info in infos)
+        return tuple(node.info for node in self._tree.nodes.values())
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run; see `Run`.
@@ -137,9 +152,14 @@ class Agent:
             AgentBusyError: The agent's present run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
-        return self._begin(prompt, budget)
+        return self._begin(Work(prompt=prompt), budget)
 
-    def run_program(self, program: Callable[[], Awaitable[Any]], *, budget: Budget = NO_BOUNDS) -> Run:
+    @property
+    def present_run(self) -> Run | None:
+        """The run that goes on, whoever has begun it: `run`, `run_program`, or `spawn` where there was none."""
+        return self._run
+
+    def run_program(self, program: Program, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run in which a function of yours, and no model, starts the children: with `spawn` and the like.
 
         What it returns is the result's `output`; if it raises, the run has failed. Children that are still at work when it
@@ -153,13 +173,15 @@ class Agent:
             AgentBusyError: The agent's present run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
-        return self._begin(f"[program {getattr(program, '__name__', '')}]", budget, program)
+        return self._begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
 
     async def spawn(self, request: SpawnRequest | str) -> Child:
-        """Start a child of the root and do not wait for it.
+        """Start a child and do not wait for it.
 
-        It belongs to the root's present run: its events are in that stream, and it is cancelled when that run ends. If there
-        is none, one begins that lasts until no child is at work; its events go to the taps alone, and nobody is asked.
+        In a tool, a `ChildAgent` or whatever else an agent runs it is a child of that agent, below its depth, mode and
+        budget, and is cancelled when that agent's run ends. Else it is a child of the root and of its present run. If
+        there is none, one begins (see `present_run`) that lasts until no child is at work; its events go to the taps alone,
+        nobody is asked.
 
         Args:
             request: What is asked for; text is a prompt.
@@ -170,19 +192,21 @@ class Agent:
         """
         if isinstance(request, str):
             request = SpawnRequest(prompt=request)
-        loop = self._opened
-        while self._own_run is not None and not loop.program_children.is_open:
-            await asyncio.shield(self._own_run)  # it has just come to its end
-            loop = self._opened
+        children = self._opened.children
+        caller = caller_in(self._shared)
+        if caller is not None and caller is not self._root:
+            return await self._children_of(caller).spawn(request)
+        while self._run is not None and not self._run.has_reader and not children.is_open:
+            await self._run.ended()  # it has just come to its end
+            children = self._opened.children
         if self._run is None:
-            run = self.run_program(loop.program_children.until_idle)
-            self._own_run = asyncio.create_task(run.result(), name=f"reads the run of {self.agent_id}")
-            self._own_run.add_done_callback(self._forget_own_run)
-            run.start()
-        return await loop.program_children.start(request)
+            self.run_program(children.until_idle).start_without_reader()
+        return await children.spawn(request)
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """Start a child of the root (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.
+        """Start a child (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.
+
+        An agent whose tool waits gives its place among those at work to others meanwhile.
 
         Raises:
             SpawnForbiddenError: No child may be started now, or none of this type.
@@ -191,15 +215,16 @@ class Agent:
         child = await self.spawn(request)
         try:
             result = await child.result()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, FreeactError):
             child.cancel()
             raise
-        if self._own_run is not None and self._opened.program_children.is_idle:
-            await asyncio.shield(self._own_run)  # whoever waited for the last one may begin a run
+        outside = caller_in(self._shared) in (None, self._root)
+        if outside and self._run is not None and not self._run.has_reader and self._opened.children.is_idle:
+            await self._run.ended()  # whoever waited for the last one may begin a run
         return result
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
-        """Start children of the root (see `spawn`) side by side, within `subagents.max_concurrent`, and wait for all.
+        """Start children (see `spawn`) side by side, within `subagents.max_concurrent`, and wait for all.
 
         Returns:
             One for each request, in their order. A child that did not complete is a result with another status; one that
@@ -224,16 +249,58 @@ class Agent:
             async for event in run:
                 yield event
 
+    def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult:
+        """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
+
+        The next call goes on with the conversation, in a new kernel. What needs a person is answered as where nobody is
+        asked (see `Config.headless`); events go to the taps alone.
+
+        Args:
+            prompt: What to do.
+            budget: What the run may spend, with all its children; `config.budget` counts for what it does not name.
+
+        Raises:
+            FreeactError: It is called where an event loop runs; or the agent is open.
+        """
+        if in_event_loop():
+            raise FreeactError(
+                "run_sync cannot be used where an event loop runs (async code, a notebook): write "
+                "`async with agent: result = await agent.run(prompt).result()`"
+            )
+        if self._loop is not None:
+            raise FreeactError("run_sync opens and closes the agent by itself, and this one is open: use `agent.run`")
+
+        async def run() -> RunResult:
+            async with self:
+                return await self.run(prompt, budget=budget).result()
+
+        return asyncio.run(run())
+
     async def aclose(self) -> None:
-        """End all that is open. Can be called again."""
+        """End all that is open. Can be called again, and the agent can be opened again, with its history and a new kernel.
+
+        Raises:
+            FreeactError: The agent was opened in another event loop.
+        """
+        check_event_loop(self._home)
         await carry_out(self._close(), timeout_seconds=60)
 
     async def open(self) -> Self:
-        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` ends it."""
-        self._resources.push_async_callback(self._tree.provider.aclose)
-        await self._resources.enter_async_context(self._tree.model)  # its HTTP client is closed when the agent is
-        self._resources.push_async_callback(self._tree.other_models.aclose)
-        self._loop = AgentLoop(self._root, output_type=self._output_type)
+        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` ends it.
+
+        Raises:
+            FreeactError: It is open already.
+        """
+        if self._loop is not None:
+            raise FreeactError("the agent is open already: it is opened once, and used by all")
+        self._home = asyncio.get_running_loop()
+        self._shared.renew()
+        if self._closes_provider:
+            self._resources.push_async_callback(self._shared.provider.aclose)
+        await self._resources.enter_async_context(self._shared.model)  # its HTTP client is closed when the agent is
+        self._resources.push_async_callback(self._shared.other_models.aclose)
+        self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
+        self._loop.kernel_is_new = bool(self.history)
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
         return self
@@ -247,32 +314,35 @@ class Agent:
         await self.aclose()
 
     async def _close(self) -> None:
-        self._loop = None
+        self._loop = self._home = None
         if self._run is not None:
             await self._run.aclose()
-        if self._own_run is not None:
-            await asyncio.wait({self._own_run})
-        for background in tuple(self._tree.backgrounds):
-            await background.aclose()
+        for owner in self._tree.outliving:
+            await owner.aclose()
+        self._tree.outliving.clear()
         await self._resources.aclose()
+
+    def _children_of(self, node: AgentNode) -> ChildOwner:
+        loop = self._tree.at_work.get(node.agent_id)
+        if not isinstance(loop, AgentLoop):
+            raise FreeactError(f"the run of {node.agent_id}, in which the child was to be started, has ended")
+        return loop.children
 
     @property
     def _opened(self) -> AgentLoop:
         if self._loop is None:
             raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
+        check_event_loop(self._home)
         return self._loop
 
-    def _begin(self, prompt: str, budget: Budget, program: Callable[[], Awaitable[Any]] | None = None) -> Run:
+    def _begin(self, work: Work, budget: Budget) -> Run:
         loop = self._opened
         if self._run is not None:
             raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
-        self._tree.channel = EventChannel(self.config.event_buffer, self._taps)
-        self._run = Run(loop, prompt, budget=budget, on_end=self._forget_run, program=program)
+        self._shared.pictures = "saved"
+        self._shared.channel = EventChannel(self.config.event_buffer, self._taps)
+        self._run = Run(loop, self._tree, work, budget=budget, on_end=self._forget_run, home=self._home)
         return self._run
-
-    def _forget_own_run(self, task: asyncio.Task[RunResult]) -> None:
-        del task
-        self._own_run = None
 
     def _notice(self, text: str) -> None:
         self._tree.notice(text)

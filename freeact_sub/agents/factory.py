@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from freeact_sub.budget import Budget
+from freeact_sub.config.budget import Budget
 from freeact_sub.tools import SpawnRequest
 
 

@@ -5,42 +5,49 @@ from contextlib import AsyncExitStack
 
 from pydantic_ai.models import Model
 
-from freeact_sub.config import Config
-from freeact_sub.models import build_model, wrap_model
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.models import usable_model
+from freeact_sub.models.traffic import Traffic
 
 
 class OtherModels:
     """Builds each model once."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, traffic: Traffic) -> None:
+        """Args: traffic: the root's."""
         self._config = config
-        self._models: dict[str, Model] = {}
+        self._traffic = traffic
+        self._models: dict[str | int, Model] = {}
+        """By name; one that was given as it is, by its identity: models need not be hashable."""
         self._lock = asyncio.Lock()
         self._open = AsyncExitStack()
 
-    async def get(self, name: str) -> Model:
-        """The model of a name.
+    async def get(self, wanted: str | Model) -> Model:
+        """The model that is wanted, as agents use it.
 
         Args:
-            name: One of `config.models`, else `PROVIDER:NAME`. An address that is set for the root's model counts for
-                others of the same provider as well.
+            wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. An address that is set for the root's model
+                counts for others of the same provider that are named as well.
 
         Raises:
+            InvalidRequestError: It is none of these.
             ConfigError: It cannot be built; the text says why.
         """
-        full = self._config.models.get(name, name)
+        full = self._config.models.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
+        if not isinstance(full, str | Model):
+            raise InvalidRequestError(
+                "the model of a child is a name of the setting `models`, `PROVIDER:NAME`, or a Model of pydantic-ai; "
+                f"this is a {type(full).__name__}"
+            )
+        key = full if isinstance(full, str) else id(full)
         async with self._lock:
-            if full not in self._models:
-                settings = self._config.model_copy(update={"model": full, "base_url": self._base_url(full)})
-                model = wrap_model(build_model(settings), settings)
-                self._models[full] = await self._open.enter_async_context(model)  # its HTTP client is closed with the root
-            return self._models[full]
+            if key not in self._models:
+                model = usable_model(self._config, self._traffic, full)
+                self._models[key] = await self._open.enter_async_context(model)  # its HTTP client is closed with the root
+            return self._models[key]
 
     async def aclose(self) -> None:
         """Close what was built."""
         self._models.clear()
         await self._open.aclose()
-
-    def _base_url(self, full: str) -> str | None:
-        own = (self._config.model or full).partition(":")[0]
-        return self._config.base_url if full.partition(":")[0] == own else None

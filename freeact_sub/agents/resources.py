@@ -5,16 +5,17 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.kinds import servers_of
-from freeact_sub.agents.requests import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
+from freeact_sub.agents.children.type_effects import servers_of
+from freeact_sub.agents.from_code import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import unasked_writes
-from freeact_sub.closing import carry_out, end_task
-from freeact_sub.config import PROTECTED
+from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, policy_for
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec
 from freeact_sub.mcp import McpServers
+from freeact_sub.spans import span
+from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.tools import KernelAccess
 
 MAX_DEATHS: Final = 3
@@ -32,21 +33,25 @@ class AgentKernel:
         self._node = node
         self._branch_of = branch_of
         self._host = host
-        settings = node.tree.config.kernel
-        sandbox = policy_for(node.policy.mode, settings, node.tree.config.workspace)
+        settings = node.shared.config.kernel
+        provider = node.shared.provider
+        place = provider.place(node.policy.mode, settings, node.shared.config.workspace)
+        self.told = place.told
+        """What the model is told of where the kernel runs."""
         self._spec = KernelSpec(
             owner_id=node.agent_id,
             python=settings.python,
-            workspace=node.tree.config.workspace,
-            environment=settings.environment(),
+            workspace=node.shared.config.workspace,
+            environment=place.environment,
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
-            sandbox=sandbox,
-            audit=_audit_settings(node, network=sandbox is None or sandbox.network),
+            sandbox=place.wall,
+            audit=provider.hook(_audit_settings(node, network=place.wall is None or place.wall.network)),
         )
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._lost_reason = ""
         self.deaths = 0
         """In the present run."""
 
@@ -59,7 +64,7 @@ class AgentKernel:
         """See `KernelAccess`."""
         while not self._closed:
             if self.deaths >= MAX_DEATHS:
-                raise KernelLostError(f"the kernel died {self.deaths} times in this run")
+                raise KernelLostError(f"the kernel of this run is lost for good: {self._lost_reason}")
             self.start_soon()
             starting = self._starting
             if starting is not None:
@@ -81,11 +86,12 @@ class AgentKernel:
 
     async def _start(self) -> Kernel:
         origin, self._branch_of = self._branch_of, None  # a kernel that replaces it starts empty
-        if origin is not None:
-            kernel = await (await origin.get()).branch(self._spec, self._host.answer)
-        else:
-            kernel = await self._node.tree.provider.start(self._spec, self._host.answer)
-        self._node.policy = self._node.policy.with_scratch((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
+        with span("kernel start", agent_id=self._node.agent_id, branch=origin is not None):
+            if origin is not None:
+                kernel = await (await origin.get()).branch(self._spec, self._host.answer)
+            else:
+                kernel = await self._node.shared.provider.start(self._spec, self._host.answer)
+        self._node.run.use_kernel((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -93,8 +99,8 @@ class AgentKernel:
 
     async def _watch(self, kernel: Kernel) -> None:
         """Tell of the kernel's death at once, and start a new one."""
-        reason = await kernel.wait_lost()
-        self.deaths += 1
+        reason = self._lost_reason = await kernel.wait_lost()
+        self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
         self._node.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
         self._starting = None
         if self.deaths < MAX_DEATHS:
@@ -118,7 +124,7 @@ class AgentKernel:
 
 def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
     """What the agent's code does without asking."""
-    workspace = node.tree.config.workspace
+    workspace = node.shared.config.workspace
     folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
     no_network = "" if network else f"denied: the sandbox has no network (mode {node.policy.mode})"
     return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked, no_network=no_network)
@@ -126,26 +132,27 @@ def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
 
 def _also_writable(node: AgentNode) -> tuple[Path, ...]:
     """What the agent's wall leaves open besides the workspace."""
-    return node.tree.config.kernel.writable if node.policy.mode == "auto" else ()
+    return node.shared.config.kernel.writable if node.policy.mode == "auto" else ()
 
 
 class AgentResources:
     """Everything one agent has open."""
 
     def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None) -> None:
-        tree = node.tree
+        shared = node.shared
         self.mcp = McpServers(
-            servers_of(node), catalogue=tree.catalogue, log_folder=node.output_folder, log_root=tree.config.workspace
+            servers_of(node), catalogue=shared.catalogue, log_folder=node.output_folder, log_root=shared.config.workspace
         )
         self.calls = CodeCalls(node)
         self.files = FileRequests(node)
         self.requests = HostRequests(
+            node,
             {
                 **self.files.handlers,
                 **McpRequests(self.calls, self.mcp).handlers,
                 **ActionRequests(self.calls).handlers,
                 **ShellRequests(self.calls, node.output_folder).handlers,
-            }
+            },
         )
         self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of)
 

@@ -1,10 +1,13 @@
 """What is told of an agent to those outside: `AgentInfo` while it lives, `RunResult` when a run has ended."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from freeact_sub.budget import Budget, Usage
-from freeact_sub.events import RunStatus
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.events import AgentFinished, Ending, RunStatus
 from freeact_sub.text import one_line
 
 NO_BOUNDS: Final = Budget()
@@ -16,35 +19,40 @@ ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
 """Of agents that do something; those that are queued or start do nothing yet."""
 
 
+Pictures: TypeAlias = Literal["saved", "shown", "unseen"]
+"""Whoever reads of a cell's picture is told where it is saved, or is shown it, or gets nothing but the answer."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
+class RunResult(Ending):
     """How a run ended, and with what."""
 
     output: Any
     """The answer (of the agent's output type if `status` is `completed`); else the last text there was."""
-    status: RunStatus
-    error: str = ""
-    """One sentence on why the status is not `completed`."""
-    usage: Usage = Usage()
-    """What the agent itself has spent in the run."""
-    tree_usage: Usage = Usage()
-    """What the agent and its descendants have spent in the run."""
-    seconds: float = 0.0
     agent_id: str = ""
-    reused_from: str = ""
-    """The earlier child whose answer this is; empty: it is the agent's own."""
-    files_read: tuple[str, ...] = ()
-    """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
-    files_written: tuple[str, ...] = ()
-    """Those that its cells, or programs they started, have written, as far as that was seen; at most about 1,000."""
-    warnings: tuple[str, ...] = ()
-    """What the parent should know, one sentence each: files that another agent has written as well."""
+
+    @property
+    def event(self) -> AgentFinished:
+        """The event that tells of it."""
+        return AgentFinished(output=text_of(self.output), **self.facts)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All but the answer, by name."""
+        return {fact.name: getattr(self, fact.name) for fact in fields(Ending)}
 
     def __repr__(self) -> str:
         why = f", error={self.error!r}" if self.error else ""
         return (
             f"RunResult(status={self.status!r}, output={one_line(repr(self.output), 60)}{why}, seconds={self.seconds:.1f})"
         )
+
+
+def text_of(output: Any) -> str:
+    """An answer as text: JSON for what is not text."""
+    if isinstance(output, str):
+        return output
+    return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True)

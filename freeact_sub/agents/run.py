@@ -1,16 +1,19 @@
 """`Run`: one prompt to the root agent, as its reader sees it: events in order, then a result."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from freeact_sub.agents.children.spawn import Work
+from freeact_sub.agents.event_loop import check_event_loop
 from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.results import NO_BOUNDS, AgentStatus, RunResult
-from freeact_sub.agents.tree import AgentNode, AgentTree
-from freeact_sub.budget import Budget, Usage
-from freeact_sub.closing import carry_out
-from freeact_sub.events import ApprovalRequest, Event
+from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentStatus, Pictures, RunResult
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.errors import ConfigError
+from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.system.closing import carry_out
 
 
 class Run:
@@ -23,19 +26,24 @@ class Run:
     def __init__(
         self,
         loop: AgentLoop,
-        prompt: str,
+        tree: Tree,
+        work: Work,
         *,
         on_end: Callable[[], None],
         budget: Budget = NO_BOUNDS,
-        program: Callable[[], Awaitable[Any]] | None = None,
+        home: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._loop = loop
-        self._program = program
+        self._home = home
+        """The agent's event loop."""
+        self._work = work
         self._budget = budget
-        self._prompt = prompt
         self._on_end = on_end
-        self._tree: AgentTree = loop.node.tree
-        self._channel = self._tree.channel
+        self._tree = tree
+        self._shared = tree.shared
+        self._channel = self._shared.channel
+        self.has_reader = True
+        """Somebody reads its events and may be asked."""
         self._task: asyncio.Task[RunResult] | None = None
         self._unsent: list[str] = []
         self._closed = False
@@ -43,12 +51,21 @@ class Run:
     @property
     def status(self) -> AgentStatus:
         """What the root agent does, or how it ended."""
-        return self._node.status
+        return self._node.run.status
 
     @property
     def usage(self) -> Usage:
         """What the root and all its descendants have spent so far."""
-        return self._node.tree_usage
+        return self._node.run.account.usage
+
+    @property
+    def pictures(self) -> Pictures:
+        """What the model is told of pictures that cells display; who draws them sets it before the run starts."""
+        return self._shared.pictures
+
+    @pictures.setter
+    def pictures(self, pictures: Pictures) -> None:
+        self._shared.pictures = pictures
 
     def cancel(self, agent_id: str | None = None) -> bool:
         """Cancel the run, or one child with its descendants. Returns at once; the endings come as events.
@@ -60,10 +77,7 @@ class Run:
         if node is self._node and self._task is None and not self._closed:
             self._never_begin()
             return True
-        if node is None or node.scope is None:
-            return False
-        node.scope.cancel()
-        return True
+        return node is not None and node.run.cancel()
 
     def send(self, text: str, agent_id: str | None = None) -> bool:
         """Steer an agent: its model reads the text before its next request.
@@ -73,32 +87,59 @@ class Run:
             agent_id: A child at work. None: the root agent, which is sent the text also where it has not begun yet.
 
         Returns:
-            False if there is no such child at work, or it has not made its first request yet.
+            False if nobody reads it: there is no such child at work, or it has not made its first request yet; the root has
+            made its last request, has ended, or is a program.
         """
         if agent_id is not None and agent_id != self._node.agent_id:
             loop = self._tree.at_work.get(agent_id)
             return loop is not None and bool(loop.send(text))
+        if self._closed or self._work.program is not None or (self._task is not None and not self._node.run.is_live):
+            return False
         self._unsent.append(text)
-        self._flush()
-        return True
+        return self._flush()
+
+    @property
+    def open_requests(self) -> tuple[ApprovalRequest, ...]:
+        """The questions that wait for an answer, in the order in which they were asked."""
+        return self._shared.gate.open_requests
+
+    def answer(self, request_id: str, decision: Decision) -> bool:
+        """Answer an approval request by its id, from any thread.
+
+        A rule that cannot be written into the project's file is told by a `Notice`.
+
+        Returns:
+            False if nobody waits for this answer: there is no such request, it was answered already, or it is withdrawn.
+
+        Raises:
+            ValueError: The answer's pattern is none; the question stays open.
+        """
+        try:
+            return self._shared.gate.answer(request_id, decision)
+        except ConfigError:
+            return True
 
     async def result(self) -> RunResult:
         """Read to the end and return how it ended. What is asked meanwhile is answered as where nobody is asked."""
         async for event in self:
-            if isinstance(event, ApprovalRequest):
-                event.decide(event.if_nobody)
+            self._answer_for_nobody(event)
         return await self._outcome()
 
     async def aclose(self) -> None:
-        """Cancel what still runs and wait until all of it has ended. Can be called again."""
+        """Cancel what still runs and wait until all of it has ended. Can be called again.
+
+        Raises:
+            FreeactError: The agent was opened in another event loop.
+        """
+        check_event_loop(self._home)
         if self._task is None:
             self._never_begin()
             return
         self._closed = True
-        self._tree.gate.abandon()
+        self._shared.gate.abandon()
         self._channel.abandon()
         self.cancel()
-        await carry_out(_ended(self._task), timeout_seconds=30)
+        await carry_out(self.ended(), timeout_seconds=30)
 
     def __aiter__(self) -> Self:
         return self
@@ -131,28 +172,55 @@ class Run:
         self._on_end()
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Begin, unless it has begun.
+
+        Raises:
+            FreeactError: The agent was opened in another event loop.
+        """
+        check_event_loop(self._home)
         if self._task is None and not self._closed:
-            # now, so that a cancel finds its scope though the task has not had its first turn
-            self._node.begin(self._budget)
+            self._loop.begin(self._budget)
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
 
+    def start_without_reader(self) -> None:
+        """Begin a run whose events go to the taps alone. What is asked is answered as where nobody is asked."""
+        self.has_reader = False
+        self.start()
+
+    async def ended(self) -> None:
+        """Wait until it has ended."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
     async def _drive(self) -> RunResult:
+        reading = None if self.has_reader else asyncio.create_task(self._read(), name="reads a run without a reader")
         try:
-            return await self._loop.run(self._prompt, program=self._program)
+            return await self._loop.run(self._work)
         finally:
-            self._on_end()
             self._channel.finish()
+            if reading is not None:
+                await asyncio.wait({reading})
+            self._on_end()
+
+    async def _read(self) -> None:
+        while (event := await self._channel.receive()) is not None:
+            self._answer_for_nobody(event)
+
+    def _answer_for_nobody(self, event: Event) -> None:
+        if isinstance(event, ApprovalRequest):
+            event.decide(event.if_nobody)
 
     async def _outcome(self) -> RunResult:
         if self._task is None:
             return RunResult(output="", status="cancelled", error="the run was closed before it began")
         return await asyncio.shield(self._task)
 
-    def _flush(self) -> None:
-        while self._unsent and self._loop.send(self._unsent[0]):
+    def _flush(self) -> bool:
+        """Hand on what was sent; False if nobody reads it any more."""
+        taken: bool | None = True
+        while self._unsent and (taken := self._loop.send(self._unsent[0])):
             self._unsent.pop(0)
-
-
-async def _ended(task: Awaitable[RunResult]) -> None:
-    await asyncio.wait({asyncio.ensure_future(task)})
+        if taken is False and self.status in ACTIVE:  # else it is the last run of the root that takes no more
+            self._unsent.clear()
+            return False
+        return True

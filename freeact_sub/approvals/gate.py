@@ -1,47 +1,95 @@
 """`Gate`: every call of every agent of a tree goes through it; policy first, then a person.
 
-A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes on the event
-(`event.approve()`), by whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long
-as the root lives; what a person allows for the session is remembered here and nowhere else.
+A question is an `ApprovalRequest` on the root's stream. Only the call that asks waits for it. The answer comes with its
+id, from whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long as the root
+lives; what a person allows for the session is remembered here and nowhere else.
 
 Where nobody is to be asked the answer is ready before the question: both are told, so that the record says who decided.
+A question may be bounded in time; past it the answer is no. One that no front end shows is told in the log after a while: a
+program that reads the stream and answers nothing would wait without a word.
 """
 
+import asyncio
+import logging
 import secrets
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from freeact_sub.approvals.patterns import parse_pattern
-from freeact_sub.approvals.policy import Policy, Ruling, decide
-from freeact_sub.approvals.project import ProjectRules
-from freeact_sub.approvals.question import Question
-from freeact_sub.approvals.rules import SESSION, Rule
+from freeact_sub.approvals.decision import decide
+from freeact_sub.approvals.open_approval import OpenApproval
+from freeact_sub.approvals.policy import Policy, Ruling
+from freeact_sub.approvals.rules.patterns import parse_pattern
+from freeact_sub.approvals.rules.project_rules import ProjectRules
+from freeact_sub.approvals.rules.rule import Rule, make_rules
+from freeact_sub.approvals.rules.rule_files import RuleFiles
+from freeact_sub.approvals.tally import Tally
 from freeact_sub.calls import Call
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events import ASKED, AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
 from freeact_sub.modes import Headless, Mode
+from freeact_sub.spans import span
+from freeact_sub.text import one_line
 
 NOBODY: Final = "nobody is there to answer"
-NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow")
+NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
+
+UNSHOWN_SECONDS: Final = 30.0
+"""A question that no front end has shown for so long is noted in the log."""
+
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Open:
-    question: Question
+    question: OpenApproval
     policy: Policy
+    ruling: Ruling
+    request: AgentEvent | None = None
+    """The request as the reader gets it. None: it is not in the stream yet."""
+    problems: list[str] = field(default_factory=list)
+    """Why an answer could not be saved, for people."""
 
 
 class Gate:
     """Lets calls through, refuses them, or asks."""
 
-    def __init__(self, *, headless: Headless | None = None, project: ProjectRules | None = None) -> None:
-        """Args: headless: nobody is asked; None: somebody is. project: gets what is allowed in the project for ever."""
+    def __init__(
+        self,
+        *,
+        headless: Headless | None = None,
+        project: ProjectRules | None = None,
+        files: RuleFiles | None = None,
+        timeout_seconds: float | None = None,
+        unshown_seconds: float = UNSHOWN_SECONDS,
+    ) -> None:
+        """Make the gate of one root agent.
+
+        Args:
+            headless: The answer to every question; None: a person answers.
+            project: Saves what a person allows for the project.
+            files: Rules as their files are now. None: the rules of the policies count.
+            timeout_seconds: Deny a question after this time. None: never.
+            unshown_seconds: Log a question that no front end has shown (`ApprovalRequest.shown`) after this time.
+        """
         self._headless = headless
         self._project = project
+        self._files = files
+        self._timeout_seconds = timeout_seconds
+        self._unshown_seconds = unshown_seconds
         self._session: tuple[Rule, ...] = ()
         self._open: dict[str, _Open] = {}
+        self._tallies: dict[str, Tally] = {}
+
+    def begin(self, agent_id: str) -> None:
+        """Starts to count the decisions of an agent's run."""
+        self._tallies[agent_id] = Tally()
+
+    def end(self, agent_id: str) -> Tally:
+        """Ends the count; returns it."""
+        return self._tallies.pop(agent_id, Tally())
 
     async def check(
         self,
@@ -53,97 +101,165 @@ class Gate:
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Return if the call may run.
+        """Returns if the call may run.
 
         Args:
-            call: What is about to happen, with its real values.
-            policy: That of the agent that asks.
-            emitter: The pen of the agent that asks.
-            path: The agents from the root to the one that asks, as people should see them.
-            tool_call_id: The model's tool call that this belongs to.
+            call: The action, with its real values.
+            policy: The agent's policy.
+            emitter: Emits events for the agent.
+            path: The agents from the root to this one, as people should see them.
+            tool_call_id: The model's tool call that the action belongs to.
             pause: Entered while a person is asked; stops the clock of a running cell.
 
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
         """
+        for problem in self._files.refresh() if self._files is not None else ():
+            emitter.put(Notice(content=problem))
         ruling = self.ruling(call, policy)
+        tally = self._tallies.get(emitter.agent_id, Tally())
         if ruling.verdict == "allow":
+            tally.allow(call)
             return
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         if emitter.channel.closed:
             raise ApprovalDeniedError(NOBODY)
-        with pause or nullcontext():
-            decision = await self._ask(call, policy, ruling, _Asker(emitter, path, tool_call_id))
+        with pause or nullcontext(), span("approval", agent_id=emitter.agent_id, call=call.kind):
+            decision = await self._ask(call, policy, ruling, _Caller(emitter, path, tool_call_id))
+        tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:
-        """What policy and session say about a call."""
-        return decide(call, policy.with_session(self._session))
+        """Judges a call by the policy and by what was allowed in this session."""
+        current = policy if self._files is None else policy.with_rules(self._files.rules)
+        return decide(call, current.with_session(self._session))
 
-    async def _ask(self, call: Call, policy: Policy, ruling: Ruling, asker: "_Asker") -> Decision:
+    @property
+    def open_requests(self) -> tuple[ApprovalRequest, ...]:
+        """The open questions, oldest first."""
+        found = (item.request for item in tuple(self._open.values()) if not item.question.is_decided)
+        return tuple(request for request in found if isinstance(request, ApprovalRequest))
+
+    def answer(self, request_id: str, decision: Decision) -> bool:
+        """Answers a question, from any thread. Returns False if no open question has this id.
+
+        Raises:
+            ValueError: The answer's pattern is none; the question stays open.
+            ConfigError: The answer counts, but the rule could not be written into the project's file.
+        """
+        if (item := self._open.get(request_id)) is None:
+            return False
+        if decision.pattern is not None:
+            parse_pattern(decision.pattern)
+        keep = decision.allowed and decision.remember == "project" and not item.question.is_decided
+        problem = self._keep(decision, item.ruling) if keep else ""
+        if problem:
+            item.problems.append(problem)
+        taken = item.question.decide(decision)
+        if taken and problem:
+            raise ConfigError(problem)
+        return taken
+
+    def shown(self, request_id: str) -> None:
+        """Notes that a front end shows the question."""
+        if item := self._open.get(request_id):
+            item.question.shown = True
+
+    async def _ask(self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller") -> Decision:
         request_id = f"approval-{secrets.token_hex(4)}"
         if_nobody = NEEDS_PERSON if ruling.needs_person else headless_answer(self._headless or "auto", policy.mode)
 
         def announce(decision: Decision) -> None:
-            """Before the one who waits goes on, so that nothing it does is told of before its approval."""
-            asker.tell(ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason))
+            """Emits the answer before the caller goes on, so that no event of the call precedes its approval."""
+            caller.tell(ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason))
 
-        def answer(decision: Decision) -> bool:
-            if decision.pattern is not None:
-                parse_pattern(decision.pattern)
-            return question.decide(decision)
-
-        question = Question(call, announce)
+        question = OpenApproval(call, announce)
         request = ApprovalRequest(
             request_id=request_id,
             call=call,
-            path=asker.path,
+            path=caller.path,
             reason=ruling.reason,
             suggested=ruling.suggests,
             headless=self._headless is not None,
             if_nobody=if_nobody,
-            _answer=answer,
         )
-        self._open[request_id] = _Open(question=question, policy=policy)
+        item = self._open[request_id] = _Open(question=question, policy=policy, ruling=ruling)
+        ASKED[request_id] = self
         try:
-            await asker.emitter.emit(request, tool_call_id=asker.tool_call_id)
-            if asker.emitter.channel.closed:
-                question.decide(Decision(allowed=False, reason=NOBODY))
-            elif self._headless is not None:
-                question.decide(if_nobody)
-            decision = await question.answer
+            with self._timed(question, caller):
+                item.request = await caller.emitter.emit(request, tool_call_id=caller.tool_call_id)
+                if caller.emitter.channel.closed:
+                    question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
+                elif self._headless is not None:
+                    question.decide(if_nobody)
+                decision = await question.answer
             if decision.allowed and decision.remember:
-                self._remember(decision, ruling, asker)
+                self._remember(decision, ruling)
+            for problem in item.problems:
+                caller.tell(Notice(content=problem))
             return decision
         finally:
-            del self._open[request_id]
+            del self._open[request_id], ASKED[request_id]
             question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was answered
 
-    def abandon(self) -> None:
-        """The reader is gone: all open questions are answered with no."""
-        for item in tuple(self._open.values()):
-            item.question.decide(Decision(allowed=False, reason=NOBODY))
+    @contextmanager
+    def _timed(self, question: OpenApproval, caller: "_Caller") -> Iterator[None]:
+        """Logs the question after `unshown_seconds`, and denies it after `timeout_seconds`."""
+        loop, seconds = asyncio.get_running_loop(), self._timeout_seconds
 
-    def _remember(self, decision: Decision, ruling: Ruling, asker: "_Asker") -> None:
-        """Allow calls like this from now on, those that wait included."""
-        patterns = ruling.suggests if decision.pattern is None else (decision.pattern,)
-        rules = tuple(Rule(verdict="allow", pattern=parse_pattern(text), source=SESSION) for text in patterns)
+        def tell() -> None:
+            if not question.shown:
+                logger.warning(
+                    "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve() or "
+                    "event.deny(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)",
+                    caller.emitter.agent_id,
+                    self._unshown_seconds,
+                    one_line(question.call.summary, 200),
+                )
+
+        timers = [loop.call_later(self._unshown_seconds, tell)]
+        if seconds is not None:
+            reason = f"nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
+            timers.append(loop.call_later(seconds, question.decide, Decision(allowed=False, reason=reason, nobody=True)))
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def abandon(self) -> None:
+        """Denies all open questions: the reader is gone."""
+        for item in tuple(self._open.values()):
+            item.question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
+
+    def _keep(self, decision: Decision, ruling: Ruling) -> str:
+        """Saves a rule in the project's file; returns why it could not, for people."""
+        if self._project is None:
+            return "the answer holds for this session only: there is no project to keep it in"
+        try:
+            self._project.allow(_patterns(decision, ruling))
+        except ConfigError as error:
+            return f"the answer holds for this session only: {error}"
+        return ""
+
+    def _remember(self, decision: Decision, ruling: Ruling) -> None:
+        """Allows calls like this one from now on, open questions included."""
+        rules = make_rules({"allow": _patterns(decision, ruling)})
         self._session = (*self._session, *(rule for rule in rules if rule not in self._session))
-        if decision.remember == "project" and self._project is not None:
-            try:
-                self._project.allow(patterns)
-            except ConfigError as error:
-                asker.tell(Notice(content=f"the answer holds for this session only: {error}"))
         for item in tuple(self._open.values()):
             if self.ruling(item.question.call, item.policy).verdict == "allow":
                 item.question.decide(Decision(allowed=True))
 
 
+def _patterns(decision: Decision, ruling: Ruling) -> tuple[str, ...]:
+    return ruling.suggests if decision.pattern is None else (decision.pattern,)
+
+
 @dataclass(frozen=True)
-class _Asker:
-    """Who asks, and with which pen."""
+class _Caller:
+    """The agent and the tool call that a question belongs to."""
 
     emitter: Emitter
     path: tuple[str, ...]
@@ -154,12 +270,12 @@ class _Asker:
 
 
 def headless_answer(headless: Headless, mode: Mode) -> Decision:
-    """The answer to what would be asked where nobody answers."""
+    """The decision on a question if nobody answers it."""
     if headless == "allow":
         return Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
     if headless == "auto" and mode in ("auto", "full"):
         return Decision(allowed=True, reason=f"{NOBODY}, which means yes in mode {mode}")
     if headless == "deny":
-        return Decision(allowed=False, reason=f"{NOBODY}, and what would be asked is denied")
+        return Decision(allowed=False, reason=f"{NOBODY}, and what would be asked is denied", nobody=True)
     reason = f"{NOBODY}, which means no in mode {mode} (--yes or --headless allow approves what would be asked)"
-    return Decision(allowed=False, reason=reason)
+    return Decision(allowed=False, reason=reason, nobody=True)

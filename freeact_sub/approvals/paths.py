@@ -1,22 +1,28 @@
-"""Which files the words of a command, or a call, may mean."""
+"""Resolves the words of a command to paths."""
 
 import os
+import re
+import stat
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
 
 HARMLESS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full"})
-"""Writing there changes nothing that stays."""
+"""Writes to these files leave nothing behind."""
+
+MAX_BUNDLE: Final = 1_000_000
+"""Characters of a file to look at."""
+_IN_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
 
 
 def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
     """The absolute paths that a word may mean in a folder: as it is written, and with symbolic links followed.
 
     Args:
-        word: As it stands in the command, or in the call; it may hold what is not known.
-        folder: Where it is read, relative to the workspace, or absolute.
-        workspace: The agent's.
+        word: The word as written; parts of it may be unknown.
+        folder: The folder it is relative to: absolute, or relative to the workspace.
+        workspace: The agent's workspace.
     """
     path = _home(word)
     if not path.startswith(("/", UNKNOWN)):
@@ -29,11 +35,32 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
     written = f"/{written.lstrip('/')}" if written.startswith("/") else written
     if UNKNOWN in written or WILD in written or "\0" in written:
         return (written,)
-    return tuple(dict.fromkeys((written, os.path.realpath(path))))
+    # what `/proc/self/cwd` leads to is another folder for the command than for who looks
+    return tuple(dict.fromkeys((written, UNKNOWN if _IN_PROCESS.match(written) else real_path(path))))
+
+
+def real_path(path: str) -> str:
+    """A path with its symbolic links followed; an unknown path if one cannot be followed."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return UNKNOWN  # `/proc/PID/root` of somebody else's process; a name that no file can have
+
+
+def has_only_certificates(path: str) -> bool:
+    """Whether a file holds public certificates and no key."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            return False
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BUNDLE + 1)
+    except (OSError, ValueError):
+        return False
+    return len(content) <= MAX_BUNDLE and b"-----BEGIN CERTIFICATE-----" in content and b"PRIVATE" not in content
 
 
 def is_within(path: str, folder: Path) -> bool:
-    """Whether a path, whatever is not known of it, is a folder or in it."""
+    """Whether a path is a folder or in it, whatever its unknown parts are."""
     known = path.partition(UNKNOWN)[0].partition(WILD)[0] if UNKNOWN not in path else ""
     if not known:
         return False

@@ -1,8 +1,8 @@
-"""`unasked_writes`: which files an agent's code may change without a question, in a form that its kernel can test quickly.
+"""`unasked_writes`: the files that an agent's code may change without a question, in a form that its kernel tests quickly.
 
 A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel is told what is allowed in any case:
-folders, and what to ask for in them because a rule may be about it. It may ask too often, never too seldom: what it asks for
-is decided here, by all rules, and what people allow in a session changes nothing about what it asks.
+folders, and what to ask for in them because a rule may be about it. The kernel may ask too often, never too seldom:
+the host judges each request by all rules. Answers given during the session do not change what the kernel asks.
 """
 
 import re
@@ -13,15 +13,15 @@ from typing import TypeAlias
 from freeact_sub.approvals.policy import Policy
 
 Places: TypeAlias = tuple[str, str]
-"""Regular expressions of a folder, with its last `/`, and of a name in it."""
+"""Two regular expressions: of a folder with its last `/`, and of a name in it."""
 
 
 def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:
-    """Folders, and what is asked for in them.
+    """The writable folders, and the exceptions in them that need a question.
 
     Args:
-        policy: The agent's.
-        protected: Files and folders in the workspace that are asked for in any case.
+        policy: The agent's policy.
+        protected: Files and folders in the workspace that always need a question.
     """
     folders = () if policy.mode == "plan" else (policy.workspace,)
     return folders, tuple(dict.fromkeys([*_protected(protected), *_by_rules(policy)]))
@@ -34,7 +34,7 @@ def _protected(paths: Iterable[Path]) -> Iterator[Places]:
 
 
 def _by_rules(policy: Policy) -> Iterator[Places]:
-    """Of all rules that may forbid a write, or ask for it."""
+    """Exceptions from all rules that may deny a write or ask."""
     for level in policy.rules.levels:
         for rule in level:
             counts = rule.verdict == "deny" or (rule.verdict == "ask" and policy.mode != "full")

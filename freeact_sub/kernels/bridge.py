@@ -17,6 +17,8 @@ from freeact_sub.kernels.output import CellClock
 
 logger = logging.getLogger(__name__)
 
+GIVE_UP = "give_up"
+"""The request that ends another one; it gets no answer."""
 MAX_OPEN_REQUESTS = 1000
 """A loop in a cell that asks without waiting is refused past this."""
 
@@ -30,39 +32,56 @@ class Bridge:
 
     def __init__(self, handler: HostRequestHandler, reply: Callable[[dict[str, Any]], None]) -> None:
         """Args: handler: gives the answers. reply: sends one to the kernel."""
-        self._handler = handler
+        self.handler = handler
         self._reply = reply
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], Any] = {}
+        """The requests that are being answered, and their ids."""
         self._closed = False
 
     def receive(self, content: dict[str, Any], clock: CellClock | None) -> None:
-        """Begin to answer a request."""
+        """Begins to answer a request."""
         if self._closed:
+            return
+        if "refused" in content:
+            self._reply(_failure(content.get("id"), "ValueError", str(content["refused"])))
+            return
+        if content.get("method") == GIVE_UP:
+            params = content.get("params")
+            self._give_up(params.get("request") if isinstance(params, dict) else None)
             return
         if len(self._open) >= MAX_OPEN_REQUESTS:
             self._reply(_failure(content.get("id"), "RuntimeError", f"more than {MAX_OPEN_REQUESTS} open requests"))
             return
-        task = asyncio.create_task(self._answer(content, clock), name=f"host request {content.get('method')}")
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        # the context here is that in which the kernel was opened; the request belongs to the cell, whose run may be another
+        context = clock.context.copy() if clock is not None else None
+        name = f"host request {content.get('method')}"
+        task = asyncio.create_task(self._answer(content, clock), name=name, context=context)
+        self._open[task] = content.get("id")
+        task.add_done_callback(self._open.pop)
 
     async def cancel(self) -> None:
-        """Cancel all open requests; the code that waits for them is told."""
+        """Cancels all open requests; the code that waits for them gets an error."""
         tasks = tuple(self._open)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
 
+    def _give_up(self, request_id: Any) -> None:
+        """The code that made a request waits for its answer no more."""
+        for task, open_id in tuple(self._open.items()):
+            if open_id == request_id:
+                task.cancel()
+
     async def aclose(self) -> None:
-        """Cancel all open requests and take no more."""
+        """Cancels all open requests and takes no more."""
         self._closed = True
         await self.cancel()
 
     async def _answer(self, content: dict[str, Any], clock: CellClock | None) -> None:
         request_id = content.get("id")
         try:
-            value = await self._handler(str(content.get("method")), dict(content.get("params") or {}), clock)
+            value = await self.handler(str(content.get("method")), dict(content.get("params") or {}), clock)
             if isinstance(value, AsyncGenerator):
                 value = await self._show(request_id, value)
             json.dumps(value)  # the answer must survive the wire

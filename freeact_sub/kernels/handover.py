@@ -1,17 +1,17 @@
 """Values from one kernel to another: the file that the one has written is moved to the other, which reads it.
 
-Each kernel can write and read only its own scratch folder, so the host carries. It moves names and never opens a file: what
-is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have made it.
+Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
+opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
+made it. From kernels elsewhere it passes on the bytes.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
-from freeact_sub.cells import ExecuteReply
 from freeact_sub.errors import KernelError, KernelLostError
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
@@ -21,8 +21,29 @@ TAKE_SECONDS: Final = 300.0
 ERROR_CHARS: Final = 1000
 
 
+@runtime_checkable
+class FarKernel(Protocol):
+    """A kernel whose scratch folder is on another machine."""
+
+    def read_values(self, name: str) -> AsyncIterator[bytes]:
+        """The content of a file there, in pieces; the file is gone afterwards.
+
+        Raises:
+            KernelError: It cannot be read.
+        """
+        ...
+
+    async def write_values(self, name: str, pieces: AsyncIterator[bytes]) -> None:
+        """Writes a file there.
+
+        Raises:
+            KernelError: It cannot be written.
+        """
+        ...
+
+
 async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
-    """Move a file of values from one kernel's scratch folder to another's, and have its values put among the variables.
+    """Moves a file of values from one kernel's scratch folder to another's, and has its values put among the variables.
 
     Args:
         name: The file's name, `values-` and a hexadecimal number.
@@ -32,15 +53,16 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
     Raises:
         KernelError: There is no such file, or the kernel could not read it; the text says why.
     """
-    if source.scratch is None or target.scratch is None:
-        raise KernelError("inputs: the kernels are not on this machine: write the values to files instead")
-    _move(name, source.scratch, target.scratch)
+    if isinstance(source, FarKernel) and isinstance(target, FarKernel):
+        await target.write_values(name, source.read_values(name))
+    elif source.scratch is not None and target.scratch is not None:
+        _move(name, source.scratch, target.scratch)
+    else:
+        raise KernelError("inputs: these kernels have no way to hand values over: write them to files instead")
     buffer = CellOutputBuffer()
     code = f"__import__('sys').modules['freeact_guest.values'].take({name!r}, get_ipython().user_ns)"
-    reply = ExecuteReply(status="aborted")
-    async for output in target.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True):
-        if isinstance(output, ExecuteReply):
-            reply = output
+    async with target.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True) as cell:
+        reply = await cell.reply()
     if reply.status == "kernel_lost":
         raise KernelLostError(f"the kernel ended while it read its inputs: {target.lost_reason}")
     if reply.status != "ok":

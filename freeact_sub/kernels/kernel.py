@@ -1,13 +1,15 @@
 """The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from freeact_sub.cells import CellOutput, ExecuteReply
-from freeact_sub.kernels.output import CellClock, CellOutputBuffer
-from freeact_sub.kernels.sandbox import SandboxPolicy
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.modes import Mode
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
@@ -47,6 +49,25 @@ class KernelSpec:
     audit: AuditSettings | None = None
     """What code does without asking its host. None: it asks for nothing that it does by itself."""
 
+    def hook_settings(self, scratch: Path | None) -> dict[str, Any] | None:
+        """`audit` as the guest reads it (`guest/hook.py`). Args: scratch: see `Kernel`."""
+        if self.audit is None:
+            return None
+        folders = [str(path) for path in (*self.audit.writable, *filter(None, (scratch,)))]
+        return {"folders": folders, "asked": self.audit.asked, "no_network": self.audit.no_network}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelPlace:
+    """What there is where the kernels of an agent run."""
+
+    wall: SandboxPolicy | None
+    """Around each of them; None: they have none."""
+    environment: Mapping[str, str]
+    """Of each of them."""
+    told: str
+    """What their agent's model is told of it, in whole sentences."""
+
 
 class Kernel(Protocol):
     """One IPython kernel. An agent runs its cells in it, one at a time."""
@@ -57,31 +78,36 @@ class Kernel(Protocol):
         ...
 
     @property
+    def may_be_replaced(self) -> bool:
+        """False: the run of its agent ends when it is lost, instead of going on with a new kernel."""
+        ...
+
+    @property
     def scratch(self) -> Path | None:
         """A folder of the kernel's own in which its code may write; None: it has none on this machine."""
         ...
 
     def execute(
         self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
-    ) -> AsyncGenerator[CellOutput | ExecuteReply, None]:
-        """Run a cell. Yields its output as it comes and at last one `ExecuteReply`. A silent cell is not counted.
+    ) -> AbstractAsyncContextManager[CellRun]:
+        """Runs a cell, one at a time, for the time of the context. A silent cell is not counted.
 
         When the clock runs out the cell is interrupted, and the kernel is killed if that does not help within two
-        seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Closing the
-        iterator early interrupts the cell. Never raises for what the code does.
+        seconds; both end in status `timeout`. A kernel that dies ends the cell with status `kernel_lost`. Leaving
+        the context early interrupts the cell. Never raises for what the code does.
         """
         ...
 
     async def interrupt(self) -> None:
-        """Interrupt the running cell, if any, and what it waits for at the host."""
+        """Interrupts the running cell, if any, and what it waits for at the host."""
         ...
 
     async def wait_lost(self) -> str:
-        """Wait until the kernel's process has ended, and say how."""
+        """Waits until the kernel's process has ended, and says how."""
         ...
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":
-        """Start a kernel that is a copy of this one as it is now: same variables, imports and functions.
+        """Starts a kernel that is a copy of this one as it is now: same variables, imports and functions.
 
         It is a fork: memory is copied when one of the two changes it. It is made at the next moment at which this kernel is
         idle or its cell waits for its host, and neither sees what the other does afterwards. The branch outlives this
@@ -97,15 +123,36 @@ class Kernel(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End the kernel and all processes its cells started, and remove its files. Can be called again."""
+        """Ends the kernel and all processes its cells started, and removes its files. Can be called again."""
         ...
 
 
 class KernelProvider(Protocol):
-    """Starts kernels. One per root agent; closed after the last kernel."""
+    """Starts kernels, for one root agent or several. Who makes one closes it, after the last of its kernels."""
+
+    def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
+        """What there is where the kernels of an agent run.
+
+        Args:
+            mode: Of the agent.
+            settings: What they get, and may reach besides the workspace, as far as it is there where they run.
+            workspace: Of the agent, on this machine.
+
+        Raises:
+            ConfigError: The provider has no kernels for such an agent; the text names the setting that would let it.
+        """
+        ...
+
+    def hook(self, settings: AuditSettings) -> AuditSettings | None:
+        """What the audit hook in a kernel lets pass; None: there is no hook, and the wall is all that holds code back.
+
+        Args:
+            settings: What the rules of the agent let pass on this machine. Kernels elsewhere have other folders.
+        """
+        ...
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
-        """Start a kernel and wait until it is ready; cancelling leaves nothing behind.
+        """Starts a kernel and waits until it is ready; cancelling leaves nothing behind.
 
         Raises:
             KernelStartError: The kernel did not become ready within the spec's time.
@@ -113,5 +160,5 @@ class KernelProvider(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what the provider holds besides its kernels. Can be called again."""
+        """Releases what the provider holds besides its kernels. Can be called again."""
         ...

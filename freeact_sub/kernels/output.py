@@ -6,12 +6,13 @@ good: the text as the model reads it (head and tail) is kept apart, and all of i
 """
 
 import asyncio
+import contextvars
 import logging
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Final, Literal, Self
 
 from freeact_sub.cells import (
     CellError,
@@ -23,8 +24,9 @@ from freeact_sub.cells import (
     MimeBundle,
     StreamText,
 )
-from freeact_sub.files import beneath
 from freeact_sub.kernels.tracebacks import short_traceback, without_colours
+from freeact_sub.system.safe_files import beneath
+from freeact_sub.system.stopwatch import Stopwatch
 
 BUFFER_CHARS: Final = 4_000_000
 """Characters of output that may wait for the reader."""
@@ -35,6 +37,10 @@ DISPLAYS_CHARS: Final = 20_000_000
 MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
 
+WHOLE_TIMES: Final = 10
+"""How many times its limit a cell may take with all that it waits for."""
+MIN_LOOK_SECONDS: Final = 0.05
+
 logger = logging.getLogger(__name__)
 
 
@@ -42,7 +48,7 @@ class CellOutputBuffer:
     """Takes a cell's output from the kernel's reader, hands it to the agent, keeps what the model reads."""
 
     def __init__(self, *, model_chars: int = 10_000, file: Path | None = None, root: Path | None = None) -> None:
-        """Make one for a cell.
+        """Makes the buffer of one cell.
 
         Args:
             model_chars: Bound of `text`.
@@ -69,7 +75,7 @@ class CellOutputBuffer:
         """Characters that were not handed on because the reader was behind."""
 
     def add(self, output: CellOutput) -> None:
-        """Take output in; never waits."""
+        """Adds output; never waits."""
         if self._reply is not None:
             return
         if isinstance(output, ClearOutput):
@@ -161,7 +167,7 @@ class CellOutputBuffer:
                 file.close()
 
     def _keep_display(self, output: DisplayData | ExecuteResult) -> int:
-        """Remember rich output; returns its size in characters."""
+        """Remembers rich output; returns its size in characters."""
         rich = {kind: data for kind, data in output.data.items() if kind != "text/plain"}
         if not rich:
             return 0
@@ -218,55 +224,106 @@ def _size_of(output: CellOutput) -> int:
     return size
 
 
-class CellClock:
-    """Measures how long a cell has worked; it stands still while a person is asked."""
+class CellRun:
+    """A cell that runs: yields its output as it comes. See `Kernel.execute`."""
 
-    def __init__(self, limit_seconds: float | None, *, tool_call_id: str | None = None) -> None:
-        """Args: limit_seconds: when the clock runs out; None: never. tool_call_id: the call that the cell belongs to."""
+    def __init__(self, buffer: CellOutputBuffer) -> None:
+        self._buffer = buffer
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CellOutput:
+        output = await self._buffer.get()
+        if isinstance(output, ExecuteReply):
+            raise StopAsyncIteration
+        return output
+
+    async def reply(self) -> ExecuteReply:
+        """Waits for the cell's end, passes over output that was not read, and tells how the cell has ended."""
+        while not isinstance(output := await self._buffer.get(), ExecuteReply):
+            pass
+        return output
+
+
+class CellClock:
+    """Measures how long a cell has worked; it stands still while a person is asked, and while the cell waits for agents.
+
+    A second bound, ten times the first, is on all the time that a cell takes, and stands still only while a person is asked:
+    a loop that asks models or starts children does not work, and must end as well.
+    """
+
+    def __init__(
+        self,
+        limit_seconds: float | None,
+        *,
+        tool_call_id: str | None = None,
+        stood_still: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Makes the clock of one cell.
+
+        Args:
+            limit_seconds: When the clock runs out; None: never.
+            tool_call_id: The call that the cell belongs to.
+            stood_still: For how many seconds people have been asked so far, in the run that the cell belongs to.
+        """
         self.tool_call_id = tool_call_id
+        self.context = contextvars.copy_context()
+        """What holds around the cell, such as its span: what its code asks of the host is done in it."""
         self._limit = limit_seconds
+        self._stood_still = stood_still
         self._loop = asyncio.get_running_loop()
-        self._worked = 0.0
-        self._since = self._loop.time()
-        self._pauses = 0
+        self._began = self._loop.time()
+        self._watch = Stopwatch(self._arm, now=self._loop.time)
+        self._stood_still_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._whole_timer: asyncio.TimerHandle | None = None
         self._callback: asyncio.Event | None = None
         self.expired = False
+        self.waited_too_long = False
+        """It has run out because of what the cell has waited for."""
+
+    @property
+    def whole_limit(self) -> float | None:
+        """Seconds that the cell may take with all that it waits for, people left out. None: there is no bound."""
+        return None if self._limit is None else self._limit * WHOLE_TIMES
 
     def start(self, expired: asyncio.Event) -> None:
-        """Begin to count; the event is set when the limit is reached."""
+        """Starts the clock, which sets the event when the limit is reached."""
         self._callback = expired
-        self._since = self._loop.time()
+        self._began = self._loop.time()
+        self._watch = Stopwatch(self._arm, now=self._loop.time)
+        self._stood_still_before = self._stood_still()
         self._arm()
+        if self._limit is not None:
+            self._whole_timer = self._loop.call_later(self._limit * WHOLE_TIMES, self._look_at_whole)
 
     def stop(self) -> None:
-        """Count no more."""
-        self._disarm()
+        """Stops the clock."""
         self._callback = None
+        self._arm()
+        if self._whole_timer is not None:
+            self._whole_timer.cancel()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """The time inside does not count; pauses may overlap."""
-        if self._pauses == 0:
-            self._worked += self._loop.time() - self._since
-            self._disarm()
-        self._pauses += 1
-        try:
-            yield
-        finally:
-            self._pauses -= 1
-            if self._pauses == 0:
-                self._since = self._loop.time()
-                self._arm()
+    def paused(self) -> AbstractContextManager[None]:
+        """The time inside is no work of the cell; pauses may overlap."""
+        return self._watch.paused()
 
     def _arm(self) -> None:
-        if self._limit is not None and self._callback is not None and self._pauses == 0 and not self.expired:
-            self._timer = self._loop.call_later(max(0.0, self._limit - self._worked), self._run_out)
-
-    def _disarm(self) -> None:
+        """Sets the timer anew, where the clock runs."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        if self._limit is not None and self._callback is not None and not self._watch.is_paused and not self.expired:
+            self._timer = self._loop.call_later(max(0.0, self._limit - self._watch.seconds), self._run_out)
+
+    def _look_at_whole(self) -> None:
+        asked = self._stood_still() - self._stood_still_before
+        left = (self.whole_limit or 0.0) - (self._loop.time() - self._began - asked)
+        if left > 0:  # people were asked, or are at this moment
+            self._whole_timer = self._loop.call_later(max(left, MIN_LOOK_SECONDS), self._look_at_whole)
+        elif not self.expired:
+            self.waited_too_long = True
+            self._run_out()
 
     def _run_out(self) -> None:
         self.expired = True

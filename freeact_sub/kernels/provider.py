@@ -1,20 +1,122 @@
-"""`make_provider`: the kernel provider that the settings name."""
+"""`SharedKernelProvider`: where an agent's kernels come from by default; agents of one process share what they can.
 
-from collections.abc import Callable
+What a fork server depends on (Python, environment, preloaded modules) is a key of its own, so agents share one server where
+that is the same, whatever else their settings say. A fork server and the sockets of its kernels belong to the event loop in
+which they were made: agents of another loop, and so of another thread, have a server of their own. The last agent that is
+closed ends it.
+"""
 
-from freeact_sub.config import KernelConfig
-from freeact_sub.kernels.fork import ForkKernelProvider
-from freeact_sub.kernels.kernel import KernelProvider
-from freeact_sub.kernels.local import LocalKernelProvider
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from freeact_sub.config.kernel_providers import load
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
+from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
+from freeact_sub.kernels.local import LocalKernelProvider, local_place
+from freeact_sub.kernels.wall.gaps import Gaps
+from freeact_sub.modes import Mode
+
+logger = logging.getLogger(__name__)
+
+_Key: TypeAlias = tuple[Hashable, ...]
+"""Which provider, and how it was made."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Shared:
+    key: _Key
+    provider: LocalKernelProvider
+    users: set["SharedKernelProvider"] = field(default_factory=set)
+
+
+_shared: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, _Shared]]] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
+"""For `_shared`: loops of several threads are in it."""
+
+
+class SharedKernelProvider:
+    """One agent's part in a provider that others use too; taken with the first kernel, given back when it is closed."""
+
+    def __init__(self, key: _Key, make: Callable[[], LocalKernelProvider], on_notice: Callable[[str], None] | None) -> None:
+        """Args: key: what providers are shared by. make: the first of its users makes it. on_notice: see `make_provider`."""
+        self._key = key
+        self._make = make
+        self._gaps = Gaps(on_notice or logger.warning)
+        self._shared: _Shared | None = None
+        self.workspaces: set[Path] = set()
+        """In which it has started kernels."""
+
+    def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
+        """See `KernelProvider.place`."""
+        return local_place(mode, settings, workspace)
+
+    def hook(self, settings: AuditSettings) -> AuditSettings | None:
+        """See `KernelProvider.hook`."""
+        return settings
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler) -> Kernel:
+        """See `KernelProvider.start`."""
+        self.workspaces.add(spec.workspace)
+        return await self._taken().provider.start(spec, handler, gaps=self._gaps)
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`. What is shared ends with its last user. The next `start` takes it anew."""
+        shared, self._shared = self._shared, None
+        if shared is None:
+            return
+        with _lock:
+            shared.users.discard(self)
+            of_loop = _shared.get(asyncio.get_running_loop(), {})
+            if not shared.users and of_loop.get(shared.key) is shared:
+                del of_loop[shared.key]
+        if not shared.users:
+            await shared.provider.aclose()
+        elif isinstance(shared.provider, ForkKernelProvider):
+            others: set[Path] = set().union(*(user.workspaces for user in shared.users))
+            await shared.provider.drop_spares(self.workspaces - others)
+        self.workspaces.clear()
+
+    def _taken(self) -> _Shared:
+        if self._shared is None:
+            with _lock:
+                of_loop = _shared.setdefault(asyncio.get_running_loop(), {})
+                shared = of_loop.get(self._key)
+                if shared is None:
+                    shared = of_loop[self._key] = _Shared(key=self._key, provider=self._make())
+                shared.users.add(self)
+            self._shared = shared
+        return self._shared
 
 
 def make_provider(settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> KernelProvider:
-    """`fork` (forks from a warm process where that is safe), or `local` (a plain subprocess for each kernel).
+    """The provider that the settings name.
 
     Args:
         settings: Which one, and how.
-        on_notice: Told once what of the kernels' sandbox this machine cannot enforce. None: the log is told.
+        on_notice: Told once what of the kernels' sandbox cannot be enforced where they run. None: the log is told.
+
+    Raises:
+        ConfigError: Its package cannot be imported.
     """
-    if settings.provider == "fork":
-        return ForkKernelProvider(preload=settings.preload, spares=settings.spares, on_notice=on_notice)
-    return LocalKernelProvider(on_notice=on_notice)
+    provider: KernelProvider = load(settings.provider)(settings, on_notice=on_notice)
+    return provider
+
+
+def make_fork(settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> KernelProvider:
+    """Forks kernels from a warm process where that is safe."""
+    make = partial(ForkKernelProvider, preload=settings.preload, spares=settings.spares)
+    return SharedKernelProvider(("fork", settings.preload, settings.spares), make, on_notice)
+
+
+def make_local(settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> KernelProvider:
+    """Starts a plain subprocess for each kernel."""
+    del settings
+    return SharedKernelProvider(("local",), LocalKernelProvider, on_notice)

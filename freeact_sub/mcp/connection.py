@@ -16,11 +16,10 @@ import logging
 import math
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -30,36 +29,43 @@ from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-import freeact_sub.guard
-from freeact_sub.config import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.files import beneath
-from freeact_sub.mcp.results import McpResult, McpTool, failure, read_result, read_tool
+from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
+from freeact_sub.mcp.streams import AnsweringStream, BoundedStream, Garbage, OpenRequests, WatchedStream
+from freeact_sub.system.closing import carry_out
+from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
+from freeact_sub.system.safe_files import beneath, is_folder
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GUARD_COMMAND: Final = (sys.executable, "-I", "-S", str(Path(freeact_sub.guard.__file__)))
 CLOSE_SECONDS: Final = 5.0
-"""Within this time a connection is closed: the server is asked to end, told to, and killed."""
+"""The bound on closing a connection: the server is asked to end, then terminated, then killed."""
 CONNECT_SECONDS: Final = 30.0
-"""For a TCP connection; how long an answer may take is for the settings of the server to say."""
+"""For a TCP connection; the server's settings bound the wait for an answer."""
+LOG_BYTES: Final = 10_000_000
+"""Bound on the log of a server's standard error; when it is full, its older half is dropped."""
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
+MAX_TOOLS: Final = 10_000
+"""Of one server."""
 
 
 class McpConnection:
-    """Connects when made, in the background; the first request waits for it."""
+    """Connects in the background as soon as it is made; the first request waits for the connection."""
 
     def __init__(self, server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> None:
-        """Args: log_file: what a stdio server writes to standard error is added to it. log_root: see `McpServers`."""
+        """Args: log_file: takes the standard error of a stdio server. log_root: see `McpServers`."""
         self._server = server
         self._config = config
         self._log_file = log_file
         self._log_opener = beneath(log_root)
         self._log_start = 0
         self._http_status = ""
+        self._garbage = Garbage(server)
         self._failure: BaseException | None = None
         self._closing = False
         self._may_be_cancelled = False
@@ -72,12 +78,12 @@ class McpConnection:
 
     @property
     def usable(self) -> bool:
-        """It is open, or will be unless the server fails."""
+        """Whether the connection is open, or will be unless the server fails."""
         return not (self._stop.is_set() or self._owner.done())
 
     @property
     def done(self) -> bool:
-        """Nothing of it is left."""
+        """Whether the connection and its server have ended."""
         return self._owner.done()
 
     async def list_tools(self) -> tuple[McpTool, ...]:
@@ -92,7 +98,7 @@ class McpConnection:
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            raise McpError(f"{what} answered with an error: {error}", server=self._server) from error
+            raise McpError(f"{what} answered with an error: {_reason(error)}", server=self._server) from error
 
     async def call(self, tool: str, args: dict[str, Any]) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
@@ -115,7 +121,7 @@ class McpConnection:
         return read_result(result)
 
     async def aclose(self) -> None:
-        """Close it, whatever state it is in, within `CLOSE_SECONDS`."""
+        """Closes the connection in any state, within `CLOSE_SECONDS`."""
         self._closing = True
         self._stop.set()
         if not self._ready.done() and self._may_be_cancelled:
@@ -166,8 +172,15 @@ class McpConnection:
                 self._ready.set_exception(self._start_error())
 
     async def _serve(self) -> None:
-        transport = self._stdio() if self._config.url is None else self._http(self._config.url)
-        async with mcp.Client(transport) as client:
+        async with AsyncExitStack() as stack:
+            if self._config.url is not None:
+                transport = self._http(self._config.url)
+            else:
+                transport = self._stdio(await stack.enter_async_context(_process_folder()))
+            await self._use(mcp.Client(transport))
+
+    async def _use(self, opening: mcp.Client) -> None:
+        async with opening as client:
             self._scope.deadline = math.inf
             self._ready.set_result(client)
             try:
@@ -177,49 +190,63 @@ class McpConnection:
             self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
 
     @asynccontextmanager
-    async def _stdio(self) -> AsyncIterator[Any]:
+    async def _stdio(self, folder: Path) -> AsyncIterator[Any]:
         config = self._config
         environment = get_default_environment() | config.env
         self._check_command(environment)
+        bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
         parameters = mcp.StdioServerParameters(
             command=GUARD_COMMAND[0],
-            args=[*GUARD_COMMAND[1:], str(os.getpid()), str(config.command), *config.args],
-            env=environment,
+            args=[*GUARD_COMMAND[1:], str(os.getpid()), *bounds, str(config.command), *config.args],
+            env=environment | {VARIABLE: str(folder)},
             cwd=config.cwd,
+            encoding_error_handler="replace",  # else one wrong byte would end all reading, and nobody be told
         )
-        with open(self._log_file, "a", encoding="utf-8", opener=self._log_opener) as log:  # noqa: ASYNC230  # one small open on a local disk
+        with open(self._log_file, "a+", encoding="utf-8", opener=self._log_opener) as log:  # noqa: ASYNC230  # one small open on a local disk
             self._log_start = log.tell()
             async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
                 self._limit_start()
-                yield _WatchedStream(incoming, on_end=self._stop.set), outgoing
+                requests = OpenRequests()
+                watched = WatchedStream(incoming, requests, on_end=self._stop.set, on_garbage=self._garbage.add)
+                yield watched, AnsweringStream(outgoing, requests)
 
     @asynccontextmanager
     async def _http(self, url: str) -> AsyncIterator[Any]:
         client = httpx2.AsyncClient(
-            headers=self._config.headers,
+            # what is small on its way may fill the memory once it is unpacked
+            headers={"Accept-Encoding": "identity", **self._config.headers},
             # an answer that is late would end the whole transport: each request has a bound of its own
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-            event_hooks={"response": [self._note_status]},
+            event_hooks={"response": [self._note_status, self._bound]},
         )
         self._limit_start()
         async with client, streamable_http_client(url, http_client=client) as streams:
-            yield streams
+            requests = OpenRequests()
+            yield WatchedStream(streams[0], requests), AnsweringStream(streams[1], requests)
 
     def _limit_start(self) -> None:
-        """From here on the start may be cut short. Not while a process is made: asyncio would lose its pipes."""
+        """Starts the clock of the start. Not while a process is made: a cancel then would lose its pipes in asyncio."""
         self._may_be_cancelled = True
         self._scope.deadline = anyio.current_time() + self._config.init_timeout_seconds
         if self._closing:
             self._scope.cancel()
 
     async def _note_status(self, response: httpx2.Response) -> None:
-        """The SDK does not pass on with which status a server refuses, and that is what tells of a wrong key."""
+        """Notes the status of a refusal, which the SDK drops: it tells of a wrong key."""
         self._http_status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
 
+    async def _bound(self, response: httpx2.Response) -> None:
+        """Bounds the body of an answer; a larger one ends the connection before it fills the memory."""
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("", "identity"):
+            raise httpx2.ReadError(f"the answer is packed ({encoding[:40]}), which was not asked for")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = BoundedStream(response.stream, self._config.max_answer_bytes)
+
     def _check_command(self, environment: dict[str, str]) -> None:
-        """A missing program is best named before there is a process."""
+        """Raises if the program is missing: that is clearer than the failure of its process."""
         command, folder = str(self._config.command), Path(self._config.cwd or ".")
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise self._error(f"cannot be started: its folder {folder} is not there; correct `cwd`")
         path = str(folder / command) if "/" in command else command
         if shutil.which(path, path=environment.get("PATH")) is None:
@@ -252,12 +279,12 @@ class McpConnection:
 
     @property
     def _url(self) -> str:
-        """Without what may be secret in it."""
+        """The URL without its secret parts."""
         url = urlsplit(self._config.url or "")
         return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
     def _last_words(self) -> str:
-        """The last line that the server has written to its log since it was started."""
+        """The last line of the server's log since its start."""
         try:
             with open(self._log_file, "rb", opener=self._log_opener) as log:
                 size = log.seek(0, os.SEEK_END)
@@ -269,34 +296,19 @@ class McpConnection:
         return f" ({last[:REASON_CHARS]})" if last else ""
 
 
-class _WatchedStream:
-    """What a server sends, as the SDK reads it; tells when the server has ended, before the SDK tells the requests."""
+@asynccontextmanager
+async def _process_folder() -> AsyncIterator[Path]:
+    """A folder whose name marks a server and its descendants, so that daemons are found even if the guard was killed."""
+    folder = make_folder()
+    try:
+        yield folder
+    finally:
+        await carry_out(asyncio.to_thread(_end_all_of, folder))
 
-    def __init__(self, stream: Any, *, on_end: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_end = on_end
 
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._on_end()
-            raise
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stream.aclose()
+def _end_all_of(folder: Path) -> None:
+    end_processes_of(folder)
+    remove_soon(folder)
 
 
 async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
@@ -306,10 +318,12 @@ async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
     cursor: str | None = None
     while True:
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        tools += map(read_tool, page.tools)
-        cursor = page.next_cursor
-        if cursor is None:
+        tools += [read_tool(tool) for tool in page.tools if not needs_task(tool)]
+        if len(tools) > MAX_TOOLS:
+            raise ValueError(f"it has more than {MAX_TOOLS:,} tools")
+        if page.next_cursor is None or page.next_cursor == cursor:
             return tuple(tools)
+        cursor = page.next_cursor
 
 
 def _reason(error: BaseException | None) -> str:
@@ -317,7 +331,7 @@ def _reason(error: BaseException | None) -> str:
 
 
 def _leaf(error: BaseException) -> BaseException:
-    """What really happened: task groups wrap it."""
+    """The first error inside the groups that task groups raise."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -38,12 +38,14 @@ class McpResult:
     """For the model."""
     images: "tuple[BinaryContent, ...]" = ()
     """For the model."""
+    sections: tuple[str, ...] = ()
+    """The separate texts of the answer. Empty: it has one."""
     is_error: bool = False
     """The tool has failed; the text says why."""
 
 
 def read_tool(tool: "Tool") -> McpTool:
-    """A tool as its server lists it."""
+    """Reads a tool from a server's list."""
     return McpTool(
         name=tool.name,
         description=tool.description or tool.title or "",
@@ -52,9 +54,15 @@ def read_tool(tool: "Tool") -> McpTool:
     )
 
 
+def needs_task(tool: "Tool") -> bool:
+    """Whether a tool can only be called as a task of the protocol, which we do not speak: every call would fail."""
+    return tool.execution is not None and tool.execution.task_support == "required"
+
+
 def read_result(result: "CallToolResult") -> McpResult:
-    """An answer as its server sends it."""
-    text, images = _read_blocks(result.content)
+    """Reads a server's answer."""
+    texts, images = _read_blocks(result.content)
+    text = "\n".join(texts)
     if result.structured_content is not None:
         value = _unwrapped(result.structured_content)
         text = text or json.dumps(value, ensure_ascii=False)
@@ -64,22 +72,23 @@ def read_result(result: "CallToolResult") -> McpResult:
         value = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     if result.is_error and not text:
         text = "the tool failed and did not say why"
-    return McpResult(value=value, text=text, images=images, is_error=result.is_error)
+    sections = tuple(texts) if len(texts) > 1 else ()
+    return McpResult(value=value, text=text, images=images, sections=sections, is_error=result.is_error)
 
 
 def failure(text: str) -> McpResult:
-    """The answer of a tool that failed with this text."""
+    """The result of a tool that failed with this text."""
     return McpResult(value=text, text=text, is_error=True)
 
 
 def _unwrapped(structured: Any) -> Any:
-    """Servers wrap what is no object, such as a number or a list, in an object with the one key `result`."""
+    """Unwraps a value that is no object: servers send it in an object with the one key `result`."""
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         return structured["result"]
     return structured
 
 
-def _read_blocks(blocks: "Sequence[ContentBlock]") -> "tuple[str, tuple[BinaryContent, ...]]":
+def _read_blocks(blocks: "Sequence[ContentBlock]") -> "tuple[list[str], tuple[BinaryContent, ...]]":
     texts: list[str] = []
     images: list[BinaryContent] = []
     for block in blocks:
@@ -92,11 +101,11 @@ def _read_blocks(blocks: "Sequence[ContentBlock]") -> "tuple[str, tuple[BinaryCo
                 texts.append(text)
             case _:
                 _read_binary(block, texts, images)
-    return "\n".join(texts), tuple(images)
+    return texts, tuple(images)
 
 
 def _read_binary(block: Any, texts: list[str], images: "list[BinaryContent]") -> None:
-    """A picture is shown to the model; of other binary data it is told."""
+    """Reads binary data: a picture for the model, else a note."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # costs 0.6 s, and pictures are rare
 
     resource = getattr(block, "resource", None)

@@ -13,22 +13,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from freeact_sub.closing import carry_out
-from freeact_sub.config import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.results import McpResult, McpTool, failure
+from freeact_sub.system.closing import carry_out
 
 if TYPE_CHECKING:
     from freeact_sub.mcp.connection import McpConnection
 
 CLOSE_SECONDS: Final = 7.0
-"""More than a connection takes that has to kill its server."""
+"""Longer than a connection takes to kill its server."""
+SHOWN_NAMES: Final = 30
+"""Names in a sentence."""
 Listing: TypeAlias = tuple[McpTool, ...] | McpError
-"""The tools of a server, or why it could not be asked for them."""
+"""The tools of a server, or the error that prevented listing them."""
 
 
 class McpCatalogue:
-    """Shared by all agents of one tree. It holds no connection, and needs no closing."""
+    """The tools of all servers, shared by the agents of one tree. It holds no connection."""
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {}
@@ -38,16 +40,16 @@ class McpCatalogue:
 
 
 class McpServers:
-    """One agent's connections. An async context manager: leaving closes them."""
+    """One agent's connections. An async context manager that closes them at its end."""
 
     def __init__(
         self, servers: Mapping[str, McpServerConfig], *, catalogue: McpCatalogue, log_folder: Path, log_root: Path
     ) -> None:
-        """Make them; none is started yet.
+        """Starts no connection yet.
 
         Args:
             servers: Their settings by name.
-            catalogue: Keeps what they offer.
+            catalogue: Keeps the tools.
             log_folder: Gets a file `mcp-SERVER.log` for each stdio server that is started.
             log_root: The folder from which `log_folder` is reached without following a link.
         """
@@ -73,12 +75,12 @@ class McpServers:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections within a few seconds, also where the closing task is cancelled meanwhile."""
+        """Closes all connections within a few seconds, even if the closing task is cancelled."""
         self._closed = True
         await carry_out(self._close_connections(), timeout_seconds=CLOSE_SECONDS)
 
     async def tools(self, server: str) -> tuple[McpTool, ...]:
-        """What a server offers: from the catalogue, else from the server.
+        """The tools of a server: from the catalogue, else from the server.
 
         Raises:
             McpError: There is no such server, or it cannot be asked, or it could not when it was asked first.
@@ -122,7 +124,7 @@ class McpServers:
             raise McpError(f"MCP server {server!r} has no tool {tool!r}{hint}", server=server)
 
     async def _listed(self, server: str, *, stale: Listing | None) -> tuple[McpTool, ...]:
-        """The tools from the catalogue; if there are none yet, or only this stale listing, from the server."""
+        """The listing from the catalogue; from the server if there is none, or only this stale one."""
         listings = self._catalogue.listings
         async with self._catalogue.locks[server]:
             if listings.get(server) is stale:
@@ -163,9 +165,10 @@ def _has(tools: Iterable[McpTool], name: str) -> bool:
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
+    """Suggests the name that may have been meant."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f": did you mean {near[0]!r}?"
-    return f"; it is one of: {', '.join(names)}" if names else ": there are none"
+    more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+    return f"; it is one of: {', '.join(names[:SHOWN_NAMES])}{more}" if names else ": there are none"

@@ -3,6 +3,7 @@
 Importing this module is cheap. pydantic-ai (0.6 s, and up to 2 s more for a provider) is imported when a model is built.
 """
 
+import copy
 import difflib
 import importlib.metadata
 import importlib.util
@@ -12,18 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from freeact_sub.config import Config
-from freeact_sub.errors import ConfigError
-from freeact_sub.modes import CodeActions
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError, ContextOverflowError
+from freeact_sub.modes import CodeActions, Profile
+from freeact_sub.text import how_to_install
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
 
+    from freeact_sub.models.traffic import Traffic
+
 DISTRIBUTION: Final = "freeact-sub"
 CLIENT_TIMEOUT_SECONDS: Final = 600
-"""For how long the providers' clients bear silence by themselves."""
+"""Timeout of the providers' own clients."""
 NAME_HINT: Final = "a model is named `PROVIDER:NAME`, for example `anthropic:claude-sonnet-5-5`"
 
 
@@ -50,30 +54,114 @@ def build_model(config: Config) -> "Model":
         provider = _provider_at(config.base_url, name)
         return infer_model(name, provider_factory=lambda _: provider)
     except UserError as error:
-        raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(error)) from error
+        raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(config, error)) from error
     except ImportError as error:
         raise ConfigError(_what_to_install(name, error)) from error
 
 
-def wrap_model(model: "Model", config: Config) -> "Model":
-    """The model as agents use it: see `actions`, `small` and `servers`."""
-    from freeact_sub.models.actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
-    from freeact_sub.models.servers import SteadyModel  # noqa: PLC0415
+def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None" = None) -> "Model":
+    """Builds a model as agents use it, with its fallback models.
 
+    Args:
+        config: All settings.
+        traffic: What all requests of a root share.
+        wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. None: the model that the settings name.
+
+    Raises:
+        ConfigError: The model or a fallback cannot be built.
+    """
+    from pydantic_ai.exceptions import ModelAPIError  # noqa: PLC0415  # slow, see above
+    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415
+
+    names = config.models.names
+    first = config.model if wanted is None else names.get(wanted, wanted) if isinstance(wanted, str) else wanted
+    others = [other for name in config.fallback_models if (other := names.get(name, name)) != first]
+    primary = _usable(first, config, traffic, stands_in=False, is_last=not others)
+    if not others:
+        return primary
+    try:
+        fallbacks = [
+            _usable(other, config, traffic, stands_in=True, is_last=number == len(others))
+            for number, other in enumerate(others, 1)
+        ]
+    except ConfigError as error:
+        raise ConfigError(f"setting `fallback_models`: {error}") from error
+    return FallbackModel(primary, *fallbacks, fallback_on=(ModelAPIError, ContextOverflowError))
+
+
+def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *, stands_in: bool, is_last: bool) -> "Model":
+    """A model as agents use it: see `code_actions`, `small/` and `steady`.
+
+    Args:
+        wanted: A full name, or a model. An address that is set for the root's model counts for others of its provider too.
+        config: All settings.
+        traffic: What all requests of a root share.
+        stands_in: The model is a fallback.
+        is_last: The model has no fallback.
+    """
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+    from freeact_sub.models.steady import SteadyModel  # noqa: PLC0415
+
+    if isinstance(wanted, str | None):
+        full = wanted or ""
+        same = full.partition(":")[0] == (config.model or full).partition(":")[0]
+        config = config.model_copy(update={"model": wanted, "base_url": config.base_url if same else None})
+    model = build_model(config) if isinstance(wanted, str | None) else wanted
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
-    return CodeActionsModel(SteadyModel(model), config.code_actions, profile)
+    steady = SteadyModel(
+        model,
+        lane=traffic.lane(model, stands_in=stands_in),
+        patience_seconds=config.rate_limit_seconds if is_last else 0,
+        stall_seconds=config.stall_seconds,
+    )
+    return CodeActionsModel(steady, config.code_actions, profile)
 
 
 def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
-    """A model that `wrap_model` has made, acting in another way."""
-    from freeact_sub.models.actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+    """A model from `usable_model` with another way to act."""
+    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
+
+    if isinstance(model, FallbackModel):
+        other = copy.copy(model)
+        other.models = [acting_by(inner, code_actions) for inner in model.models]
+        return other
     return model.acting_by(code_actions) if isinstance(model, CodeActionsModel) else model
 
 
+def profile_of(model: "Model") -> Profile:
+    """The profile of a model from `usable_model`; `full` while it is not known, before the first request."""
+    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
+
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
+
+    if isinstance(model, FallbackModel):
+        return profile_of(model.models[0])
+    return (model.prompt_profile if isinstance(model, CodeActionsModel) else None) or "full"
+
+
+def acts_by_blocks(model: "Model") -> bool:
+    """Whether a model from `usable_model` acts by blocks; with `auto` this is known after the first request."""
+    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
+
+    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
+
+    if isinstance(model, FallbackModel):
+        return acts_by_blocks(model.models[0])
+    return isinstance(model, CodeActionsModel) and model.acts_by_blocks
+
+
+def make_traffic(config: Config) -> "Traffic":
+    """What all requests of a root share."""
+    from freeact_sub.models.traffic import Traffic  # noqa: PLC0415  # slow, see above
+
+    return Traffic(max_concurrent=config.models.max_concurrent, patience_seconds=config.rate_limit_seconds)
+
+
 def build_model_settings(config: Config) -> "ModelSettings":
-    """The settings for every model request, each in its type: what comes from the environment is text.
+    """The settings for every model request, each converted to its type: settings from the environment are text.
 
     Raises:
         ConfigError: A setting is unknown, or has a wrong value.
@@ -110,7 +198,7 @@ def _is_setting_of_a_provider(name: str) -> bool:
 
 
 def _is_known(name: str) -> bool:
-    """The name has a provider, and pydantic-ai knows it."""
+    """Whether pydantic-ai knows the provider of the name."""
     from pydantic_ai.models import parse_model_id  # noqa: PLC0415  # slow, see above
     from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415
 
@@ -139,9 +227,13 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
     return cast("Provider[Any]", provider_class(base_url=base_url))
 
 
-def _what_is_meant(error: Exception) -> str:
-    """pydantic-ai suggests a name where it knows one that is near."""
+def _what_is_meant(config: Config, error: Exception) -> str:
+    """pydantic-ai suggests a name where it knows one that is near; a server of one's own has names that it cannot know."""
     words = str(error)
+    if config.base_url is not None:
+        name = str(config.model)
+        unknown = words.partition(". Did you mean")[0]
+        return f"{unknown}: at a `base_url` that speaks OpenAI's protocol it is 'openai-chat:{name}'"
     return words if words.endswith("?") else f"{words}; {NAME_HINT}"
 
 
@@ -159,8 +251,8 @@ def _what_to_install(name: str, error: ImportError) -> str:
     named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
     if named is None:
         return f"the model {name!r} cannot be used: {error}"
-    package = DISTRIBUTION if named[1] in _own_extras() else "pydantic-ai-slim"
-    return f'the model {name!r} needs a package that is not installed: pip install "{package}[{named[1]}]"'
+    what = how_to_install(named[1]) if named[1] in _own_extras() else f'pip install "pydantic-ai-slim[{named[1]}]"'
+    return f"the model {name!r} needs a package that is not installed: {what}"
 
 
 def _own_extras() -> list[str]:

@@ -1,7 +1,7 @@
-"""How far a model request is, for who wants to show it: seconds waited, pieces that have come.
+"""The progress of model requests, for front ends: seconds waited, pieces received.
 
 A request is made deep below the agent that it is made for, and one model object serves all agents of a tree. So the watcher
-is found by context: `watched` holds for all that is awaited inside it, and for no other agent.
+is found by context: `watch` holds for all that is awaited inside it, and for no other agent.
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelProgress:
+class RequestState:
     """The state of one request."""
 
     seconds: float
@@ -24,29 +24,31 @@ class ModelProgress:
     """Pieces of the answer so far. Local servers send one for each token."""
     attempt: int = 1
     """2: the connection broke, and the request was made again."""
+    paused_seconds: float | None = None
+    """Seconds until the request is made again, because the provider is busy. None: it is not paused."""
 
     @property
     def pieces_per_second(self) -> float | None:
-        """None where there is nothing to measure yet."""
+        """None: fewer than two pieces have arrived."""
         if self.first_event_seconds is None or self.pieces < 2 or self.seconds <= self.first_event_seconds:
             return None
         return (self.pieces - 1) / (self.seconds - self.first_event_seconds)
 
 
-Watcher: TypeAlias = Callable[[ModelProgress], None]
+Watcher: TypeAlias = Callable[[RequestState], None]
 
 _watcher: ContextVar[Watcher | None] = ContextVar("freeact_sub_model_progress", default=None)
 
 
 @contextmanager
-def watched(watcher: Watcher) -> Iterator[None]:
-    """Requests made inside tell the watcher when they begin, and with each piece. It must be quick, and not raise.
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Calls the watcher when a request made inside begins, and for each piece; outer watchers are called first.
 
-    Who watches from further outside is told as well.
+    A watcher must be quick and must not raise.
     """
     outer = _watcher.get()
 
-    def tell(progress: ModelProgress) -> None:
+    def tell(progress: RequestState) -> None:
         if outer is not None:
             outer(progress)
         watcher(progress)
@@ -61,30 +63,43 @@ def watched(watcher: Watcher) -> Iterator[None]:
 class Meter:
     """Measures one request."""
 
-    def __init__(self) -> None:
+    def __init__(self, model_name: str) -> None:
+        self.model_name = model_name
         self._watcher = _watcher.get()
         self._began = time.monotonic()
         self._first: float | None = None
         self._pieces = 0
         self._attempt = 1
+        self._paused: float | None = None
         self._tell()
 
     def piece(self) -> None:
-        """A piece of the answer has come."""
+        """Counts a piece of the answer."""
         self._pieces += 1
         if self._first is None:
             self._first = time.monotonic() - self._began
         self._tell()
 
     def again(self) -> None:
-        """The request is made once more."""
+        """Starts a new attempt."""
         self._attempt += 1
         self._first, self._pieces = None, 0
         self._tell()
 
+    def paused(self, seconds: float | None) -> None:
+        """Notes how long the request waits for a busy provider. None: it waits no more."""
+        if seconds is not None or self._paused is not None:
+            self._paused = seconds
+            self._tell()
+
     def _tell(self) -> None:
         if self._watcher is not None:
-            seconds = time.monotonic() - self._began
             self._watcher(
-                ModelProgress(seconds=seconds, first_event_seconds=self._first, pieces=self._pieces, attempt=self._attempt)
+                RequestState(
+                    seconds=time.monotonic() - self._began,
+                    first_event_seconds=self._first,
+                    pieces=self._pieces,
+                    attempt=self._attempt,
+                    paused_seconds=self._paused,
+                )
             )

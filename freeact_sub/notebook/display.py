@@ -1,7 +1,7 @@
 """`display_run`: the events of a run in the output of a notebook cell, one block per agent, updated in place.
 
-The reading loop only sorts events into blocks and hands questions on (`approval.py`); it waits for nothing else, so the
-agents are never slowed by a drawing or a person. One task draws what has changed, at most ten times a second a part.
+The reading loop only sorts events into blocks and hands questions on (`question_forms.py`); it waits for nothing else, so
+the agents are never slowed by a drawing or a person. One task draws what has changed, at most ten times a second a part.
 
 Outputs of a cell can only be appended, but a grandchild's block belongs under its parent's. So display ids belong to
 *places*, and `Page` maps agents to places in the order of the tree: one that starts late moves the blocks after it down.
@@ -22,14 +22,14 @@ from typing import Self
 
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
-from freeact_sub.closing import carry_out, end_task
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event
-from freeact_sub.notebook.approval import Asking, Questions
-from freeact_sub.notebook.blocks import Block
+from freeact_sub.notebook.agent_block import AgentBlock
+from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
+from freeact_sub.notebook.ipython_shell import running_kernel
+from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
-from freeact_sub.notebook.screen import CellOutput, Screen
-from freeact_sub.notebook.shell import running_kernel
+from freeact_sub.system.closing import carry_out, end_task
 
 INTERVAL_SECONDS = 0.1
 """A part is drawn at most once in this time."""
@@ -44,6 +44,10 @@ CANCEL_SECONDS = 10.0
 """How long an interrupted cell waits for the endings of its agents."""
 
 
+_latest: list["Page"] = []
+"""Of the latest run; for a page that was loaded again meanwhile, and has missed what was drawn."""
+
+
 class RunInterruptedError(asyncio.CancelledError):
     """The cell was interrupted, and its run was cancelled: all agents have ended.
 
@@ -54,13 +58,13 @@ class RunInterruptedError(asyncio.CancelledError):
         return [str(self)]
 
 
-async def display_run(agent: Agent | Run, prompt: str | None = None, *, questions: Questions = "auto") -> RunResult:
+async def display_run(agent: Agent | Run, prompt: str | None = None, *, questions: QuestionForm = "auto") -> RunResult:
     """Run a prompt and show what happens in the output of this cell.
 
     Args:
         agent: The agent that runs the prompt; or a run of it that nobody reads yet.
         prompt: What the agent is to do. None where `agent` is a run.
-        questions: How approvals are asked; see `approval.py`. `auto`: buttons where there can be some, else `input()`.
+        questions: How approvals are asked; see `question_forms.py`. `auto`: buttons where there can be some, else `input()`.
 
     Returns:
         How the run ended; a failed run does not raise.
@@ -74,7 +78,9 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
         if prompt is None:
             raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
         agent = agent.run(prompt)
-    async with agent as run, Page() as page, Asking(questions, page.screen) as asking:
+    agent.pictures = "shown"
+    async with agent as run, Page() as page, QuestionForms(questions, page.screen) as asking:
+        _latest[:] = [page]
         try:
             with _interrupts_cancel():
                 await _read(run, page, asking)
@@ -85,11 +91,20 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
     return await run.result()
 
 
-async def _read(run: Run, page: "Page", asking: Asking) -> None:
+def show_again() -> bool:
+    """Draw the latest run of this kernel once more, as it stands now; False if there has been none."""
+    if not _latest:
+        return False
+    Page().show(_latest[0])
+    return True
+
+
+async def _read(run: Run, page: "Page", asking: QuestionForms) -> None:
     async for event in run:
         page.take(event)
         if isinstance(event, ApprovalRequest) and not event.headless:
             asking.ask(event)
+            event.shown()
         elif isinstance(event, ApprovalAnswered):
             asking.withdraw(event.request_id)
 
@@ -114,7 +129,7 @@ class _Part:
 
     display_id: str
     foot: bool
-    block: Block
+    block: AgentBlock
     dirty: bool = True
     shown: MimeBundle | None = None
     drawn: float = 0.0
@@ -137,25 +152,35 @@ class _Part:
 class Page:
     """The blocks of a run's agents, and the task that draws them."""
 
-    def __init__(self, screen: Screen | None = None) -> None:
+    def __init__(self, screen: DisplayArea | None = None) -> None:
         """Args: screen: where it is drawn. Default: the output of this cell."""
-        self.screen = screen or CellOutput()
-        self.blocks: dict[str, Block] = {}
+        self.screen = screen or CellDisplay()
+        self.blocks: dict[str, AgentBlock] = {}
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
         self._parts: list[_Part] = []
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Event) -> None:
-        """Take in an event; it is drawn soon."""
+        """Applies an event; the page is drawn soon after."""
         if isinstance(event, AgentStarted) and event.agent_id not in self.blocks:
-            self._add(Block(event))
+            self._add(AgentBlock(event))
         block = self.blocks[event.agent_id]
         body_changed = block.apply(event)
         for part in self._parts:
             if part.block is block and (part.foot or body_changed):
                 part.dirty = True
         self._changed.set()
+
+    def show(self, other: "Page") -> None:
+        """Draw all blocks of another page here, once."""
+        for block in other.in_order():
+            self._add(block)
+        self._draw(float("inf"))
+
+    def in_order(self) -> Iterator[AgentBlock]:
+        """All blocks, children below their parents."""
+        return self._in_order(None)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")
@@ -168,8 +193,8 @@ class Page:
             await end_task(self._task)
         self._draw(float("inf"))
 
-    def _add(self, block: Block) -> None:
-        self.blocks[block.agent_id] = block
+    def _add(self, block: AgentBlock) -> None:
+        self.blocks[block.view.agent_id] = block
         for foot in (False, True):
             display_id = f"{self._prefix}-{len(self._parts)}"
             self._parts.append(_Part(display_id=display_id, foot=foot, block=block))
@@ -178,13 +203,13 @@ class Page:
                 if part.block is not placed:
                     part.block, part.dirty = placed, True
 
-    def _in_order(self, parent_id: str | None) -> Iterator[Block]:
+    def _in_order(self, parent_id: str | None) -> Iterator[AgentBlock]:
         """All blocks, children below their parents. A parent that never started counts as the root's parent."""
         for block in self.blocks.values():
-            parent = block.parent_id if block.parent_id in self.blocks else None
+            parent = block.view.parent_id if block.view.parent_id in self.blocks else None
             if parent == parent_id:
                 yield block
-                yield from self._in_order(block.agent_id)
+                yield from self._in_order(block.view.agent_id)
 
     async def _draw_changes(self) -> None:
         clock = asyncio.get_running_loop().time

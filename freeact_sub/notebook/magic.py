@@ -1,6 +1,8 @@
 """`%%agent`: a cell whose body is a prompt; the conversation goes on from cell to cell. `%agent_close` ends it.
 
-IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So both magics are
+`%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest.
+
+IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So the first two are
 coroutine functions, and a transformer puts `await` before the calls that IPython makes of them; a thread with a loop of its
 own would keep them from agents that the user has made.
 
@@ -23,10 +25,12 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from freeact_sub.agents import Agent
-from freeact_sub.config import Config, load_config, user_folder
+from freeact_sub.config.command_options import add_options, given, load_arguments
+from freeact_sub.config.load import load_config
+from freeact_sub.config.schema import Config, user_folder
+from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
-from freeact_sub.notebook.display import display_run
-from freeact_sub.trust import Trust
+from freeact_sub.notebook.display import display_run, show_again
 
 DEFAULT_NAME = "agent"
 
@@ -48,20 +52,23 @@ class AgentMagics:
         """Args: shell: the `InteractiveShell` that the magics are for."""
         self._shell = shell
         self._agents: dict[str, Agent] = {}
-        self._settings: dict[str, dict[str, str]] = {}
+        self._settings: dict[str, dict[str, Any]] = {}
+        """The options with which each was started."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def load(self) -> None:
         """Add the magics to the shell."""
         self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
         self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
+        self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
         self._shell.input_transformers_post.append(self._await_magics)
         _before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
         """Take the magics away. Agents that are open are closed when the kernel shuts down."""
         self._shell.magics_manager.magics["cell"].pop("agent", None)
-        self._shell.magics_manager.magics["line"].pop("agent_close", None)
+        for name in ("agent_close", "agent_show"):
+            self._shell.magics_manager.magics["line"].pop(name, None)
         with contextlib.suppress(ValueError):
             self._shell.input_transformers_post.remove(self._await_magics)
 
@@ -91,23 +98,33 @@ class AgentMagics:
             self._settings.pop(name)
             await self._agents.pop(name).aclose()
 
+    def agent_show(self, line: str) -> None:
+        """`%agent_show`: draw the latest run once more, as it stands now."""
+        if line.strip():
+            raise UsageError("%agent_show takes no arguments")
+        if not show_again():
+            raise UsageError("%agent_show: no run has been shown in this kernel; what an earlier kernel did is gone with it")
+
     async def _choose(self, options: argparse.Namespace) -> Agent:
         """The agent of that name: one that a cell has started, one of the user's variables, or a new one."""
-        settings = {"model": options.model, "base_url": options.base_url}
-        settings = {name: value for name, value in settings.items() if value is not None}
+        settings = given(options)
         name = options.name or DEFAULT_NAME
         found = self._agents.get(name)
         if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
             if settings:
-                raise UsageError(f"%%agent: {name!r} is an agent of yours: its model is chosen where it is made")
+                raise UsageError(f"%%agent: {name!r} is an agent of yours: its settings are chosen where it is made")
             return variable
         if found is None:
-            found = Agent(_load_config(settings, trusts_now=options.trust))
+            found = Agent(_load_config(options))
             await found.__aenter__()  # until `%agent_close` or the kernel's end, which no `async with` can span
             self._agents[name], self._settings[name] = found, settings
             self._loop = asyncio.get_running_loop()
-        elif settings.items() - self._settings[name].items():
-            raise UsageError(f"%%agent: {name!r} has another model: `%agent_close {name}` first, or choose another --name")
+        elif other := [option for option in settings if settings[option] != self._settings[name].get(option)]:
+            options_given = ", ".join(f"--{option.replace('_', '-')}" for option in other)
+            raise UsageError(
+                f"%%agent: {name!r} was started with other settings ({options_given}): `%agent_close {name}` first, "
+                "or choose another --name"
+            )
         return found
 
     def _names(self) -> str:
@@ -128,19 +145,20 @@ class AgentMagics:
             logger.error("agents did not close in %g s", EXIT_SECONDS)  # noqa: TRY400  # where it hangs is not known here
 
 
-def _load_config(settings: dict[str, Any], *, trusts_now: bool) -> Config:
-    """The settings of this folder, where somebody has looked at them; `--trust` says so."""
+def _load_config(options: argparse.Namespace) -> Config:
+    """The settings of the folder, where somebody has looked at them; `--trust` says so."""
     trust = Trust(user_folder())
+    arguments = load_arguments(options)
     try:
-        return load_config(arguments=settings, trust=trust)
+        return load_config(**arguments, trust=trust)
     except UntrustedError as error:
-        if not trusts_now:
+        if not options.trust:
             raise
         try:
             trust.add(error.files)
         except ConfigError as problem:
             logger.warning("%s", problem)
-        return load_config(arguments=settings, trust=trust)
+        return load_config(**arguments, trust=trust)
 
 
 async def _close_all(agents: list[Agent]) -> None:
@@ -149,33 +167,37 @@ async def _close_all(agents: list[Agent]) -> None:
             logger.error("closing an agent failed", exc_info=error)
 
 
-class _Parser(argparse.ArgumentParser):
+class _MagicParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}")
 
 
-def _agent_options() -> _Parser:
-    parser = _Parser(prog="%%agent", description="Give this cell's text to an agent.", add_help=False)
-    parser.add_argument("--name", help="which agent: one of this notebook, or a variable that holds an Agent")
-    parser.add_argument("--model", help="a pydantic-ai model name such as anthropic:NAME or openai-chat:NAME")
-    parser.add_argument("--base-url", help="the URL of an OpenAI-compatible server, for openai-chat: models")
-    parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
-    parser.add_argument(
-        "--trust", action="store_true", help="let the settings in this folder count as they are, from now on"
+def _agent_options() -> _MagicParser:
+    settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    add_options(settings)
+    parser = _MagicParser(
+        prog="%%agent",
+        description="Give this cell's text to an agent. The settings are chosen in the first cell of a conversation.",
+        parents=[settings],
+        add_help=False,
+        allow_abbrev=False,
     )
+    parser.add_argument("--name", help="which agent: one of this notebook, or a variable that holds an Agent")
+    parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
+    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
     parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
     parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 
 
-def _close_options() -> _Parser:
-    parser = _Parser(prog="%agent_close", description="End conversations.", add_help=False)
+def _close_options() -> _MagicParser:
+    parser = _MagicParser(prog="%agent_close", description="End conversations.", add_help=False, allow_abbrev=False)
     parser.add_argument("name", nargs="?", help="which agent; all that cells have started where there is no name")
     parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 
 
-def _parse(parser: _Parser, line: str) -> argparse.Namespace | None:
+def _parse(parser: _MagicParser, line: str) -> argparse.Namespace | None:
     """The options of a magic's line; None where it asks for help."""
     try:
         words = shlex.split(line)

@@ -1,4 +1,4 @@
-"""A `Block` as HTML for notebooks, and as text for consoles.
+"""An `AgentBlock` as HTML for notebooks, and as text for consoles.
 
 A block is drawn in two parts. The *body* holds what is settled: steps that have happened, with their pictures. The *foot*
 holds what moves: text that still streams, and the status line. So a cell that prints a line every millisecond redraws a
@@ -8,15 +8,24 @@ Classes instead of inline styles keep the parts small; each body brings the styl
 notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer are not formulas.
 """
 
-import json
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
 from freeact_sub.events import ApprovalRequest
-from freeact_sub.notebook.blocks import FIRST_STEPS, SPAWN_TOOL, WAITING, Block, Call, Note, Step, Text
-from freeact_sub.notebook.markup import (
+from freeact_sub.notebook.agent_block import (
+    FIRST_STEPS,
+    SPAWN_TOOL,
+    WAITING,
+    AgentBlock,
+    CallQuestion,
+    CallStep,
+    GrowingText,
+    Note,
+    Step,
+)
+from freeact_sub.show.safe_html import (
     bundle_html,
     bundle_text,
     code_html,
@@ -25,7 +34,8 @@ from freeact_sub.notebook.markup import (
     markdown_html,
     text_html,
 )
-from freeact_sub.text import clean, files_text, one_line, visible
+from freeact_sub.show.wording import ending_notes, error_text, who_asks
+from freeact_sub.text import busy, clean, one_line, visible
 
 STREAMING_CHARS = 8_000
 """Of a text that still streams the last so many characters are drawn."""
@@ -66,7 +76,7 @@ _COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "q
 _COLOUR_OF_ENDING = "#d03434"
 
 
-def body_html(block: Block) -> str:
+def body_html(block: AgentBlock) -> str:
     """The settled part of a block."""
     steps = list(block.steps)
     answer = ""
@@ -77,12 +87,12 @@ def body_html(block: Block) -> str:
     if block.depth and block.finished and inner:
         notes = "".join(_step_html(step) for step in steps if isinstance(step, Note))
         inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
-    head = f'<span class="fsub-id">{escaped(block.agent_id)}</span>{escaped(one_line(block.label))}'
+    head = f'<span class="fsub-id">{escaped(block.view.agent_id)}</span>{escaped(one_line(block.label))}'
     prompt = _fold("prompt", text_html(block.prompt)) if block.depth else ""
     return _framed(block, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
 
 
-def foot_html(block: Block, now: float) -> str:
+def foot_html(block: AgentBlock, now: float) -> str:
     """The moving part of a block. `now`: seconds since the epoch."""
     moving = ""
     if block.finished is None:
@@ -94,81 +104,61 @@ def foot_html(block: Block, now: float) -> str:
     status = block.shown_status
     colour = _COLOURS.get(status, _COLOUR_OF_ENDING)
     dot = f'<span class="fsub-dot" style="background:{colour}"></span>'
-    return _framed(block, f'{moving}<div class="fsub-status">{dot}{escaped(status_line(block, now))}</div>')
+    return _framed(block, f'{moving}<div class="fsub-status">{dot}{escaped(_foot_line(block, now))}</div>')
 
 
-def body_text(block: Block) -> str:
+def body_text(block: AgentBlock) -> str:
     """The settled part of a block where there is no HTML."""
-    lines = [f"{block.agent_id}  {one_line(block.label)}"]
+    lines = [f"{block.view.agent_id}  {one_line(block.label)}"]
     for step in block.steps:
         lines += _step_lines(step)
     return _indented(block, lines)
 
 
-def foot_text(block: Block, now: float) -> str:
+def foot_text(block: AgentBlock, now: float) -> str:
     """The status line where there is no HTML."""
-    return _indented(block, [status_line(block, now)])
+    return _indented(block, [_foot_line(block, now)])
 
 
-def status_line(block: Block, now: float) -> str:
+def _foot_line(block: AgentBlock, now: float) -> str:
+    """With the time of day while it still changes: a page that was loaded again, or whose kernel is gone, stands still."""
+    at = "" if block.finished else f" · as of {time.strftime('%H:%M:%S', time.localtime(now))}"
+    return status_line(block, now) + at
+
+
+def status_line(block: AgentBlock, now: float) -> str:
     """Status, what was spent, and how long it took."""
-    seconds = block.finished.seconds if block.finished else max(0.0, now - block.started_at)
+    if block.finished:
+        return " · ".join([block.shown_status, *ending_notes(block.finished)])
+    view = block.view
     parts = [block.shown_status]
-    if block.usage.turns:
-        parts.append(str(block.usage))
-    if block.tree_usage != block.usage:
-        parts.append(f"with all children: {block.tree_usage}")
-    parts.append(f"{seconds:.1f} s" if block.finished else f"{seconds:.0f} s")
-    if block.finished and block.finished.files_written:
-        parts.append(files_text(block.finished.files_written))
-    return " · ".join(parts)
+    if view.paused_seconds is not None:
+        parts.append(busy(view.paused_seconds))
+    if view.usage.turns or view.usage.tokens:
+        parts.append(str(view.usage))
+    if view.tree_usage != view.usage:
+        parts.append(f"with its children: {view.tree_usage}")
+    return " · ".join([*parts, f"{max(0.0, now - view.started):.0f} s"])
 
 
 def question_html(request: ApprovalRequest) -> str:
     """What a person is asked, in full."""
-    what, detail = _question(request)
+    detail = request.call.text
     is_code = isinstance(request.call, CodeAction)
-    shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(visible(detail))}</pre>' * bool(detail)
-    head = f'<span class="fsub-open">?</span> <span class="fsub-id">{escaped(_who(request))}</span>{escaped(what)}'
+    shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
+    who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
+    head = f'<span class="fsub-open">?</span> {who}{escaped(request.call.question)}'
     return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}</div>'
 
 
 def question_text(request: ApprovalRequest) -> str:
     """What a person is asked, in full, where there is no HTML."""
-    what, detail = _question(request)
-    lines = [f"{_who(request)}: {what}", *(f"    {line}" for line in visible(detail).split("\n") if detail)]
+    detail = request.call.text
+    lines = [f"{who_asks(request)}: {request.call.question}", *(f"    {line}" for line in detail.split("\n") if detail)]
     return "\n".join(lines)
 
 
-def _who(request: ApprovalRequest) -> str:
-    return one_line(" → ".join(request.path) or request.agent_id, 300)
-
-
-def _question(request: ApprovalRequest) -> tuple[str, str]:
-    """What is to be done, and all that a person must see to judge it."""
-    match request.call:
-        case CodeAction(code=code):
-            return "wants to run code", code
-        case ShellCommand(command=command, cwd=cwd, outside=outside, purpose=purpose):
-            what = f"wants to run a command{' OUTSIDE THE SANDBOX' if outside else ''}{cwd and f' in {cwd}'}"
-            return visible(what), command + (f"\n(the reason that it gives: {purpose})" if purpose else "")
-        case FileWrite(path=path, operation=operation, named=named):
-            return f"wants to {operation} a file", path + (f"\n(named {named})" if named else "")
-        case NetworkConnect(address=address, ip=ip):
-            return "wants to connect to a host", address + (f" ({ip})" if ip else "")
-        case McpCall(server=server, tool=tool, args=args):
-            return visible(f"wants to call the tool {tool} of the MCP server {server}"), _args(args)
-        case SpawnCall(prompt=prompt, description=description, child=child):
-            return visible(f"wants to start {child} {description and f'“{description}”'}"), prompt
-        case ToolCall(tool_name=name, args=args):
-            return visible(f"wants to call the tool {name}"), _args(args)
-
-
-def _args(args: dict[str, Any]) -> str:
-    return json.dumps(args, indent=2, ensure_ascii=False, default=repr) if args else ""
-
-
-def _framed(block: Block, inner: str, *, line: bool = False) -> str:
+def _framed(block: AgentBlock, inner: str, *, line: bool = False) -> str:
     """A child is indented under its parent, and its body has a line at its side."""
     indent = INDENT_PX * min(block.depth, MAX_INDENTS)
     line = line and block.depth > 0
@@ -181,10 +171,10 @@ def _fold(summary: str, inner: str) -> str:
 
 
 def _is_answer(step: Step) -> bool:
-    return isinstance(step, Text) and step.kind == "answer"
+    return isinstance(step, GrowingText) and step.kind == "answer"
 
 
-def _steps_html(block: Block, steps: Sequence[Step]) -> Iterator[str]:
+def _steps_html(block: AgentBlock, steps: Sequence[Step]) -> Iterator[str]:
     for index, step in enumerate(steps):
         if block.left_out_steps and index == FIRST_STEPS:
             yield f'<div class="fsub-note">… {block.left_out_steps:,} steps left out …</div>'
@@ -192,7 +182,7 @@ def _steps_html(block: Block, steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _counted(steps: Sequence[Step]) -> str:
-    calls = [step for step in steps if isinstance(step, Call)]
+    calls = [step for step in steps if isinstance(step, CallStep)]
     pictures = sum(_is_display_of_picture(output) for call in calls for output in call.outputs)
     parts = [f"{len(calls)} call{'s' * (len(calls) != 1)}"]
     if pictures:
@@ -206,28 +196,27 @@ def _is_display_of_picture(output: object) -> bool:
 
 def _step_html(step: Step) -> str:
     match step:
-        case Text(kind="thoughts"):
+        case GrowingText(kind="thoughts"):
             return _fold("thoughts", text_html(str(step)))
-        case Text():
+        case GrowingText():
             return markdown_html(str(step))
         case Note():
             return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
-        case Call():
+        case CallStep():
             return _call_html(step)
 
 
-def _call_html(call: Call) -> str:
+def _call_html(call: CallStep) -> str:
     code = call.code
-    own = [answer for asked, answer in call.questions.values() if not asked]
-    answers = " · ".join(_answer_html(answer) for answer in own)
-    if code is not None:
-        parts = [code_html(code), f'<div class="fsub-asked">{answers}</div>' * bool(own)]
-    else:
-        title = f'<span class="fsub-note">{escaped(_title(call))}</span>'
-        parts = [f'<div class="fsub-asked">{title}{" · " * bool(own)}{answers}</div>']
-    for asked, answer in call.questions.values():
-        if asked:
-            parts.append(f'<div class="fsub-asked">{_answer_html(answer)} · {escaped(one_line(asked, 300))}</div>')
+    own = [_answer_html(question) for question in call.questions.values() if not question.asked]
+    parts = [] if code is None else [code_html(code)]
+    head = own if code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>', *own]
+    if head:
+        parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
+    for question in call.questions.values():
+        if question.asked:
+            asked = escaped(one_line(question.asked, 300))
+            parts.append(f'<div class="fsub-asked">{_answer_html(question)} · {asked}</div>')
     if call.left_out:
         parts.append(f'<div class="fsub-note">… {call.left_out:,} earlier outputs left out …</div>')
     parts += [_output_html(output) for output in call.outputs[: call.settled]]
@@ -242,39 +231,35 @@ def _call_html(call: Call) -> str:
     return "".join(parts)
 
 
-def _title(call: Call) -> str:
+def _title(call: CallStep) -> str:
     if call.name == SPAWN_TOOL:
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
     args = ", ".join(f"{name}={value!r}" for name, value in call.args.items())
     return one_line(f"{call.name or 'tool'}({args})", 300)
 
 
-def _answer_html(answer: str) -> str:
-    kind = "fsub-open" if not answer else "fsub-yes" if answer.startswith("approved") else "fsub-no"
-    return f'<span class="{kind}">{escaped(visible(answer or WAITING))}</span>'
+def _answer_html(question: CallQuestion) -> str:
+    kind = "open" if question.answer is None else "yes" if question.answer.allowed else "no"
+    return f'<span class="fsub-{kind}">{escaped(visible(question.status))}</span>'
 
 
-def _output_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:
+def _output_html(output: GrowingText | DisplayData | ExecuteResult | CellError) -> str:
     match output:
-        case Text():
+        case GrowingText():
             return text_html(str(output), output.kind)
         case CellError():
-            return text_html(_traceback(output), "error")
+            return text_html(error_text(output), "error")
         case _:
             return bundle_html(output.data)
 
 
-def _live_html(output: Text | DisplayData | ExecuteResult | CellError) -> str:
+def _live_html(output: GrowingText | DisplayData | ExecuteResult | CellError) -> str:
     """The newest lines: a box that is drawn again and again cannot be scrolled."""
-    if not isinstance(output, Text):
+    if not isinstance(output, GrowingText):
         return _output_html(output)
     lines = clean(str(output)).rstrip("\n").split("\n")
     more = [f"… {len(lines) - LIVE_LINES:,} lines above …"] if len(lines) > LIVE_LINES else []
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
-
-
-def _traceback(error: CellError) -> str:
-    return "\n".join(error.traceback) or f"{error.ename}: {error.evalue}"
 
 
 def _thinking_html(text: str) -> str:
@@ -283,31 +268,31 @@ def _thinking_html(text: str) -> str:
 
 def _step_lines(step: Step) -> list[str]:
     match step:
-        case Text(kind="thoughts"):
+        case GrowingText(kind="thoughts"):
             return []
-        case Text():
+        case GrowingText():
             return clean(str(step)).splitlines()
         case Note():
             return [visible(step.text)]
-        case Call():
+        case CallStep():
             return _call_lines(step)
 
 
-def _call_lines(call: Call) -> list[str]:
+def _call_lines(call: CallStep) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
-    for asked, answer in call.questions.values():
-        lines.append(" · ".join(filter(None, [visible(answer) or WAITING, one_line(asked)])))
+    questions = ([visible(question.status), one_line(question.asked)] for question in call.questions.values())
+    lines += [" · ".join(filter(None, words)) for words in questions]
     for output in call.outputs[: call.settled]:
         match output:
-            case Text():
+            case GrowingText():
                 lines += clean(str(output)).splitlines()
             case CellError():
-                lines += clean(_traceback(output)).splitlines()
+                lines += clean(error_text(output)).splitlines()
             case _:
                 lines += bundle_text(output.data).splitlines()
     return [*lines, *map(visible, call.notes), *clean(call.result).splitlines()]
 
 
-def _indented(block: Block, lines: Sequence[str]) -> str:
+def _indented(block: AgentBlock, lines: Sequence[str]) -> str:
     return "\n".join("    " * block.depth + line for line in lines)

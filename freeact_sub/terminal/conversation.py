@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Literal
 from rich.console import RenderableType
 from rich.text import Text
 
-from freeact_sub.events import AgentFinished, AgentStarted, Event, RunStatus
-from freeact_sub.terminal.approvals import Questions
+from freeact_sub.events import AgentFinished, AgentStarted, Event
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.agents_table import AgentsTable, find_agent, name_of
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.live import live_area
-from freeact_sub.terminal.run import OpenAgent, exit_status
+from freeact_sub.terminal.run_once import OpenAgent, exit_status
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.terminal.transcript import Transcript
-from freeact_sub.terminal.tree import AgentTree, find_agent, name_of
-from freeact_sub.terminal.views import Views
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -32,12 +32,12 @@ HELP: Final = """\
 /send ID text  tell one agent something; it reads it before its next request
 /cancel [ID]   cancel the run, or one agent with its children
 /focus [ID]    Ctrl-C first cancels this agent with its children; without ID the run
-/exit          leave (so does Ctrl-D)
+/exit          leave (so do exit, quit and Ctrl-D)
 
 Of an ID the beginning is enough, with or without "agent-".
 
 Text is the next prompt; while the agent works, it reads the text before its next request.
-Alt-Enter begins a new line. Ctrl-C cancels the agent in focus, the next one the run; once
+Alt-Enter begins a new line, Ctrl-R searches earlier prompts. Ctrl-C cancels the agent in focus, the next one the run; once
 more leaves at once.
 To a question answer y (yes), n (no), a (always in this session), p (always in this
 project), either with a pattern such as shell:git push *, or why not. Of several,
@@ -52,6 +52,13 @@ async def converse(open_agent: OpenAgent, *, prompt: str | None = None) -> int:
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
     """
     return await Conversation(prompt=prompt).hold(open_agent)
+
+
+def _open(open_agent: OpenAgent) -> "Agent":
+    agent = open_agent()
+    import rich.markdown  # noqa: F401, PLC0415  # else the first answer would wait for it
+
+    return agent
 
 
 class Conversation:
@@ -74,7 +81,7 @@ class Conversation:
         self._focus: AgentInfo | None = None
         self._leaving = False
         self._was_interrupted = False
-        self._last_status: RunStatus = "cancelled"
+        self._last_exit = INTERRUPTED
 
     async def hold(self, open_agent: OpenAgent) -> int:
         """Open the agent and talk until the end; returns the program's exit status."""
@@ -88,11 +95,12 @@ class Conversation:
                         raise
                     self._main.uncancel()
         if self._once:
-            return exit_status(self._last_status)
+            return self._last_exit
         return INTERRUPTED if self._was_interrupted else 0
 
     async def _talk(self, open_agent: OpenAgent) -> None:
-        agent = await asyncio.to_thread(open_agent)
+        await self._screen.shown()  # first: the imports of an agent would take half of the CPU from the drawing
+        agent = await asyncio.to_thread(_open, open_agent)
         async with agent:
             self._agent = agent
             while not self._leaving:
@@ -109,7 +117,7 @@ class Conversation:
                 async for event in run:
                     self._show(event)
                     await self._screen.drained()
-                self._last_status = (await run.result()).status
+                self._last_exit = exit_status(await run.result())
             finally:
                 self._run = self._focus = None
                 self._questions.waiting.clear()
@@ -162,7 +170,11 @@ class Conversation:
     def enter(self, text: str) -> None:
         """A command, an answer, a word to the agent at work, or the next prompt."""
         text = text.strip()
-        if re.fullmatch(r"/[a-z]*( .*)?|/send\s(.|\n)*", text):
+        if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
+            self.leave()
+        elif re.match(r"![\w./~]", text):
+            self._note(f"no command is run from here, and the agent was told nothing: {text}")
+        elif re.fullmatch(r"/[a-z]*( .*)?|/send\s(.|\n)*", text):
             self._command(*text.split(maxsplit=2))
         elif text and self._questions.current is None:
             self._say(text)
@@ -177,7 +189,7 @@ class Conversation:
         self._interrupts.interrupt()
 
     def leave(self) -> None:
-        """Ctrl-D, `/exit`, or the terminal is gone: cancel what runs and end."""
+        """Ctrl-D, `/exit`, `exit`, or the terminal is gone: cancel what runs and end."""
         self._leaving = True
         if self._run is not None:
             self._cancel()
@@ -211,9 +223,11 @@ class Conversation:
             self._set_phase("cancelling")
 
     def _say(self, text: str) -> None:
-        if self._run is not None and (self._once or self._phase == "running"):
-            self._run.send(text)
+        is_running = self._run is not None and (self._once or self._phase == "running")
+        if self._run is not None and is_running and self._run.send(text):
             self._note(f"to the agent: {text}")
+        elif self._once:
+            self._note(f"the agent reads nothing more: {text}")
         else:
             self._prompts.put_nowait(text)
             if self._phase != "idle":
@@ -224,8 +238,8 @@ class Conversation:
             case ["/help"]:
                 self._note(HELP)
             case ["/agents"] if self._agent is not None:
-                self._print(AgentTree(agents=self._agent.agents(), views=self._views))
-            case ["/exit"]:
+                self._print(AgentsTable(agents=self._agent.agents(), views=self._views))
+            case ["/exit" | "/quit"]:
                 self.leave()
             case ["/cancel" | "/focus"] | ["/cancel" | "/focus", _] | ["/send", _, _]:
                 self._control(name, *arguments)

@@ -1,10 +1,14 @@
-"""The parts that drawn blocks are made of: the console's settings, an agent's colour and bar, bounded heights."""
+"""The parts that drawn rows are made of: the console's settings, colours, an agent's bar, bounded heights.
+
+Markup is no danger as long as text is drawn as `rich.text.Text`, which parses none.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, TextIO
 
+from rich.ansi import AnsiDecoder
 from rich.cells import chop_cells
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
@@ -12,7 +16,8 @@ from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
-from freeact_sub.terminal.views import AgentView
+from freeact_sub.show.agent_view import AgentView
+from freeact_sub.text import colours_only
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """One for each agent, in order of appearance; red is left for what went wrong."""
@@ -25,6 +30,9 @@ TAB_COLUMNS: Final = 8
 _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
 
 
+_SHOWN: Final = Style(conceal=False, blink=False, blink2=False)
+
+
 def make_console(file: TextIO) -> Console:
     """A console that takes text as it is: no markup, no guessing at what to highlight."""
     return Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
@@ -33,6 +41,16 @@ def make_console(file: TextIO) -> Console:
 def colour(view: AgentView) -> str:
     """The agent's colour."""
     return COLOURS[view.number % len(COLOURS)]
+
+
+def coloured(text: str) -> list[Text]:
+    """The text's lines with the colours that its escape sequences set, and nothing else of them."""
+    decoder = AnsiDecoder()
+    lines = [decoder.decode_line(colours_only(line)) for line in text.split("\n")]
+    for line in lines:
+        if line.spans:
+            line.stylize(_SHOWN)  # a colour may not hide the text
+    return lines
 
 
 @dataclass(frozen=True, kw_only=True)

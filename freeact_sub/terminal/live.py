@@ -5,14 +5,15 @@ from collections.abc import Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.answers import HINT, always_means
 from freeact_sub.events import ApprovalRequest
-from freeact_sub.terminal.approvals import Questions
+from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.show.rows import call_part
+from freeact_sub.show.typed_answers import HINT, always_means
+from freeact_sub.show.wording import who_asks
 from freeact_sub.terminal.drawing import Barred, Cut, colour
-from freeact_sub.terminal.texts import question
-from freeact_sub.terminal.transcript import Transcript, draw_call
-from freeact_sub.terminal.views import AgentView, Views
-from freeact_sub.text import clean, one_line
+from freeact_sub.terminal.transcript import Transcript, draw_part
+from freeact_sub.text import busy, clean
 
 TAIL_ROWS = 8
 """Of one agent's unfinished text."""
@@ -44,12 +45,12 @@ def _question(views: Views, questions: Questions, request: ApprovalRequest, rows
     """A question; `rows` bounds its call, None leaves the call out because it stands right above."""
     view = views.of(request)
     number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
-    path = " → ".join(one_line(name, 60) for name in request.path) or view.name
-    call = [] if rows is None else [Cut(body=draw_call(request.call), rows=rows)]
+    call = [] if rows is None else [Cut(body=draw_part(call_part(request.call)), rows=rows)]
     always = [Text(means, "dim")] if (means := always_means(request)) else []
-    asks = Text.assemble((path, f"bold {colour(view)}"), " ", (question(request.call), "bold yellow"))
+    asks = Text.assemble((who_asks(request), f"bold {colour(view)}"), " ", (request.call.question, "bold yellow"))
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in questions.others()]
-    return Barred(body=Group(number, asks, *call, *always, Text(HINT, "yellow"), *others), view=view)
+    hint = Text(questions.asks_back, "bold yellow") if questions.asks_back else Text(HINT, "yellow")
+    return Barred(body=Group(number, asks, *call, *always, hint, *others), view=view)
 
 
 def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
@@ -63,8 +64,11 @@ def _unfinished(view: AgentView) -> Text | None:
     for text, style in choices:
         if shown := clean(text).strip("\n"):
             return Text(shown, style, overflow="fold")
-    if view.waits is None:
+    progress = view.progress
+    if progress is None:
         return None
-    rate = view.waits.tokens_per_second
-    speed = f", {rate:.1f} tokens/s" if rate is not None else "" if view.waits.tokens else ", no token yet"
-    return Text(f"waiting for the model: {view.waits.seconds:.0f} s{speed}", "dim italic")
+    if progress.paused_seconds is not None:
+        return Text(busy(progress.paused_seconds), "dim italic")
+    rate = progress.tokens_per_second
+    speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
+    return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")

@@ -15,10 +15,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TextIO
 
+from prompt_toolkit import search
 from prompt_toolkit.application import Application
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import (
@@ -35,9 +37,11 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing import make_console
+from freeact_sub.terminal.reflow import ReflowingApplication
 
 WAITING_CHARS: Final = 100_000
 """Text that may wait to be printed before `drained` waits."""
@@ -47,7 +51,7 @@ STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
 class Driver(Protocol):
-    """Says what a screen draws, and is told what a person types. All are called in the event loop and must be quick."""
+    """Supplies what a screen draws, and handles what a person types. Called in the event loop: no method may block."""
 
     def live(self, rows: int) -> RenderableType | None:
         """What is drawn above the input line, in at most so many rows; called at each drawing."""
@@ -88,6 +92,7 @@ class Screen:
         self._waiting_chars = 0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
+        self._shown = asyncio.Event()
         self._closing = False
         self._question: str | None = None
         self._draft = Document()
@@ -118,6 +123,10 @@ class Screen:
             self._patch.__exit__(None, None, None)
             self._write("".join(self._printed))
 
+    async def shown(self) -> None:
+        """Wait until the input line is drawn for the first time."""
+        await self._shown.wait()
+
     def post(self, renderable: RenderableType) -> None:
         """Print something finished, after all that was posted before."""
         self._fit_console()
@@ -145,6 +154,9 @@ class Screen:
         if question_id != self._question:
             if self._question is None:
                 self._draft = self._buffer.document
+            if self._application.layout.is_searching:
+                with set_app(self._application):
+                    search.stop_search()
             self._question = question_id
             self._buffer.reset(self._draft if question_id is None else Document())
         self._application.invalidate()
@@ -201,21 +213,28 @@ class Screen:
             Window(FormattedTextControl(lambda: ANSI(self._live)), dont_extend_height=True),
             filter=Condition(lambda: bool(self._live)),
         )
+        found = SearchToolbar()
         line = Window(
-            BufferControl(self._buffer, input_processors=[BeforeInput(self._prompt, style="class:prompt")]),
+            BufferControl(
+                self._buffer,
+                input_processors=[BeforeInput(self._prompt, style="class:prompt")],
+                search_buffer_control=found.control,
+                preview_search=True,
+            ),
             wrap_lines=True,
             dont_extend_height=True,
             height=Dimension(min=1, max=INPUT_ROWS),
         )
         status = Window(FormattedTextControl(self._driver.status), height=1, style="class:status")
-        return Application(
-            layout=Layout(HSplit([live, line, status], align=VerticalAlign.TOP), focused_element=line),
+        return ReflowingApplication(
+            layout=Layout(HSplit([live, line, found, status], align=VerticalAlign.TOP), focused_element=line),
             key_bindings=self._key_bindings(),
             style=STYLE,
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,
             before_render=lambda _: self._draw_live(),
+            after_render=lambda _: self._shown.set(),
         )
 
     def _prompt(self) -> str:
@@ -224,23 +243,29 @@ class Screen:
     def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()
 
-        @keys.add("enter")
+        @keys.add("enter", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             del event
             text = self._buffer.text
             self._buffer.reset(append_to_history=self._question is None and bool(text.strip()))
             self._driver.enter(text)
 
-        @keys.add("escape", "enter")
+        @keys.add("enter", filter=is_searching)
+        def _(event: KeyPressEvent) -> None:
+            del event
+            search.accept_search()  # the line can be changed before it is entered
+            self._buffer.cursor_position = len(self._buffer.text)
+
+        @keys.add("escape", "enter", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @keys.add("c-c")
+        @keys.add("c-c", filter=~is_searching)
         def _(event: KeyPressEvent) -> None:
             del event
             self._driver.interrupt()
 
-        @keys.add("c-d", filter=Condition(lambda: not self._buffer.text))
+        @keys.add("c-d", filter=~is_searching & Condition(lambda: not self._buffer.text))
         def _(event: KeyPressEvent) -> None:
             del event
             self._driver.leave()

@@ -1,4 +1,4 @@
-"""What the model may call."""
+"""The tools that a model may call."""
 
 from typing import Final
 
@@ -8,10 +8,20 @@ from freeact_sub.tools.delegate import Delegate
 from freeact_sub.tools.execute import ExecuteIPythonCell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
 from freeact_sub.tools.reset import ResetKernel
+from freeact_sub.tools.result_bounds import (
+    Bounds,
+    bound_error,
+    bound_result,
+    head_and_tail,
+    model_content,
+    outcome_of,
+    text_of,
+    without_files,
+)
 from freeact_sub.tools.subagents import Subagents
 from freeact_sub.tools.task import Task
 from freeact_sub.tools.tool import (
-    Children,
+    BackgroundChildren,
     ChildState,
     KernelAccess,
     Outcome,
@@ -20,33 +30,43 @@ from freeact_sub.tools.tool import (
     ToolContext,
     ToolResult,
 )
-from freeact_sub.tools.toolset import AgentToolset, load_definition, model_content
+from freeact_sub.tools.toolset import AgentToolset, load_definition
 
-TOOL_NAMES: Final = frozenset(
-    tool.name for tool in (Ask, AskParent, Delegate, ExecuteIPythonCell, ResetKernel, Subagents, Task)
+TOOLS: Final[tuple[Tool, ...]] = (
+    ExecuteIPythonCell(),
+    ResetKernel(),
+    Ask(),
+    Task(),
+    Delegate(),
+    Subagents(),
+    AskParent(),
 )
-"""Of all tools that are ours, whether an agent has them or not."""
+"""All tools that are ours; those that one agent has are found among them."""
+TOOL_NAMES: Final = frozenset(tool.name for tool in TOOLS)
 
 __all__ = [
+    "TOOLS",
     "TOOL_NAMES",
     "AgentToolset",
-    "Ask",
     "AskParent",
+    "BackgroundChildren",
+    "Bounds",
     "ChildState",
-    "Children",
-    "Delegate",
-    "ExecuteIPythonCell",
     "KernelAccess",
     "McpToolset",
     "Outcome",
-    "ResetKernel",
     "SpawnRequest",
     "Subagents",
-    "Task",
     "Tool",
     "ToolContext",
     "ToolResult",
+    "bound_error",
+    "bound_result",
+    "head_and_tail",
     "load_definition",
     "mcp_tool_name",
     "model_content",
+    "outcome_of",
+    "text_of",
+    "without_files",
 ]

@@ -15,7 +15,7 @@ class AskParentArguments(BaseModel):
 
 
 class AskParent:
-    """Offered to background children only: a parent that waits for its child cannot answer it."""
+    """Asks the parent. Only background children have it: a parent that waits for its child cannot answer."""
 
     name = "ask_parent"
     arguments = AskParentArguments

@@ -1,4 +1,4 @@
-"""`delegate`: a plan of a few subtasks, each done by a child; what does not depend on each other is done side by side."""
+"""`delegate` carries out a plan of subtasks, each by a child; independent subtasks run side by side."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ from pydantic import BaseModel, Field, model_validator
 from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import FreeactError
 from freeact_sub.text import shortened
-from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
+from freeact_sub.tools.tool import Outcome, SpawnRequest, ToolContext, ToolResult
 
 MAX_SUBTASKS: Final = 5
 ANSWER_CHARS: Final = 6_000
-"""How much of an earlier answer a later subtask reads: its head and its tail."""
+"""Characters that a subtask reads of an earlier answer: head and tail."""
 
 
 class Subtask(BaseModel):
@@ -46,7 +46,7 @@ def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
     """An order in which each subtask comes after those that it depends on.
 
     Raises:
-        ValueError: One depends on what is no subtask, or some depend on each other in a circle; the text says which.
+        ValueError: A dependency is no subtask, or subtasks form a circle; the text names them.
     """
     for index, others in enumerate(depends_on):
         for other in others:
@@ -93,11 +93,12 @@ class Delegate:
         lines = [f"{done} of {len(outcomes)} subtasks completed. The plan: {arguments.plan}"]
         for index, (subtask, outcome) in enumerate(zip(arguments.subtasks, outcomes, strict=True)):
             lines.append(f"## Subtask {index}: {outcome.status}\n{shortened(subtask.task, 200)}\n\n{outcome.text}")
-        return ToolResult(text="\n\n".join(lines), outcome="success" if done == len(outcomes) else "failed")
+        ended: Outcome = "success" if done == len(outcomes) else "failed"
+        return ToolResult(text="\n\n".join(lines), sections=tuple(lines), outcome=ended)
 
 
 async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_Outcome]:
-    """Do all subtasks, each as soon as those that it depends on have ended; the outcomes in the order of the plan."""
+    """Runs each subtask once its dependencies have ended; returns the outcomes in the order of the plan."""
     subtasks = arguments.subtasks
     at_work: dict[int, asyncio.Task[_Outcome]] = {}
     failed: list[int] = []
@@ -139,7 +140,7 @@ async def _do(prompt: str, index: int, arguments: DelegateArguments, context: To
 
 
 def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _Outcome]) -> str:
-    """The subtask, the plan that it belongs to, and what those before it have found."""
+    """The prompt of a subtask: its text, the plan, and the answers that it depends on."""
     subtask = arguments.subtasks[index]
     parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]
     for other in sorted(set(subtask.depends_on)):

@@ -12,8 +12,9 @@ from pydantic_core import SchemaValidator, core_schema
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
 from freeact_sub.mcp import McpResult, McpServers, McpTool
-from freeact_sub.tools.tool import ToolResult
-from freeact_sub.tools.toolset import MAX_RETRIES, model_content
+from freeact_sub.tools.result_bounds import model_content
+from freeact_sub.tools.tool import Outcome, ToolResult
+from freeact_sub.tools.toolset import MAX_RETRIES
 
 MAX_NAME_CHARS = 64
 """The shortest bound on tool names among the model providers."""
@@ -23,10 +24,10 @@ ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()
 
 
 class McpToolset(AbstractToolset[Any]):
-    """Offers what the servers offer. A server that does not start is reported once, and the others work."""
+    """Offers the tools of all servers. A server that does not start is reported once; the others work."""
 
     def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None]) -> None:
-        """Args: on_error: told once of each server whose tools cannot be listed."""
+        """Args: on_error: called once for each server whose tools cannot be listed."""
         self._servers = servers
         self._on_error = on_error
         self._failed: set[str] = set()
@@ -57,7 +58,7 @@ class McpToolset(AbstractToolset[Any]):
         }
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """Call the server; a failure is an answer that the model reads."""
+        """Calls the server; the model reads a failure as the result."""
         del ctx, tool
         server, mcp_tool = self._tools[name]
         try:
@@ -67,7 +68,7 @@ class McpToolset(AbstractToolset[Any]):
         return model_content(tool_result(result))
 
     def call_of(self, name: str, tool_args: dict[str, Any]) -> McpCall | None:
-        """The value to be judged before the tool runs; None where the tool is not a server's."""
+        """The call to judge before the tool runs. None: the tool is no server's."""
         if name not in self._tools:
             return None
         server, tool = self._tools[name]
@@ -88,7 +89,7 @@ class McpToolset(AbstractToolset[Any]):
             self._tools[self._free_name(mcp_tool_name(server, tool.name))] = (server, tool)
 
     def _free_name(self, wanted: str) -> str:
-        """A name that no other tool has."""
+        """A name that no other tool has yet."""
         numbered = (f"{wanted[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
         return wanted if wanted not in self._tools else next(other for other in numbered if other not in self._tools)
 
@@ -99,6 +100,7 @@ def mcp_tool_name(server: str, tool: str) -> str:
 
 
 def tool_result(result: McpResult) -> ToolResult:
-    """A server's answer as what the model reads."""
+    """Turns a server's answer into a tool result."""
     text = f"[ERROR] {result.text}" if result.is_error else result.text
-    return ToolResult(text=text, images=result.images, outcome="failed" if result.is_error else "success")
+    outcome: Outcome = "failed" if result.is_error else "success"
+    return ToolResult(text=text, images=result.images, outcome=outcome, sections=result.sections)

@@ -13,7 +13,7 @@ class ResetArguments(BaseModel):
 
 
 class ResetKernel:
-    """Throws the kernel away and starts a new one."""
+    """Replaces the kernel by a new one."""
 
     name = "reset_kernel"
     arguments = ResetArguments

@@ -28,7 +28,7 @@ class SubagentsArguments(BaseModel):
 
 
 class Subagents:
-    """Works on what the agent placed in the context."""
+    """Manages the background children in the context."""
 
     name = "subagents"
     arguments = SubagentsArguments
@@ -42,19 +42,20 @@ class Subagents:
         children = context.children
         match arguments.action:
             case "list":
-                return ToolResult(text=_shown(children.list()))
+                return _shown(children.list())
             case "wait":
-                return ToolResult(text=_shown(await children.wait(arguments.agent_ids, arguments.seconds), reports=True))
+                return _shown(await children.wait(arguments.agent_ids, arguments.seconds), reports=True)
             case "send":
                 return ToolResult(text="\n".join(children.send(child, arguments.text) for child in arguments.agent_ids))
             case "cancel":
                 ended = [await children.cancel(child) for child in arguments.agent_ids]
-                return ToolResult(text=_shown(ended, reports=True))
+                return _shown(ended, reports=True)
 
 
-def _shown(children: Sequence[ChildState], *, reports: bool = False) -> str:
-    """The states as the model reads them; with what those have found that have ended, if wanted."""
-    return "\n\n".join(_state(child, reports=reports) for child in children) or "There are no background children."
+def _shown(children: Sequence[ChildState], *, reports: bool = False) -> ToolResult:
+    """The states as text for the model, with the answers of ended children if wanted."""
+    states = tuple(_state(child, reports=reports) for child in children)
+    return ToolResult(text="\n\n".join(states) or "There are no background children.", sections=states)
 
 
 def _state(child: ChildState, *, reports: bool) -> str:
@@ -62,4 +63,5 @@ def _state(child: ChildState, *, reports: bool) -> str:
     if child.ended and reports:
         return f"{child.agent_id}{label} has ended:\n{child.report}"
     question = f"\nIt asks, and waits for your answer (action send): {child.question}" if child.question else ""
-    return f"{child.agent_id}{label}: {child.status}, {child.seconds:.0f} s, {child.usage}{question}"
+    action = f"; now: {child.action}" if child.action else ""
+    return f"{child.agent_id}{label}: {child.status}, {child.seconds:.0f} s, {child.usage}{action}{question}"

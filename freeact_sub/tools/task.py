@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
 
-from freeact_sub.budget import Budget
 from freeact_sub.calls import SpawnCall
+from freeact_sub.config.budget import Budget
 from freeact_sub.modes import Mode
 from freeact_sub.tools.tool import SpawnRequest, ToolContext, ToolResult
 
@@ -31,7 +31,7 @@ class TaskArguments(BaseModel):
 
     @property
     def limits(self) -> Budget:
-        """What is asked for. Turns that the model has not named are left to the settings, which the schema does not know."""
+        """The requested budget. Turns that the model did not name stay unset: their default is a setting."""
         turns = {"turns": self.max_turns} if "max_turns" in self.model_fields_set else {}
         return Budget.model_validate({**self.budget, **turns})
 

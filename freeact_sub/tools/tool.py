@@ -1,4 +1,4 @@
-"""`Tool`: what one tool implements, and `ToolContext`: what it is given to work with.
+"""`Tool`, the interface of tools, and `ToolContext`, what a tool works with.
 
 A tool knows nothing of agents. What it needs of its agent stands in the context: a kernel, a way to emit events, a gate, and
 `spawn`, a function that the agent placed there.
@@ -11,10 +11,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 from pydantic_ai import BinaryContent
+from pydantic_ai.models import Model
 
-from freeact_sub.budget import Budget, Usage
 from freeact_sub.calls import Call
-from freeact_sub.config import Config
+from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentEvent
 from freeact_sub.kernels import Kernel
 from freeact_sub.modes import Mode
@@ -24,50 +25,55 @@ Outcome: TypeAlias = Literal["success", "failed"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolResult:
-    """What the model reads of a call."""
+    """The result of a call, as the model reads it."""
 
     text: str
     images: tuple[BinaryContent, ...] = ()
     outcome: Outcome = "success"
+    sections: tuple[str, ...] = ()
+    """The parts of a text of which the model sees some of each if the whole is too long. Empty: the text is one part."""
+    bounded: bool = False
+    """The text is already within the model's bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpawnRequest:
-    """A child that is asked for, by whatever way."""
+    """A request to start a child, from a tool, code or a program."""
 
     prompt: str
     description: str = ""
     """A label of a few words."""
     agent: str | None = None
     """A named agent type. None: an agent like its parent."""
-    model: str | None = None
-    """A name of the setting `models`, or `PROVIDER:NAME`. None: that of its type, else its parent's."""
+    model: str | Model | None = None
+    """A name of the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai. None: that of its type, else its
+    parent's."""
     mode: Mode | None = None
     """None: the parent's; it is never more than that."""
     scope: str = ""
-    """What the child is told to keep to: a folder, files, a part of the work."""
+    """The limits of the child's work: a folder, files, a part of the task."""
     budget: Budget = Budget()
     """Cut to what the parent has left."""
     output_type: Any = str
-    """What the child's answer must be, as pydantic-ai's `output_type`."""
+    """The type of the child's answer: pydantic-ai's `output_type`."""
     output_schema: Mapping[str, Any] | None = None
-    """The JSON schema that `output_type` was made of. None: it was made of none."""
+    """The JSON schema that `output_type` was made from. None: it was not made from a schema."""
     branch: bool = False
     """The child's kernel starts as a copy of its parent's live kernel."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
-    """Called with the child's kernel before its first turn; what it returns is added to the prompt."""
+    """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
     tool_call_id: str | None = None
-    """Of the call that asks."""
+    """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildState:
-    """What an agent knows of one of its background children."""
+    """The state of a background child, for its parent."""
 
     agent_id: str
     description: str
     status: str
-    """What it does, or how it ended."""
+    """`running`, for example, or how it ended."""
     ended: bool
     seconds: float
     usage: Usage
@@ -75,30 +81,32 @@ class ChildState:
     output: Any = None
     """Its answer once it has ended; at another status than `completed` the last text there was."""
     error: str = ""
-    """Why it has not completed."""
+    """Why the child has not completed."""
     report: str = ""
     """Once it has ended: status line and answer, as its parent's model reads them."""
     question: str = ""
-    """What it waits for an answer to; empty if it does not."""
+    """The child's open question; empty if there is none."""
+    action: str = ""
+    """What the child does right now, in one line; empty if it is not at work."""
 
 
-class Children(Protocol):
+class BackgroundChildren(Protocol):
     """An agent's background children. They end with its run."""
 
     async def start(self, request: SpawnRequest) -> ChildState:
-        """Start a child and do not wait for it.
+        """Starts a child without waiting for it.
 
         Raises:
-            FreeactError: It must not be started.
+            FreeactError: The child may not be started.
         """
         ...
 
     def list(self) -> Sequence[ChildState]:
-        """All that were started in this run, in order of start."""
+        """The children of this run, in order of start."""
         ...
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
-        """Wait until these (none: all) have ended, or one of them asks a question, or the time is up.
+        """Waits until these children (none: all) have ended, one asks a question, or the time is up.
 
         Raises:
             FreeactError: An id is not that of a background child of this agent.
@@ -106,10 +114,10 @@ class Children(Protocol):
         ...
 
     def send(self, agent_id: str, text: str) -> str:
-        """Answer a child's question, or tell it something that its model reads before its next request.
+        """Answers a child's question, or sends a message that its model reads before its next request.
 
         Returns:
-            What was done, in one sentence.
+            The outcome, in one sentence.
 
         Raises:
             FreeactError: The id is not that of a background child of this agent, or the child has ended.
@@ -117,7 +125,7 @@ class Children(Protocol):
         ...
 
     async def cancel(self, agent_id: str) -> ChildState:
-        """End a child and all below it; what it had so far is in its state.
+        """Cancels a child and its descendants; its state has what it found so far.
 
         Raises:
             FreeactError: The id is not that of a background child of this agent.
@@ -129,42 +137,44 @@ class KernelAccess(Protocol):
     """The agent's kernel, which may be starting, lost or replaced."""
 
     async def get(self) -> Kernel:
-        """The live kernel; started, or started anew, if need be.
+        """Returns the live kernel; starts one if needed.
 
         Raises:
-            KernelStartError: It does not start.
-            KernelLostError: It has died too often in this run.
+            KernelStartError: The kernel does not start.
+            KernelLostError: The kernel has died too often in this run.
         """
         ...
 
     async def reset(self) -> None:
-        """Throw the kernel away and start a new one."""
+        """Replaces the kernel by a new one."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """What a call has at hand."""
+    """What a tool call works with."""
 
     config: Config
     tool_call_id: str
     kernel: KernelAccess
     output_folder: Path
-    """Where the agent's long outputs are written."""
-    emit: Callable[[AgentEvent], Awaitable[None]]
+    """The folder of the agent's long outputs."""
+    emit: Callable[[AgentEvent], Awaitable[Any]]
     """Writes an event with the agent's header and this call's id."""
     spawn: Callable[[SpawnRequest], Awaitable[ToolResult]]
     """Starts a child and waits for its end."""
-    children: Children
-    """Those that work in the background."""
+    children: BackgroundChildren
+    """The background children."""
     ask: Callable[[str, str | None], Awaitable[str]]
-    """Makes one model request, of a prompt and the name of a model in the settings (None: the agent's own)."""
+    """Makes one model request. Args: the prompt; the name of a model in the settings, None: the agent's own."""
+    asked_seconds: Callable[[], float] = lambda: 0.0
+    """Seconds that people were asked in the agent's run so far, for it and its descendants."""
     ask_parent: Callable[[str], Awaitable[str]] | None = None
-    """Asks the agent's parent a question and waits for the answer. None: its parent waits for it and cannot answer."""
+    """Asks the agent's parent a question, returns the answer. None: the parent waits for this agent and cannot answer."""
 
 
 class Tool(Protocol):
-    """One tool. Its name, description and JSON schema stand in `tools/NAME.json`."""
+    """One tool. `tools/NAME.json` has its name, description and JSON schema."""
 
     @property
     def name(self) -> str:
@@ -181,5 +191,5 @@ class Tool(Protocol):
         ...
 
     async def run(self, arguments: Any, context: ToolContext) -> ToolResult:
-        """Do it. A failure that the model can react to is a result; raising is for what ends the run."""
+        """Runs the tool. A failure that the model can react to is a result; an exception ends the run."""
         ...

@@ -1,4 +1,4 @@
-"""`AgentToolset`: our tools as a pydantic-ai toolset, so that an agent, or any other pydantic-ai agent, can carry them."""
+"""`AgentToolset`: our tools as a pydantic-ai toolset, for our agents or any pydantic-ai agent."""
 
 import functools
 import importlib.resources
@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic_ai import RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from freeact_sub.calls import Call
-from freeact_sub.tools.tool import Tool, ToolContext, ToolResult
+from freeact_sub.tools.result_bounds import model_content
+from freeact_sub.tools.tool import Tool, ToolContext
 
 MAX_RETRIES = 5
-"""How often in a row a model may send arguments that do not validate; turns bound it as well."""
+"""Calls in a row with invalid arguments; turns bound them as well."""
 
 
 class AgentToolset(AbstractToolset[Any]):
     """The tools of one agent, by name."""
 
     def __init__(self, tools: Sequence[Tool], make_context: Callable[[str], ToolContext]) -> None:
-        """Args: make_context: gives the context for a tool call id."""
+        """Args: make_context: makes the context for a tool call id."""
         self._tools = {tool.name: tool for tool in tools}
         self._make_context = make_context
 
@@ -45,13 +46,13 @@ class AgentToolset(AbstractToolset[Any]):
         }
 
     async def call_tool(self, name: str, tool_args: Any, ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        """Run a tool; the answer has its pictures behind its text."""
+        """Runs a tool; its pictures follow its text."""
         del tool
         result = await self._tools[name].run(self._arguments(name, tool_args), self._make_context(ctx.tool_call_id or ""))
         return model_content(result)
 
     def call_of(self, name: str, tool_args: Any) -> Call | None:
-        """The value to be judged before the tool runs; None where the tool is not ours."""
+        """The call to judge before the tool runs. None: the tool is not ours."""
         tool = self._tools.get(name)
         return None if tool is None else tool.call(self._arguments(name, tool_args))
 
@@ -60,15 +61,9 @@ class AgentToolset(AbstractToolset[Any]):
         return tool_args if isinstance(tool_args, kind) else kind.model_validate(tool_args)
 
 
-def model_content(result: ToolResult) -> ToolReturn[Any]:
-    """A result in the form that pydantic-ai passes on to the model; the metadata is for the host."""
-    content = [result.text, *result.images] if result.images else result.text
-    return ToolReturn(content, metadata={"outcome": result.outcome})
-
-
 @functools.cache
 def load_definition(name: str) -> ToolDefinition:
-    """What the model is told of a tool: `tools/NAME.json` of the source tree, which a wheel carries beside this module."""
+    """Loads `tools/NAME.json`, the tool as the model reads it; a wheel has it beside this module."""
     packaged = importlib.resources.files("freeact_sub.tools") / "definitions" / f"{name}.json"
     source = packaged if packaged.is_file() else Path(__file__).parents[2] / "tools" / f"{name}.json"
     return ToolDefinition(**json.loads(source.read_text(encoding="utf-8")))

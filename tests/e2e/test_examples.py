@@ -35,7 +35,7 @@ def test_none_is_without_a_test() -> None:
     folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and any(path.glob("*.py"))}
     folders -= {"data", "__pycache__"}
     assert folders == {name.partition("/")[0] for name in PROGRAMS if "/" in name}
-    assert files == {f"{name}.py" for name in PROGRAMS if "/" not in name} | {"notebook.ipynb"} | of_the_demo
+    assert files == {f"{name}.py" for name in PROGRAMS if "/" not in name} | {"notebook.ipynb", "web.py"} | of_the_demo
 
 
 def test_sdk(examples: Path) -> None:

@@ -15,8 +15,16 @@ from support.chat_server import Call, Reply
 from support.cli import Chat, chat, run, texts_of
 from support.programs import ROOT, code_blocks, run_python
 
-from freeact_sub.budget import Budget
-from freeact_sub.config import ChildBudget, Config, KernelConfig, McpServerConfig, SubagentsConfig
+from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.schema import (
+    ChildBudget,
+    Config,
+    KernelConfig,
+    McpServerConfig,
+    ModelsConfig,
+    RootBudget,
+    SubagentsConfig,
+)
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOTEBOOK, *PROGRAMS = sorted(code_blocks("python"), key=lambda block: not block.startswith("%"))
@@ -126,8 +134,10 @@ def shown_default(path: str, field: FieldInfo) -> str:
             "setting",
             {
                 "": Config,
-                "budget.": Budget,
+                "models.": ModelsConfig,
+                "budget.": RootBudget,
                 "kernel.": KernelConfig,
+                "kernel.gateway.": GatewayConfig,
                 "subagents.": SubagentsConfig,
                 "subagents.budget.": ChildBudget,
             },

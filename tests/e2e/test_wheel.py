@@ -1,14 +1,19 @@
 """What is shipped: sdist and wheel, installed into a clean environment, do the demo's work without the repository."""
 
+import ast
+import importlib.metadata
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.programs import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel, pytest.mark.mcp, pytest.mark.timeout(900)]
@@ -59,7 +64,7 @@ class Installed:
     python: Path
     examples: Path
     without_matplotlib: subprocess.CompletedProcess[str]
-    """The demo, before its extra was installed."""
+    """The demo, where its extra is missing."""
 
 
 def scrubbed(folder: Path) -> dict[str, str]:
@@ -69,18 +74,53 @@ def scrubbed(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Offline: the packages that ours needs are those of the environment of the tests, found behind our own."""
     folder = tmp_path_factory.mktemp("clean")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
     python = folder / "venv/bin/python"
     examples = (built.source / "examples").rename(folder / "examples")
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    pip_environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    run(*pip, built.wheel_of_sdist, cwd=folder, env=pip_environment)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check")
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    run(*pip, "--no-index", "--no-deps", built.wheel_of_sdist, cwd=folder, env=environment)
+    (site_packages,) = folder.glob("venv/lib/python*/site-packages")
+    # a line of a .pth file is a folder to search; the .pth files in it, such as the one that names this repository, are not read
+    (site_packages / "needed.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    (folder / "hidden").mkdir()
+    (folder / "hidden/sitecustomize.py").write_text("import sys; sys.modules['matplotlib'] = None", encoding="utf-8")
     early = subprocess.run(
-        (python, examples / "demo.py"), cwd=folder, env=scrubbed(folder), capture_output=True, text=True, check=False
+        (python, examples / "demo.py"),
+        cwd=folder,
+        env={**scrubbed(folder), "PYTHONPATH": str(folder / "hidden")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    run(*pip, f"{built.wheel_of_sdist}[demo]", cwd=folder, env=pip_environment)
     return Installed(folder=folder, python=python, examples=examples, without_matplotlib=early)
+
+
+def needs_of(distribution: str) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in importlib.metadata.requires(distribution) or ()}
+
+
+def test_what_the_package_imports_is_declared() -> None:
+    """The environment of the tests has more than that of a user: what only the tests install must not be imported."""
+    declared = needs_of("freeact-sub")
+    installed = declared & {canonicalize_name(found.name) for found in importlib.metadata.distributions()}
+    for distribution in installed:  # such as pydantic-core, which comes with pydantic
+        declared |= needs_of(distribution)
+    imported = set()
+    for path in (ROOT / "freeact_sub").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add((node.module or "").partition(".")[0])
+    for_people = {"numpy", "pandas"}  # preloaded where the kernel's Python has them
+    others = imported - sys.stdlib_module_names - for_people - {"freeact_sub"}
+    homes = importlib.metadata.packages_distributions()
+    undeclared = {name for name in others if not {canonicalize_name(home) for home in homes.get(name, ())} & declared}
+    assert len(others) > 10
+    assert undeclared == set()
 
 
 def test_both_carry_all_that_is_needed(built: Built) -> None:
@@ -103,7 +143,9 @@ def test_without_matplotlib_the_demo_says_what_to_install(installed: Installed) 
     done = installed.without_matplotlib
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == ('demo: matplotlib is missing: run `make demo`, or: python -m pip install "freeact-sub[demo]"\n')
+    assert done.stderr == (
+        'demo: matplotlib is missing: run `make demo`, or in the project\'s folder: python -m pip install ".[demo]"\n'
+    )
 
 
 def test_the_demo_runs_from_the_installed_wheel(installed: Installed) -> None:
@@ -112,7 +154,7 @@ def test_the_demo_runs_from_the_installed_wheel(installed: Installed) -> None:
         installed.python, "-c", "import freeact_sub, sys; print(freeact_sub.__file__, *sys.path)", cwd=folder, env=env
     )
     assert where.startswith(str(folder / "venv"))
-    assert str(ROOT) not in where
+    assert str(ROOT) not in where.split()
 
     printed = run(installed.python, installed.examples / "demo.py", "--yes", cwd=folder, env=env)
 

@@ -1,11 +1,25 @@
 """What tests with real kernels share; a module with other needs has a fixture of its own under the same name."""
 
+from contextlib import ExitStack
+
 import pytest
-from support.kernels import open_kernel
+import pytest_asyncio
+from support.gateways import SETTINGS, serve
+from support.kernels import PROVIDERS, open_kernel
 
 from freeact_sub import Agent, Config
 from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
+
+
+@pytest_asyncio.fixture(params=["fork", "local"], scope="module", loop_scope="module")
+async def shared_provider(request, tmp_path_factory):
+    """One for all tests of a module, with its fork server; they run in one loop (`pytest.mark.asyncio(loop_scope="module")`)."""
+    provider = PROVIDERS[request.param]()
+    async with open_kernel(provider, tmp_path_factory.mktemp("first")):
+        pass
+    yield provider
+    await provider.aclose()
 
 
 @pytest.fixture
@@ -27,3 +41,17 @@ def make(tmp_path):
         return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
 
     return make_agent
+
+
+@pytest.fixture(scope="session")
+def gateways(tmp_path_factory):
+    """Two Jupyter Kernel Gateways."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(serve("gateway", tmp_path_factory.mktemp("gateway"), *SETTINGS)) for _ in range(2)]
+
+
+@pytest.fixture(scope="session")
+def jupyter_server(tmp_path_factory):
+    """A plain Jupyter server."""
+    with serve("server", tmp_path_factory.mktemp("server"), *SETTINGS) as server:
+        yield server

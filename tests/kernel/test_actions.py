@@ -7,7 +7,7 @@ from support.agents import cell, of_kind, read, task
 
 from freeact_sub import Agent, Config
 from freeact_sub.calls import CodeAction, FileWrite, NetworkConnect, ShellCommand, SpawnCall
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision
 from freeact_sub.testing import ScriptedModel
 

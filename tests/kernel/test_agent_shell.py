@@ -7,7 +7,7 @@ from support.agents import cell, of_kind, read
 from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, Decision
 from freeact_sub.testing import ScriptedModel
 
@@ -144,7 +144,7 @@ async def test_nothing_of_it_is_left(make, tmp_path, how):
                     run.cancel()
         pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
         assert len(pids) == 3
-        await eventually(lambda: not any(map(is_running, pids)), limit_seconds=10)
+        await eventually(lambda: not any(map(is_running, pids)))
 
 
 async def test_time_in_which_it_is_asked_does_not_count_but_its_own_does(make):

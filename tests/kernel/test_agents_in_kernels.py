@@ -226,6 +226,12 @@ async def test_no_child_kernel_outlives_its_child(make):
     assert alive_at_end == [False]
 
 
+def bytes_in(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_a_hundred_megabytes_and_a_reader_that_stops_cost_no_memory_and_lose_no_byte(make, tmp_path):
     process = psutil.Process()
     code = "for i in range(20000): print('x' * 4999)"
@@ -242,9 +248,9 @@ async def test_a_hundred_megabytes_and_a_reader_that_stops_cost_no_memory_and_lo
                 stopped = True
                 files = Path(tmp_path, ".freeact/outputs", agent.agent_id)
                 # the reader sleeps until the kernel is done: all of it has come and gone to the file meanwhile
-                await eventually(
-                    lambda: sum(file.stat().st_size for file in files.iterdir()) == 100_000_000, limit_seconds=90
-                )
+                come = 0
+                while come < 100_000_000:
+                    come = await eventually(lambda least=come: (size := bytes_in(files)) > least and size)
             if isinstance(event, CodeExecutionOutput):
                 end = event
     assert process.memory_info().rss - before < 64_000_000
@@ -366,8 +372,8 @@ def test_a_killed_host_leaves_no_kernel_and_nothing_that_its_cells_started(tmp_p
         assert set(kernels) < set(below)
         assert len(below) >= 6
         os.kill(host.pid, ending)
-        host.wait(10)
-        wait_until(lambda: not any(map(is_running, below)), limit_seconds=3)
+        host.wait(120)
+        wait_until(lambda: not any(map(is_running, below)))
 
 
 async def test_output_of_tools_names_the_child_and_its_status(make):

@@ -1,11 +1,13 @@
 """`agent.ask` and `agent.children` in cells of real kernels."""
 
+import asyncio
+
 import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, of_kind, read, task
 
 from freeact_sub import Agent, Config
-from freeact_sub.events import AgentFinished, CodeExecutionOutput, ToolCallStarted
+from freeact_sub.events import AgentFinished, CodeExecutionOutput, Decision, ToolCallStarted, ToolOutput
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -126,3 +128,67 @@ async def test_code_has_no_tool_that_its_agent_s_type_does_not_have(tmp_path):
     events, _ = await run_cells(tmp_path, script, agent_folders=(tmp_path,))
     [output] = of_kind(events, CodeExecutionOutput)
     assert output.text == "denied: agents of type 'kind' do not have the tool ask"
+    assert [event.outcome for event in of_kind(events, ToolOutput) if event.tool_name == "ask"] == ["denied"]
+
+
+LOOPS = {
+    "ask": "while True:\n    agent.ask('x')",
+    "task": "while True:\n    agent.task('child')",
+    "all caught": "while True:\n    try:\n        agent.ask('x')\n    except Exception:\n        pass",
+    "gathered": "import asyncio\nwhile True:\n    await asyncio.gather(*(agent.ask('x') for _ in range(3)))",
+}
+
+
+@pytest.mark.parametrize("code", LOOPS.values(), ids=LOOPS)
+async def test_a_cell_that_only_waits_ends_as_well(tmp_path, code):
+    def script(messages, info):
+        if first_prompt(messages) == "root":
+            return [cell(code), "done"][sum(message.kind == "response" for message in messages)]
+        return "answer"
+
+    kernel = {"cell_timeout_seconds": 0.4}
+    events, _ = await run_cells(tmp_path, script, kernel=kernel, budget={"requests": None, "children": None})
+    [output] = of_kind(events, CodeExecutionOutput)
+    assert output.status == "timeout"
+    assert "[ERROR] The cell " in output.text
+
+
+async def test_a_person_who_is_asked_for_a_child_does_not_cost_the_cell_its_time(tmp_path):
+    def script(messages, info):
+        done = sum(message.kind == "response" for message in messages)
+        if first_prompt(messages) == "root":
+            return [cell("print(agent.task('child').output)"), "done"][done]
+        return [cell("6 * 7"), "answer"][done]
+
+    settings = Config(workspace=tmp_path, kernel={"cell_timeout_seconds": 0.8})
+    async with Agent(settings, model=ScriptedModel(script)) as agent:
+        waiting = []
+
+        def rule(request):
+            if request.depth == 0:
+                return Decision(allowed=True)
+            waiting.append(asyncio.get_running_loop().call_later(9, request.approve))  # longer than the root's cell may take
+            return None
+
+        events, _ = await read(agent.run("root"), rule)
+    assert waiting
+    assert [event.status for event in of_kind(events, CodeExecutionOutput)] == ["ok", "ok"]
+
+
+async def test_loops_over_requests_and_children_end_at_the_bounds_of_the_run(tmp_path):
+    code = "\nn = 0\nwhile True:\n    agent.{call}('x')\n    n += 1"
+
+    def script(messages, info):
+        done = sum(message.kind == "response" for message in messages)
+        turns = [cell(code.format(call="task")), cell("print(n)"), cell(code.format(call="ask")), "not reached"]
+        return turns[done] if first_prompt(messages) == "root" else "answer"
+
+    settings = Config(workspace=tmp_path, headless="allow", budget={"requests": 40, "children": 6})
+    async with Agent(settings, model=ScriptedModel(script)) as agent:
+        events, result = await read(agent.run("root"))
+        assert agent._shared.model.requests == 40
+    outputs = [event.text for event in of_kind(events, CodeExecutionOutput)]
+    assert "`budget.children`" in outputs[0]
+    assert outputs[1] == "6"
+    assert "`budget.requests`" in outputs[2]
+    assert (result.status, "`budget.requests`" in result.error) == ("limit", True)

@@ -8,8 +8,8 @@ from support.branches import branched, text_of
 from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cells import CellError
-from freeact_sub.config import KernelConfig
-from freeact_sub.kernels.sandbox import policy_for, support
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.wall.sandbox import policy_for, support
 
 MACHINE = support()
 pytestmark = [
@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 
-LIMITED = KernelConfig(sandbox="auto", memory_bytes=1 << 30, max_file_bytes=4 << 20, cpu_seconds=1000)
+LIMITED = KernelConfig(sandbox="auto", memory_bytes=4 << 30, max_file_bytes=4 << 20, cpu_seconds=1000)
 OUT = {
     "signal": "os.kill({pid}, 0)",
     "ptrace": "called(libc.ptrace(0x4206, {pid}, None, None))",
@@ -58,7 +58,7 @@ before = limits()
                 code = "import tempfile; f = tempfile.NamedTemporaryFile(); f.name.startswith(os.environ['TMPDIR'])"
                 assert await text_of(each, code) == "True\n"
                 assert await text_of(each, "open(kept.name).read()") == "'kept'\n"
-                names = set(os.listdir(each._folder.path))
+                names = set(os.listdir(each.launcher.folder.path))
                 assert not [name for name in names if name.startswith("k-") or name == "kernel.json"]
                 if mode != "ask":
                     await stays_inside(each, others, tmp_path)
@@ -72,7 +72,7 @@ async def stays_inside(each, others, tmp_path):
         f"open({str(tmp_path / 'new')!r}, 'w')",
         "open(kept.name, 'w')",
         "socket.socket(socket.AF_INET)",
-        *(f"open({str(other._folder.path / 'kernel.log')!r})" for other in others),
+        *(f"open({str(other.launcher.folder.path / 'kernel.log')!r})" for other in others),
     ):
         assert (await run_cell(each, attempt)).status == "error", attempt
 
@@ -98,7 +98,7 @@ def work(folder=os.path.dirname(os.environ['TMPDIR'])):
         await text_of(kernel, replace)
         async with branched(kernel) as branch:
             assert await text_of(kernel, "work()") == "True\n"
-            assert "precious" not in branch.log_tail()
+            assert "precious" not in branch.launcher.log_tail()
             assert await text_of(branch, "1") == "1\n"
     assert {name: (outside / name).read_text() for name in os.listdir(outside)} == dict.fromkeys(
         ("k-1", "kernel.json", "kernel.log"), "precious"

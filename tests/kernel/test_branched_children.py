@@ -85,7 +85,7 @@ async def test_cancelling_the_root_ends_its_branches(make):
             ):
                 asyncio.get_running_loop().call_soon(run.cancel)
 
-        events, result = await asyncio.wait_for(read(run, on_event=on_event), 60)
+        events, result = await asyncio.wait_for(read(run, on_event=on_event), 120)
     assert result.status == "cancelled"
     assert [end.status for end in of_kind(events, AgentFinished)] == ["cancelled", "cancelled"]
 

@@ -3,13 +3,17 @@
 import asyncio
 import os
 import signal
+from functools import partial
 
 import pytest
+from support.gateways import behind
 from support.kernels import PROVIDERS, no_host, open_kernel, run_cell, spec
+from support.providers import ELSEWHERE, installed
 
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError
-from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels import CellClock, CellOutputBuffer, make_provider
 from freeact_sub.testing import FakeKernel, FakeKernelProvider
 
 pytestmark = pytest.mark.kernel
@@ -17,19 +21,30 @@ pytestmark = pytest.mark.kernel
 WITH_THE_FAKE = {"fake": FakeKernelProvider, **PROVIDERS}
 
 
-@pytest.fixture(params=WITH_THE_FAKE)
-async def provider(request):
-    provider = WITH_THE_FAKE[request.param]()
+ELSEWHERE_TOO = [pytest.param(name, marks=pytest.mark.slow) for name in ("two gateways", "a Jupyter server")]
+
+
+@pytest.fixture(params=[*WITH_THE_FAKE, "by entry point", *ELSEWHERE_TOO])
+async def provider(request, tmp_path_factory):
+    if request.param in WITH_THE_FAKE:
+        provider = WITH_THE_FAKE[request.param]()
+    elif request.param == "two gateways":
+        provider = make_provider(behind(*request.getfixturevalue("gateways")))
+    elif request.param == "a Jupyter server":
+        provider = make_provider(behind(request.getfixturevalue("jupyter_server")))
+    else:
+        with installed(tmp_path_factory.mktemp("site"), ELSEWHERE):
+            provider = make_provider(KernelConfig(provider="elsewhere"))
     yield provider
     await provider.aclose()
 
 
-def kill(kernel) -> None:
-    """End the kernel from outside, without a word to it."""
+async def way_to_kill(kernel):
+    """What ends the kernel from outside, without a word to it."""
     if isinstance(kernel, FakeKernel):
-        kernel.die()
-    else:
-        os.kill(kernel.pid, signal.SIGKILL)
+        return kernel.die
+    pid = int((await run_cell(kernel, "import os; os.getpid()")).text)
+    return partial(os.kill, pid, signal.SIGKILL)
 
 
 async def test_a_cell_yields_its_output_in_order_and_then_one_reply(kernel):
@@ -77,10 +92,11 @@ async def test_an_interrupt_ends_the_cell_and_not_the_kernel(kernel):
 
 
 async def test_a_kernel_that_dies_ends_its_cell_and_all_later_ones_and_tells_why(kernel):
+    kill = await way_to_kill(kernel)
     lost = asyncio.create_task(kernel.wait_lost())
     cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
     await asyncio.wait({cell}, timeout=0.2)
-    kill(kernel)
+    kill()
     assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
     assert await asyncio.wait_for(lost, 10) == kernel.lost_reason
     assert kernel.lost_reason
@@ -88,9 +104,8 @@ async def test_a_kernel_that_dies_ends_its_cell_and_all_later_ones_and_tells_why
 
 
 async def test_a_cell_that_nobody_reads_any_more_is_ended(kernel):
-    outputs = kernel.execute("print('on')\n1", CellOutputBuffer(), CellClock(None))
-    await anext(outputs)
-    await asyncio.wait_for(outputs.aclose(), 10)
+    async with asyncio.timeout(60), kernel.execute("print('on')\n1", CellOutputBuffer(), CellClock(None)) as cell:
+        await anext(cell)
     assert (await run_cell(kernel, "1")).text == "1\n"
 
 

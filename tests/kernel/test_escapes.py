@@ -1,128 +1,26 @@
 """Attempts to get out of real kernels with nothing but the wall in the way: no hook asks, nobody is asked.
 
-`docs/security.md` has a table of them.
+`docs/security.md` has a table of them, each row with the modes that stop it; a test here holds the two together.
 """
 
 import asyncio
 import os
-from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from support.agents import cell, of_kind, read, task
+from support.attempts import ATTEMPTS
 from support.kernels import open_kernel, run_cell
 from support.sandbox import ALL, NEEDS_A_WALL, PREPARED, PROVIDERS, SECRET, WALLED, outside_world, sandboxed
 
 from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Decision
 from freeact_sub.kernels import LocalKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """Code that tries to get out; OUTSIDE, HOST, SIBLING, PORT and the like stand for what the test has put up."""
-
-    code: str
-    modes: tuple[str, ...]
-    errors: tuple[str, ...] = ("PermissionError",)
-
-
-def outside(code: str, *errors: str) -> Attempt:
-    """An attempt that a mode with walled files must stop."""
-    return Attempt(code=code, modes=WALLED, errors=errors or ("PermissionError",))
-
-
-def others(code: str, *errors: str) -> Attempt:
-    """An attempt that every mode must stop."""
-    return Attempt(code=code, modes=ALL, errors=errors or ("PermissionError",))
-
-
-GONE = ("PermissionError", "FileNotFoundError")
-"""What is outside is not there at all, in the view."""
-READ_ONLY = ("PermissionError", "OSError")
-
-ATTEMPTS = {
-    # writing
-    "open": outside("open(OUTSIDE + '/new', 'w')", *GONE),
-    "open to append": outside("open(OUTSIDE + '/file', 'a')", *GONE),
-    "os.open": outside("os.open(OUTSIDE + '/new', os.O_CREAT | os.O_WRONLY)", *GONE),
-    "os.truncate": outside("os.truncate(OUTSIDE + '/file', 0)", *GONE),
-    "os.remove": outside("os.remove(OUTSIDE + '/file')", *GONE),
-    "os.mkdir": outside("os.mkdir(OUTSIDE + '/folder')", *GONE),
-    "shutil.copy": outside("Path(tempfile.gettempdir(), 'x').write_text('x'); shutil.copy(tempfile.gettempdir() + '/x', OUTSIDE + '/new')", *GONE),
-    "rename": outside("Path(tempfile.gettempdir(), 'x').write_text('x'); os.rename(tempfile.gettempdir() + '/x', OUTSIDE + '/new')", *GONE, "OSError"),
-    "hard link": outside("os.link(OUTSIDE + '/file', tempfile.gettempdir() + '/link')", *GONE, "OSError"),
-    "libc.open": outside("called(libc.open(OUTSIDE.encode() + b'/new', os.O_CREAT | os.O_WRONLY, 0o600))", *GONE),
-    "system file": outside("open('/usr/freeact-test', 'w')", *READ_ONLY),
-    "/etc": outside("open('/etc/freeact-test', 'w')", *READ_ONLY),
-    "subprocess": outside("run('touch', OUTSIDE + '/new')", "CalledProcessError"),
-    "shell": outside("run('sh', '-c', 'echo x > ' + OUTSIDE + '/new')", "CalledProcessError"),
-    "symlink in the workspace": outside("open('way-out/new', 'w')", *GONE),
-    "own symlink": outside("os.symlink(OUTSIDE, tempfile.gettempdir() + '/s'); open(tempfile.gettempdir() + '/s/new', 'w')", *GONE),
-    "/proc/self/root": outside("open('/proc/self/root' + OUTSIDE + '/new', 'w')", *GONE),
-    "/proc/self/fd": outside("f = os.open('/', os.O_PATH); open(f'/proc/self/fd/{f}' + OUTSIDE + '/new', 'w')", *GONE),
-    "/proc/self/fd of the log": Attempt(code="open('/proc/self/fd/3/../../etc/x', 'w')", modes=WALLED, errors=(*GONE, "NotADirectoryError")),
-    "/proc/1/root": outside("open('/proc/1/root' + OUTSIDE + '/new', 'w')", *GONE),
-    "remount": outside("called(libc.mount(None, b'/usr', None, 32, None))"),
-    "new namespace": outside("called(libc.unshare(0x10020000))"),
-    "terminal of the host": outside("[open(f'/dev/pts/{n}', 'w') for n in range(3)]", *GONE),
-    "the workspace in plan": Attempt(code="open('new', 'w')", modes=("plan",), errors=READ_ONLY),
-    "mode of a system file": outside("os.chmod('/usr', 0o755)", *READ_ONLY),
-    "time of a file of Python": outside("os.utime(os.__file__)", *READ_ONLY),
-    "mode of the workspace in plan": Attempt(code="os.chmod('.', 0o755)", modes=("plan",), errors=READ_ONLY),
-    "mode of the settings": outside("os.chmod('.freeact', 0o755)", *READ_ONLY),
-    "System V memory": outside("called(libc.shmget(SHM_KEY, 1, 0))", "FileNotFoundError"),
-    "settings of the host": Attempt(code="open('.freeact/config.toml', 'w')", modes=WALLED, errors=READ_ONLY),
-    "settings moved away": Attempt(code="os.rename('.freeact', 'other')", modes=WALLED, errors=READ_ONLY),
-    # reading
-    "key in the home directory": outside("open(HOME + '/.ssh/id_ed25519').read()", *GONE),
-    "key by a subprocess": outside("run('cat', HOME + '/.ssh/id_ed25519')", "CalledProcessError"),
-    "password hashes": outside("open('/etc/shadow').read()", *GONE),
-    "environment of the host": others("open(f'/proc/{HOST}/environ', 'rb').read()"),
-    "environment of the parent": others("open(f'/proc/{os.getppid()}/environ', 'rb').read()"),
-    "environment by a subprocess": others("run('cat', f'/proc/{HOST}/environ')", "CalledProcessError"),
-    # the network
-    "socket": outside("socket.create_connection(('127.0.0.1', PORT))", "OSError"),
-    "IPv6 socket": outside("socket.socket(socket.AF_INET6)", "OSError"),
-    "datagram": outside("socket.socket(socket.AF_INET, socket.SOCK_DGRAM)", "OSError"),
-    "netlink": outside("socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)", "OSError"),
-    "ctypes socket": outside("called(libc.socket(2, 1, 0))", "OSError"),
-    "socket by a subprocess": outside("run('bash', '-c', f'exec 3<>/dev/tcp/127.0.0.1/{PORT}')", "CalledProcessError"),
-    "io_uring": outside("called(libc.syscall(425, 1, ctypes.create_string_buffer(120)))"),
-    "Unix socket of another program": outside("socket.socket(socket.AF_UNIX).connect(OUTSIDE + '/socket')", *GONE),
-    "abstract socket of another program": others("socket.socket(socket.AF_UNIX).connect('\\0' + ABSTRACT)"),
-    # host, fork server, siblings
-    **{
-        f"{name} of {whom}": others(code.replace("PID", pid))
-        for whom, pid in {"the host": "HOST", "the parent": "os.getppid()", "a sibling": "SIBLING"}.items()
-        for name, code in {
-            "kill": "os.kill(PID, signal.SIGCONT)",
-            "pidfd": "signal.pidfd_send_signal(os.pidfd_open(PID), signal.SIGCONT)",
-            "ptrace": "called(libc.ptrace(0x4206, PID, None, None))",
-            "memory": "open(f'/proc/{PID}/mem', 'r+b')",
-            "process_vm_readv": "b = ctypes.create_string_buffer(16); v = struct.pack('QQ', ctypes.addressof(b), 8); called(libc.process_vm_readv(PID, v, 1, v, 1, 0))",
-            "open files": "os.readlink(f'/proc/{PID}/fd/0')",
-            "limits": "resource.prlimit(PID, resource.RLIMIT_CORE, (0, 0))",
-        }.items()
-    },
-    "sibling's sockets": others(
-        "found = 0\nfor n in range(1, 6):\n    s = socket.socket(socket.AF_UNIX)\n    try: s.connect(f'{FOLDER}/k-{n}'); found += 1\n    except OSError as e: error = e\nassert not found\nraise error",
-        *GONE,
-    ),
-    "sibling's key": others("open(FOLDER + '/kernel.json').read()", *GONE),
-    # limits
-    "raise a limit": others("soft, hard = resource.getrlimit(resource.RLIMIT_DATA)\nresource.setrlimit(resource.RLIMIT_DATA, (hard, hard * 2))", "ValueError", "PermissionError"),
-    "fill the memory": others("bytearray(2 * 2**30)", "MemoryError"),
-    "fill the memory in a subprocess": others("run(sys.executable, '-I', '-S', '-c', 'bytearray(2 * 2**30)')", "CalledProcessError"),
-    "fill the disk": others("open(tempfile.gettempdir() + '/big', 'wb').write(bytes(5 * 2**20))", "OSError"),
-    "set-uid": others("assert open('/proc/self/status').read().split('NoNewPrivs:')[1].split()[0] == '1'; raise PermissionError"),
-    "kernel modules": others("called(libc.syscall(SYS_INIT_MODULE, None, 0, b''))"),
-    "keyrings": others("called(libc.syscall(SYS_KEYCTL, 0, -3, 0))"),
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -161,11 +59,15 @@ async def test_escapes(kind, mode, world, tmp_path):
         assert sorted(os.listdir(tmp_path / "outside")) == ["file", "socket"]
         assert (tmp_path / "outside/file").read_text() == SECRET
         assert os.listdir(workspace / ".freeact") == []
+        assert os.listdir(workspace / ".git") == ["config"]
 
 
 SELF_TEST = (
     *("open", "libc.open", "subprocess", "own symlink", "symlink in the workspace", "/proc/self/fd", "settings of the host"),
     *("key in the home directory", "key by a subprocess", "environment of the host", "environment by a subprocess"),
+    *("file beside the program", "git's settings", "a repository moved", "settings that are a link"),
+    *("set-uid file by chmod", "set-uid file by open", "set-uid file by mknod", "socket in the workspace"),
+    *("datagram in the workspace", "raw socket in the workspace", "datagram of a pair"),
     *("socket", "datagram", "netlink", "ctypes socket", "socket by a subprocess", "Unix socket of another program"),
     *("abstract socket of another program", "kill of the host", "limits of the host", "open files of the host"),
     *(
@@ -175,6 +77,7 @@ SELF_TEST = (
         "memory of a sibling",
         "sibling's key",
         "System V memory",
+        "shared memory by name",
     ),
 )
 
@@ -265,7 +168,7 @@ for name in ('mode', 'depth', 'max_turns', 'policy', 'budget'):
     setattr(agent, name, 'full')
     for method in ('check', f'set_{name}', 'configure', 'spawn', 'task'):
         try:
-            agent._requests.ask(method, mode='full', depth=0, max_turns=100, agent_id='root', **{name: 9} if name == 'budget' else {})
+            agent._requests.ask(method, mode='full', depth=0, max_turns=100, agent_id='root', prompt='x', task_id='0' * 32, **{name: 9} if name == 'budget' else {})
             print('passed', method)
         except Exception:
             pass
@@ -297,3 +200,24 @@ async def test_code_cannot_raise_its_own_mode_depth_or_turns(mode, world, tmp_pa
     assert [end.text.split() for end in of_kind(events, CodeExecutionOutput)] == [["raised"], ["again"], ["raised"]]
     assert {end.depth: end.status for end in of_kind(events, AgentFinished)} == {1: "limit", 0: "completed"}
     assert not (tmp_path / "outside/new").exists()
+
+
+OTHER_TESTS = {
+    "answer a question": (ALL, "test_escapes.py", "test_code_cannot_answer_its_own_question"),
+    "raise its own rights": (WALLED, "test_escapes.py", "test_code_cannot_raise_its_own_mode_depth_or_turns"),
+    "fork without end": (ALL, "test_ordinary_user.py", "test_an_ordinary_user_forks_up_to_the_limit"),
+}
+"""Rows that a test of its own tries."""
+
+
+def test_the_table_of_the_document_is_what_is_tried():
+    text = (Path(__file__).parents[2] / "docs/security.md").read_text()
+    section = text.partition("\n## Attempts\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("|")]
+    documented = {row[0]: ALL if row[2] == "all" else tuple(row[2].split(", ")) for row in rows[2:]}
+    tried = {name: set(modes) for name, (modes, _, _) in OTHER_TESTS.items()}
+    for _, file, name in OTHER_TESTS.values():
+        assert f"def {name}(" in Path(__file__).with_name(file).read_text()
+    for attempt in ATTEMPTS.values():
+        tried.setdefault(attempt.row, set()).update(attempt.modes)
+    assert {name: set(modes) for name, modes in documented.items()} == tried

@@ -12,14 +12,14 @@ import psutil
 import pytest
 from support.waiting import is_running, wait_until
 
-from freeact_sub.kernels.folders import end_processes_of, make_folder, sweep
+from freeact_sub.system.private_folders import end_processes_of, make_folder, sweep
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import CellClock, CellOutputBuffer, KernelSpec, make_provider
 
 async def main():
@@ -28,8 +28,8 @@ async def main():
     spec = KernelSpec(owner_id="agent-1", python=sys.executable, workspace=Path.cwd(), environment=settings.environment())
     kernel = await provider.start(spec, None)
     code = "import subprocess; print(subprocess.Popen(['setsid', 'sleep', '1000']).pid)"
-    async for output in kernel.execute(code, buffer := CellOutputBuffer(), CellClock(None)):
-        pass
+    async with kernel.execute(code, buffer := CellOutputBuffer(), CellClock(None)) as cell:
+        await cell.reply()
     print(buffer.text, flush=True)
     await asyncio.Event().wait()
 
@@ -47,7 +47,7 @@ def test_what_survives_a_kill_of_everything_is_swept_at_the_next_start(provider)
         for process in [*below, psutil.Process(host.pid)]:
             if process.pid != daemon:
                 os.kill(process.pid, signal.SIGKILL)
-        host.wait(10)
+        host.wait(120)
     wait_until(lambda: not any(is_running(process.pid) for process in below if process.pid != daemon))
     assert is_running(daemon)
     left = set(Path(tempfile.gettempdir()).glob("fa-*")) - before

@@ -13,8 +13,8 @@ from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
-from freeact_sub.kernels import ForkKernelProvider, guest
-from freeact_sub.kernels.forkserver import ForkKey, ForkServer
+from freeact_sub.kernels import ForkKernelProvider, forkserver
+from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
@@ -111,9 +111,9 @@ async def test_a_killed_server_takes_its_kernels_and_their_daemons_with_it_and_a
         server = await server_of(provider)
         pid = server.pid if victim == "guard" else psutil.Process(server.pid).children()[0].pid
         os.kill(pid, signal.SIGKILL)
-        await asyncio.wait_for(kernel.wait_lost(), 5)
+        await asyncio.wait_for(kernel.wait_lost(), 60)
         assert (await run_cell(kernel, "1")).status == "kernel_lost"
-    await eventually(lambda: not any(map(is_running, below)), limit_seconds=5)
+    await eventually(lambda: not any(map(is_running, below)))
     async with open_kernel(provider, tmp_path) as kernel:
         assert (await run_cell(kernel, "40 + 2")).text == "42\n"
 
@@ -123,7 +123,7 @@ async def test_a_dead_kernels_daemons_are_gone_when_its_end_is_told_and_those_of
     async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
         daemons = [int((await run_cell(kernel, code)).text) for kernel in (one, two)]
         os.kill(one.pid, signal.SIGKILL)
-        await asyncio.wait_for(one.wait_lost(), 5)
+        await asyncio.wait_for(one.wait_lost(), 60)
         assert not is_running(daemons[0])
         assert is_running(daemons[1])
 
@@ -223,7 +223,7 @@ print(server.binding, json.loads(ours.recv(1000)) == {"ended": pid, "code": -9})
 
 
 async def test_of_a_kernel_that_has_ended_nothing_more_is_told():
-    folder = Path(guest.__file__).parent
+    folder = Path(forkserver.__file__).parent
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", ENDED_AS_IT_BINDS, folder, stdout=asyncio.subprocess.PIPE
     )
@@ -274,7 +274,7 @@ async def test_a_server_that_is_killed_while_kernels_start_fails_them_at_once(pr
         tasks = [asyncio.create_task(provider.start(spec(tmp_path), no_host)) for _ in range(5)]
         await asyncio.wait(tasks, timeout=delay)
         os.kill(psutil.Process(server.pid).children()[0].pid, signal.SIGKILL)
-        await asyncio.wait_for(asyncio.wait(tasks), 20)
+        await asyncio.wait_for(asyncio.wait(tasks), 120)
         for task in tasks:
             if task.exception() is None:
                 await task.result().aclose()
@@ -310,12 +310,13 @@ async def main():
     with open(os.path.join(folder, "kernel.json"), "w") as file:
         json.dump(spec, file)
     manager = AsyncMultiKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[sys.argv[1]]))
+    manager.connection_dir = sys.argv[1]
     for _ in range(2):
         kernel_id = await manager.start_kernel(kernel_name="warm")
         client = manager.get_kernel(kernel_id).client()
         client.start_channels()
-        await client.wait_for_ready(timeout=30)
-        print((await client.execute("1 + 1", reply=True, timeout=30))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
+        await client.wait_for_ready(timeout=120)
+        print((await client.execute("1 + 1", reply=True, timeout=120))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
         client.stop_channels()
         await manager.restart_kernel(kernel_id, now=True)
         await manager.shutdown_kernel(kernel_id, now=True)
@@ -331,6 +332,6 @@ async def test_any_jupyter_program_can_name_the_provisioners_in_a_kernelspec(tmp
     process = await asyncio.create_subprocess_exec(
         *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    output, errors = await asyncio.wait_for(process.communicate(), 120)
     told = [line for line in output.decode().splitlines() if line.startswith("ok ")]  # kernels write there too
     assert told == [f"ok {kind}"] * 2, errors.decode()

@@ -7,15 +7,19 @@ import socket
 import sys
 
 import pytest
+import pytest_asyncio
 from support.host import Host
 from support.kernels import open_kernel, run_cell
+from support.thorough import sample
 from support.waiting import eventually
 
-from freeact_sub.kernels import AuditSettings, ForkKernelProvider, LocalKernelProvider
+from freeact_sub.kernels import AuditSettings, LocalKernelProvider
 
-pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels and /proc")]
-
-PROVIDERS = {"local": LocalKernelProvider, "fork": lambda: ForkKernelProvider(spares=0)}
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(sys.platform != "linux", reason="forked kernels and /proc"),
+]
 
 
 @pytest.fixture
@@ -23,8 +27,14 @@ def host():
     return Host()
 
 
-@pytest.fixture(params=PROVIDERS)
-async def kernel(request, tmp_path, host):
+def each(names):
+    """All names with forked kernels, and some of them with others, which ask in the same way."""
+    chosen = [("fork", name) for name in names] + [("local", name) for name in sample(list(names), 3)]
+    return pytest.mark.parametrize(("shared_provider", "how"), chosen, indirect=["shared_provider"])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def kernel(shared_provider, tmp_path, host):
     """A kernel in `workspace`, beside a folder `outside`; `way-out` in the one leads to the other."""
     workspace, outside = tmp_path / "workspace", tmp_path / "outside"
     for path in (workspace / ".freeact", outside):
@@ -35,11 +45,11 @@ async def kernel(request, tmp_path, host):
         (f"{workspace}/.freeact/.*", ".*"),
         (f"{workspace}/a/.*", "kept"),
     )
-    provider = PROVIDERS[request.param]()
-    async with open_kernel(provider, workspace, host, audit=AuditSettings(writable=(workspace,), asked=asked)) as kernel:
+    async with open_kernel(
+        shared_provider, workspace, host, audit=AuditSettings(writable=(workspace,), asked=asked)
+    ) as kernel:
         assert (await run_cell(kernel, f"OUT = {str(outside)!r}\nimport os, shutil, subprocess, socket")).status == "ok"
         yield kernel
-    await provider.aclose()
 
 
 def caught(code: str) -> str:
@@ -60,6 +70,7 @@ STARTS = {
     "executable": ("subprocess.run(['x', 'made'], executable='/bin/touch')", "/bin/touch made"),
     "words": ("subprocess.run(['touch', 'made', 'a b', '$x'])", "touch made 'a b' '$x'"),
     "variables": ("subprocess.run(['touch', 'made'], env={**os.environ, 'LD_PRELOAD': 'a b', 'X': '1'})", "LD_PRELOAD='a b' touch made"),
+    "no variables": ("subprocess.run(['/bin/touch', 'made'], env={})", "env -u GIT_CONFIG_COUNT -u GIT_NO_LAZY_FETCH -u GIT_PAGER /bin/touch made"),
     "without closing": ("subprocess.run(['/bin/touch', 'made'], close_fds=False)", "/bin/touch made"),
     "asyncio": ("import asyncio; await (await asyncio.create_subprocess_exec('touch', 'made')).wait()", "touch made"),
     "os.system": ("os.system('touch made')", "touch made"),
@@ -69,7 +80,7 @@ STARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", STARTS)
+@each(STARTS)
 async def test_a_program_is_asked_for_and_denied_as_an_ordinary_exception(kernel, host, tmp_path, how):
     code, command = STARTS[how]
     made = tmp_path / "workspace/made"
@@ -91,7 +102,7 @@ FORKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", FORKS)
+@each(FORKS)
 async def test_a_forked_process_asks_through_its_kernel(kernel, host, tmp_path, how):
     made = tmp_path / "workspace/made"
     host.allows = lambda _: False
@@ -160,10 +171,11 @@ WRITES = {
     "pandas": ("import pandas; pandas.DataFrame({'a': [1]}).to_csv(OUT + '/new')", ["create /new"]),
     "a Unix socket": ("socket.socket(socket.AF_UNIX).connect(OUT + '/socket')", ["write /socket"]),
 }  # fmt: skip
+UNCHANGED = ("open to append", "open to read and write", "a Unix socket", "link to what is outside")
 PREPARED = "open('here', 'w').close(); os.makedirs('tree/a', exist_ok=True); open('tree/a/b', 'w').close()"
 
 
-@pytest.mark.parametrize("how", WRITES)
+@each(WRITES)
 async def test_a_change_outside_the_workspace_is_asked_for_once(kernel, host, tmp_path, how):
     if how == "pandas" and importlib.util.find_spec("pandas") is None:
         pytest.skip("pandas is not installed")
@@ -187,12 +199,7 @@ async def test_a_change_outside_the_workspace_is_asked_for_once(kernel, host, tm
     ran = await run_cell(kernel, f"import contextlib\nwith contextlib.suppress(FileNotFoundError): os.remove('l')\n{code}")
     assert ran.status == "ok", ran.text
     assert host.subjects == [what.replace("/", f"{outside}/", 1) for what in asked]
-    assert snapshot(outside) != before or how in (
-        "open to append",
-        "open to read and write",
-        "a Unix socket",
-        "link to what is outside",
-    )
+    assert snapshot(outside) != before or how in UNCHANGED
     listener.close()
 
 
@@ -221,12 +228,13 @@ FREE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", FREE)
-async def test_what_is_always_allowed_is_not_asked_for(kernel, host, tmp_path, what):
+@each(FREE)
+async def test_what_is_always_allowed_is_not_asked_for(kernel, host, tmp_path, how):
     (tmp_path / "outside/module_outside.py").write_text("x = 1")
-    ran = await run_cell(kernel, FREE[what])
+    ran = await run_cell(kernel, FREE[how])
     assert ran.status == "ok", ran.text
-    assert host.subjects == []
+    # matplotlib's first plot looks for fonts, by a program that the rules allow
+    assert [subject for subject in host.subjects if not subject.startswith("fc-list ")] == []
 
 
 async def test_what_a_rule_may_be_about_is_asked_for_in_the_workspace_too(kernel, host, tmp_path):
@@ -272,7 +280,7 @@ async def test_a_link_that_comes_in_is_seen(kernel, host, tmp_path):
 
 async def test_a_question_while_the_lock_of_logging_is_held_is_answered(kernel, host, tmp_path):
     code = "import logging; logging.getLogger('x').setLevel(10); logging.basicConfig(filename=OUT + '/log')"
-    assert (await run_cell(kernel, code, limit=20)).status == "ok"
+    assert (await run_cell(kernel, code)).status == "ok"
     assert host.subjects == [f"append {tmp_path}/outside/log"]
 
 
@@ -299,7 +307,7 @@ CONNECTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", CONNECTS)
+@each(CONNECTS)
 async def test_a_connection_is_asked_for_by_the_name_of_its_host(kernel, host, port, how):
     code, name = CONNECTS[how]
     await run_cell(kernel, f"PORT = {port}")
@@ -373,11 +381,11 @@ async def test_an_interrupt_ends_the_question_and_nothing_happens(kernel, host, 
 
 async def test_time_in_which_it_is_asked_does_not_count(kernel, host):
     host.waits = True
-    running = asyncio.create_task(run_cell(kernel, "os.system('true')\nprint('done')", limit=1.0))
+    running = asyncio.create_task(run_cell(kernel, "os.system('true')\nprint('done')", limit=3))
     await eventually(lambda: host.open)
     loop = asyncio.get_running_loop()
     waited = loop.create_future()
-    loop.call_later(1.5, waited.set_result, None)  # longer than the cell may take
+    loop.call_later(3.2, waited.set_result, None)  # longer than the cell may take
     await waited
     host.open["true"].set_result(True)
     ran = await running

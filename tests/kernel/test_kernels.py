@@ -5,9 +5,11 @@ import os
 import stat
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 from support.kernels import PROVIDERS, open_kernel, run_cell, spec
+from support.thorough import THOROUGH
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
@@ -18,6 +20,10 @@ from freeact_sub.kernels.client import INTERRUPT_GRACE_SECONDS
 pytestmark = pytest.mark.kernel
 
 
+IN_A_CELL = pytest.mark.parametrize("provider", PROVIDERS if THOROUGH else ["fork"], indirect=True)
+"""For what goes on in a kernel that has started; `test_contract.py` holds it of each in short."""
+
+
 @pytest.fixture(params=PROVIDERS)
 async def provider(request):
     provider = PROVIDERS[request.param]()
@@ -25,6 +31,7 @@ async def provider(request):
     await provider.aclose()
 
 
+@IN_A_CELL
 async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept(kernel):
     ran = await run_cell(kernel, "import sys\nx = 41\nprint('out')\nprint('err', file=sys.stderr)\nx + 1")
     assert ran.status == "ok"
@@ -45,13 +52,14 @@ async def test_output_values_errors_and_pictures_come_in_order_and_state_is_kept
     assert (await run_cell(kernel, "x")).text == "41\n"
 
 
+@IN_A_CELL
 async def test_shell_commands_await_and_magics_work(kernel, tmp_path):
     (tmp_path / "a file").write_text("hello")
     ran = await run_cell(kernel, "!cat 'a file'\nimport asyncio\nawait asyncio.sleep(0)\n%pwd")
     assert "hello" in ran.text
     assert str(tmp_path) in ran.text
     said = (await run_cell(kernel, "import os; os.system('echo from the shell');")).text
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while "from the shell" not in said:  # ipykernel reads what programs write in a thread: it may come after the cell
             said += (await run_cell(kernel, "0")).text
 
@@ -65,11 +73,13 @@ async def test_the_kernel_sees_the_environment_it_is_given_and_no_other(provider
     assert str(tmp_path) in ran.text
 
 
+@IN_A_CELL
 async def test_nothing_is_left_in_the_namespace_but_the_agent(kernel):
     assert (await run_cell(kernel, "%who")).text.split() == ["Interactive", "namespace", "is", "empty."]
     assert "agent" in (await run_cell(kernel, "agent")).text
 
 
+@IN_A_CELL
 async def test_kernels_share_nothing(provider, tmp_path):
     async with open_kernel(provider, tmp_path) as one, open_kernel(provider, tmp_path) as two:
         await asyncio.gather(run_cell(one, "x = 1"), run_cell(two, "x = 2"))
@@ -77,12 +87,14 @@ async def test_kernels_share_nothing(provider, tmp_path):
     assert [ran.text for ran in results] == ["1\n", "2\n"]
 
 
+@IN_A_CELL
 async def test_cells_of_one_kernel_run_one_after_the_other(kernel):
     cells = [f"import time\nx = {number}\ntime.sleep(0.05)\nprint(x)" for number in range(5)]
     ran = await asyncio.gather(*(run_cell(kernel, code) for code in cells))
     assert [cell.text for cell in ran] == [f"{number}\n" for number in range(5)]
 
 
+@IN_A_CELL
 @pytest.mark.parametrize(
     "code",
     [
@@ -102,6 +114,7 @@ async def test_a_cell_whose_time_is_up_is_interrupted_and_the_kernel_lives(kerne
     assert (await run_cell(kernel, "x")).text == "1\n"
 
 
+@IN_A_CELL
 @pytest.mark.parametrize(
     "code",
     ["sum(range(10**12))", "while True:\n    try:\n        import time; time.sleep(1)\n    except BaseException: pass"],
@@ -113,17 +126,18 @@ async def test_a_cell_that_does_not_heed_the_interrupt_loses_its_kernel(kernel, 
     assert (await run_cell(kernel, "1")).status == "kernel_lost"
 
 
+@IN_A_CELL
 async def test_the_time_that_a_person_is_asked_does_not_count(provider, tmp_path):
     asked = asyncio.Event()
 
     async def handler(method, params, clock):
         with clock.paused():
             asked.set()
-            await asyncio.sleep(1.5)  # the person thinks, for longer than the cell may run
+            await asyncio.sleep(3.2)  # the person thinks, for longer than the cell may run
         return "yes"
 
     async with open_kernel(provider, tmp_path, handler, mcp_servers=("a",)) as kernel:
-        ran = await run_cell(kernel, "dir(agent.mcp.a)", limit=1)
+        ran = await run_cell(kernel, "dir(agent.mcp.a)", limit=3)
     assert asked.is_set()
     assert ran.status != "timeout"
 
@@ -168,22 +182,22 @@ os.wait()
 async def test_a_closed_cell_reader_interrupts_the_cell(kernel):
     await run_cell(kernel, "x = 1")
     buffer = CellOutputBuffer()
-    outputs = kernel.execute("print('on', flush=True)\nimport time\ntime.sleep(1000)", buffer, CellClock(None))
-    assert isinstance(await anext(outputs), StreamText)
     loop = asyncio.get_running_loop()
-    started = loop.time()
-    await outputs.aclose()
+    async with kernel.execute("print('on', flush=True)\nimport time\ntime.sleep(1000)", buffer, CellClock(None)) as cell:
+        assert isinstance(await anext(cell), StreamText)
+        started = loop.time()
     assert loop.time() - started < LOADED_MACHINE_SECONDS
     assert (await run_cell(kernel, "x")).text == "1\n"
 
 
+@IN_A_CELL
 async def test_no_output_is_lost_with_a_reader_that_pauses(kernel, tmp_path):
     buffer = CellOutputBuffer(file=tmp_path / "all")
-    outputs = kernel.execute("for i in range(4000): print('x' * 4999, flush=True)", buffer, CellClock(None))
-    got = len((await anext(outputs)).text)
-    await asyncio.sleep(2)  # a slow reader
-    async for output in outputs:
-        got += len(getattr(output, "text", ""))
+    async with kernel.execute("for i in range(4000): print('x' * 4999, flush=True)", buffer, CellClock(None)) as cell:
+        got = len((await anext(cell)).text)
+        await asyncio.sleep(2)  # a slow reader
+        async for output in cell:
+            got += len(getattr(output, "text", ""))
     assert got + buffer.left_out_chars == buffer.total_chars == 20_000_000
     assert (tmp_path / "all").stat().st_size == 20_000_000
 
@@ -230,8 +244,8 @@ from jupyter_client import BlockingKernelClient
 client = BlockingKernelClient(connection_file=sys.argv[1])
 client.load_connection_file()
 client.start_channels()
-client.wait_for_ready(timeout=30)
-print(client.execute_interactive("y = 5", timeout=30)["content"]["status"])
+client.wait_for_ready(timeout=120)
+print(client.execute_interactive("y = 5", timeout=120)["content"]["status"])
 client.stop_channels()
 """
 
@@ -239,7 +253,7 @@ client.stop_channels()
 async def test_any_jupyter_client_can_attach(kernel):
     arguments = [sys.executable, "-c", ATTACH, str(kernel.connection_file)]
     process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
-    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    output, _ = await asyncio.wait_for(process.communicate(), 120)
     assert output == b"ok\n"
     assert (await run_cell(kernel, "y")).text == "5\n"
 
@@ -250,6 +264,7 @@ async def test_closing_twice_and_from_two_tasks_is_fine(provider, tmp_path):
         assert (await run_cell(kernel, "1")).status == "kernel_lost"
 
 
+@IN_A_CELL
 async def test_the_agent_survives_what_clears_the_namespace(kernel):
     for code in ("agent = 1\ndel agent", "%reset -f"):
         await run_cell(kernel, code)
@@ -268,6 +283,7 @@ async def test_a_long_temporary_directory_is_no_harm(tmp_path, monkeypatch):
         await provider.aclose()
 
 
+@IN_A_CELL
 async def test_messages_that_are_not_the_kernels_own_are_passed_over(kernel, caplog):
     forge = """
 import json, zmq
@@ -290,6 +306,7 @@ print("real")
     assert (await run_cell(kernel, "1")).text == "1\n"
 
 
+@IN_A_CELL
 async def test_a_missing_name_is_told_with_the_near_ones_that_exist(kernel):
     ran = await run_cell(kernel, "temperatures = [1]\ndef mean(): return temperature[0]\nmean()")
     assert "NameError: name 'temperature' is not defined. Near names that exist: temperatures" in ran.text
@@ -299,3 +316,37 @@ async def test_a_missing_name_is_told_with_the_near_ones_that_exist(kernel):
     assert ran.text.endswith("NameError: name 'qqqqqqqq' is not defined\n")
     ran = await run_cell(kernel, "try:\n    temperature\nexcept NameError as error:\n    print(error)")
     assert ran.text == "name 'temperature' is not defined\n", "code sees the error as Python makes it"
+
+
+HOSTILE_MESSAGES = """
+import os
+kernel = get_ipython().kernel
+def send(kind, content):
+    kernel.session.send(kernel.iopub_socket, kind, content, parent=kernel.get_parent("shell"))
+deep = b'[' * 200_000 + b']' * 200_000
+send("stream", b'{"name": "stdout", "text": ' + deep + b'}')
+send("freeact_request", b'{"id": 1, "method": "task", "params": ' + deep + b'}')
+send("freeact_branch", {"id": [], "pid": "x"})
+for content in (b"[]", b'"x"', b"{}", b'{"data": [1]}', b'{"text": 7}', b'{"traceback": 3}'):
+    for kind in ("stream", "display_data", "execute_result", "error", "status", "freeact_request", "clear_output"):
+        send(kind, content)
+here = os.getcwd()
+os.chdir(os.environ["FA_FOLDER"])
+for _ in range(1500):
+    os.mkdir("d"); os.chdir("d")
+os.chdir(here)
+print("still here")
+"""
+
+
+@IN_A_CELL
+async def test_nothing_that_code_sends_or_leaves_ends_the_reader_or_keeps_the_folder(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        ran = await run_cell(kernel, HOSTILE_MESSAGES)
+        assert ran.status == "ok"
+        assert "still here" in ran.text
+        assert "left out" in ran.text
+        assert (await run_cell(kernel, "agent._requests.ask('echo', x=1)['params']")).text == "{'x': 1}\n"
+        folder = Path((await run_cell(kernel, "print(os.environ['FA_FOLDER'])")).text.strip())
+        assert (folder / "d").is_dir()
+    await eventually(lambda: not folder.exists())

@@ -12,7 +12,7 @@ from support import plain_mcp_server
 from support.mcp_host import Host
 from support.waiting import eventually, wait_until
 
-from freeact_sub.config import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import CLOSE_SECONDS
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.mcp
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from freeact_sub.config import McpServerConfig
+from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.mcp import McpCatalogue, McpServers
 
 async def main():
@@ -193,4 +193,4 @@ def test_a_killed_host_leaves_no_server(host: Host, behaviour: tuple[str, ...]) 
         assert process.stdout.readline() == "ready\n"
         wait_until(lambda: len(host.running()) == 1 + ("family" in behaviour))
         process.kill()
-        wait_until(lambda: not host.running(), limit_seconds=3)
+        wait_until(lambda: not host.running())

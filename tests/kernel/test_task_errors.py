@@ -92,7 +92,7 @@ BAD = {
     "agent.ask('p', model='nobody')": "ValueError there is no model 'nobody': there are none (the setting `models`)",
     "agent.ask(5)": "ValueError agent.ask: prompt: Input should be a valid string",
     "agent.children.wait(seconds=-1)": "ValueError agent.children: seconds: Input should be greater than or equal to 0",
-    "agent.task('p', nothing=1)": "TypeError Agent.task() got an unexpected keyword argument 'nothing'",
+    "agent.task('p', nothing=1)": "TypeError AgentProxy.task() got an unexpected keyword argument 'nothing'",
 }
 
 
@@ -115,7 +115,7 @@ print([name for name in os.listdir(os.environ["FA_FOLDER"] + "/tmp") if name.sta
 """
     async with make([[cell(code)], "done"]) as agent:
         events, _ = await read(agent.run("root"))
-        assert agent._loop.children._tasks == {}
+        assert agent._loop.tasks._tasks == {}
     *lines, left = root_text(events).splitlines()
     for text, line, expected in zip(BAD, lines, BAD.values(), strict=True):
         assert line.startswith(expected), text
@@ -211,7 +211,7 @@ async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
     async with make(script) as agent:
         run = agent.run("root")
         events, result = await read(run, on_event=on_event)
-        assert agent._loop.children._tasks == {}
+        assert agent._loop.tasks._tasks == {}
     assert result.status == "cancelled"
     assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled"] * 4
 

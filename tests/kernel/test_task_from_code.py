@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, hand_over, of_kind, read, root_text, task
 
-from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, ToolOutput
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, ToolCallStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -26,10 +26,32 @@ print(frame.shape, r)
         events, result = await read(agent.run("root"))
     text = root_text(events)
     child = next(event for event in of_kind(events, AgentStarted) if event.depth)
+    [began] = [
+        event for event in of_kind(events, ToolCallStarted) if event.tool_name == "execute_ipython_cell" and not event.depth
+    ]
+    assert child.tool_call_id == began.tool_call_id, "the cell that has started it"
     assert f"float 249750.0 completed 2 True {child.agent_id} ('out.txt',)" in text
     assert "(1000, 2) TaskResult(status='completed', output=249750.0, seconds=" in text
     assert [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth] == ["249750.0 3 ['x', 'y'] 7"]
     assert result.status == "completed"
+
+
+async def test_code_of_a_type_without_task_starts_no_child(make, tmp_path):
+    (tmp_path / "alone.md").write_text("---\ndescription: x\ntools: {deny: [task]}\n---\n")
+    code = """
+for call in (lambda: agent.task("below"), lambda: agent.task("below", agent="alone"), lambda: agent.children.list()):
+    try:
+        print(call())
+    except PermissionError as error:
+        print("refused:", error)
+"""
+    script = {"root": [[task("work", agent="alone")], "done"], "work": [[cell(code)], "done"]}
+    async with make(script, agent_folders=(tmp_path,), mode="full", subagents={"max_depth": 3}) as agent:
+        events, _ = await read(agent.run("root"))
+    assert len(of_kind(events, AgentStarted)) == 2
+    [text] = [event.text for event in of_kind(events, CodeExecutionOutput)]
+    assert text.count("refused: ") == 3
+    assert "agents of type 'alone' do not have the tool task" in text
 
 
 async def test_without_an_output_type_the_answer_is_text_and_without_await_it_is_there_at_once(make):

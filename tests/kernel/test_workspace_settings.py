@@ -3,9 +3,9 @@
 import pytest
 from support.kernels import PROVIDERS, open_kernel, run_cell
 
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import policy_for
-from freeact_sub.kernels.sandbox import support
+from freeact_sub.kernels.wall.sandbox import support
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(not support().view, reason="no mount namespaces here")]
 
@@ -39,5 +39,5 @@ async def test_a_new_workspace_has_its_settings_folder_before_the_first_kernel(k
             assert (ran.status, ran.text) == ("ok", "")
     finally:
         await provider.aclose()
-    assert [item.name for item in (tmp_path / ".freeact").iterdir()] == []
+    assert [item.name for item in (tmp_path / ".freeact").iterdir()] == [".gitignore"]
     assert (tmp_path / ".freeact").stat().st_mode & 0o777 == 0o755

@@ -134,6 +134,7 @@ class NotebookKernel:
         """Click a button: its comm id, or the label of the first that is there."""
         if button not in self.comms:
             button = (await self.widgets(description=button))[0]
+        await self.wait(lambda: not self.comms[button].get("disabled"))
         self._comm(button, {"method": "custom", "content": {"event": "click"}})
 
     async def type(self, field: str, text: str) -> None:

@@ -8,11 +8,11 @@ from ipywidgets.widgets.widget import _instances as widgets_by_id
 from support.sample_events import request
 from support.waiting import eventually
 
-from freeact_sub.answers import read_answer
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand
 from freeact_sub.events import Decision
-from freeact_sub.notebook.approval import Asking, ButtonAsking, TextAsking
+from freeact_sub.notebook.question_forms import ButtonQuestions, QuestionForms, TextQuestions
 from freeact_sub.notebook.render import question_html, question_text
+from freeact_sub.show.typed_answers import Reply
 
 
 class FakeScreen:
@@ -53,13 +53,13 @@ class Answers(dict):
         ("no", Decision(allowed=False)),
         ("p shell:git *", Decision(allowed=True, remember="project", pattern="shell:git *")),
         ("not this file", Decision(allowed=False, reason="not this file")),
-        ("yes please", Decision(allowed=False, reason="yes please")),
+        ("yes please", Decision(allowed=True)),
         ("", None),
         ("  ", None),
     ],
 )
 def test_what_a_line_stands_for(line, decision):
-    assert read_answer(line) == decision
+    assert Reply().read(line) == decision
 
 
 def buttons_of(question):
@@ -72,7 +72,7 @@ def buttons_of(question):
 
 async def test_buttons_are_answered_in_any_order():
     screen, answers = FakeScreen(), Answers()
-    asking = ButtonAsking(screen, on_refused=lambda: None)
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
     assert screen.panel["text/html"] == ""
     for name in ("one", "two", "three"):
         asking.ask(answers.ask(name))
@@ -107,6 +107,45 @@ async def test_buttons_are_answered_in_any_order():
     assert widgets_by_id == {}
 
 
+async def test_a_question_that_has_moved_takes_no_click_for_a_moment():
+    """Two quick clicks at the same place approved two questions."""
+    screen, answers = FakeScreen(), Answers()
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    for name in ("one", "two", "three"):
+        asking.ask(answers.ask(name))
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    one, two, three = (buttons_of(question)[0] for question in panel.children)
+    two["Approve"].click()
+    two["Approve"].click()
+    asking.withdraw("two")
+    assert not any(button.disabled for button in one.values())
+    assert all(button.disabled for button in three.values())
+    for name in three:
+        three[name].click()
+    asking.ask(answers.ask("four"))
+    four = buttons_of(panel.children[-1])[0]
+    four["Approve"].click()
+    one["Approve"].click()
+    await eventually(lambda: len(answers) == 2)
+    assert answers == {"two": Decision(allowed=True), "one": Decision(allowed=True)}
+    await eventually(lambda: not three["Approve"].disabled and not four["Approve"].disabled)
+    three["Deny"].click()
+    four["Approve"].click()
+    await eventually(lambda: len(answers) == 4)
+    asking.close()
+    await asyncio.sleep(0)
+    assert widgets_by_id == {}
+
+
+async def test_what_is_saved_of_an_open_question_is_a_sentence():
+    screen, answers = FakeScreen(), Answers()
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    asking.ask(answers.ask("one"))
+    assert screen.panel["text/plain"] == "Agents had questions here: their buttons are there while the cell runs."
+    asking.close()
+    assert screen.panel["text/plain"] == ""
+
+
 async def test_always_in_the_project_with_a_pattern_that_was_edited():
     screen, asked = FakeScreen(), []
 
@@ -116,7 +155,7 @@ async def test_always_in_the_project_with_a_pattern_that_was_edited():
         asked.append(decision)
         return True
 
-    asking = ButtonAsking(screen, on_refused=lambda: None)
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
     suggested = ("shell:make all *", "shell:git push *")
     for name in ("one", "two", "three"):
         asking.ask(request(name, ShellCommand(command="make all && git push"), answer, suggested=suggested))
@@ -145,7 +184,7 @@ async def test_always_in_the_project_with_a_pattern_that_was_edited():
 
 async def test_what_is_asked_each_time_has_no_button_for_always():
     screen = FakeScreen()
-    asking = ButtonAsking(screen, on_refused=lambda: None)
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
     asking.ask(request("q", ShellCommand(command="eval $x"), lambda _: True))
     panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
     _, once = panel.children[0].children
@@ -156,9 +195,9 @@ async def test_what_is_asked_each_time_has_no_button_for_always():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (ShellCommand(command="make <all>", cwd="/src"), ["run a command in /src", "make &lt;all&gt;"]),
-        (FileWrite(path="/etc/h\u202eosts", operation="remove"), ["remove a file", r"/etc/h\u202eosts"]),
-        (NetworkConnect(host="::1", port=443), ["connect to a host", "[::1]:443"]),
+        (ShellCommand(command="make <all>", cwd="/src"), ["asks to run this command in /src", "make &lt;all&gt;"]),
+        (FileWrite(path="/etc/h\u202eosts", operation="remove"), ["asks to remove this file", r"/etc/h\u202eosts"]),
+        (NetworkConnect(host="::1", port=443), ["asks to connect to this host", "[::1]:443"]),
     ],
 )
 def test_what_a_cell_does_is_drawn_in_full(call, words):
@@ -170,7 +209,7 @@ def test_what_a_cell_does_is_drawn_in_full(call, words):
 
 async def test_a_click_in_another_thread_is_answered_in_the_event_loop():
     screen = FakeScreen()
-    asking = ButtonAsking(screen, on_refused=lambda: None)
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
     loops = []
     asking.ask(
         request(
@@ -188,7 +227,7 @@ async def test_a_click_in_another_thread_is_answered_in_the_event_loop():
 
 async def test_without_input_every_question_is_denied_with_the_reason():
     answers = Answers()
-    async with Asking("auto", FakeScreen()) as asking:
+    async with QuestionForms("auto", FakeScreen()) as asking:
         asking.ask(answers.ask("one"))
         asking.ask(answers.ask("two"))
         await eventually(lambda: len(answers) == 2)
@@ -197,7 +236,7 @@ async def test_without_input_every_question_is_denied_with_the_reason():
 
 async def test_a_question_that_is_withdrawn_before_it_was_asked_is_not_asked():
     answers = Answers()
-    async with Asking("input", FakeScreen()) as asking:
+    async with QuestionForms("input", FakeScreen()) as asking:
         asking.ask(answers.ask("one"))
         asking.withdraw("one")
         asking.ask(answers.ask("two"))
@@ -215,15 +254,16 @@ async def test_lines_are_asked_one_after_another():
             raise line
         return line
 
-    asking = TextAsking(ask)
+    asking = TextQuestions(ask)
     asking.start()
     for name in ("one", "two", "three", "four"):
         asking.ask(answers.ask(name))
     await eventually(lambda: len(prompts) == 1)
-    for line in ("", "y", "because"):
+    for line in ("", "y", "because", "y"):
         lines.put_nowait(line)
-    await eventually(lambda: len(prompts) == 4)
-    assert [prompt.split()[5].removesuffix("()") for prompt in prompts] == ["cell_one", "cell_one", "cell_two", "cell_three"]
+    await eventually(lambda: len(prompts) == 5)
+    assert prompts.pop(3) == "deny with the reason 'because'? y/n "
+    assert [prompt.split()[6].removesuffix("()") for prompt in prompts] == ["cell_one", "cell_one", "cell_two", "cell_three"]
     asking.withdraw("three")  # while it is asked
     await eventually(lambda: len(prompts) == 5)
     lines.put_nowait(OSError("the terminal is gone"))

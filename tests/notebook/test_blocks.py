@@ -1,19 +1,19 @@
 """A block shows every event of its agent, and stays bounded."""
 
-import typing
+import time
 from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 from support.sample_events import CHILD, ROOT, one_of_each, picture, request
-from test_markup import ATTACKS, assert_harmless
+from test_safe_html import ATTACKS, assert_harmless
 
 from freeact_sub import events
-from freeact_sub.budget import Usage
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
-from freeact_sub.notebook import blocks
-from freeact_sub.notebook.blocks import ROWS, Block, Text
+from freeact_sub.config.budget import Usage
+from freeact_sub.notebook import agent_block
+from freeact_sub.notebook.agent_block import AgentBlock, GrowingText
 from freeact_sub.notebook.render import (
     STYLE,
     body_html,
@@ -30,7 +30,7 @@ NOW = 100.0
 
 
 def block(*happened, header=None, **started):
-    made = Block(events.AgentStarted(**(header or ROOT), **{"prompt": "the prompt", "time": 90.0, **started}))
+    made = AgentBlock(events.AgentStarted(**(header or ROOT), **{"prompt": "the prompt", "time": 90.0, **started}))
     for event in happened:
         made.apply(event)
     return made
@@ -61,20 +61,16 @@ def finish(header=None, **kwargs):
     return events.AgentFinished(**(header or ROOT), **{"status": "completed", "output": "", **kwargs})
 
 
-def test_there_is_a_row_for_every_event():
-    assert set(ROWS) == set(typing.get_args(events.Event))
-
-
 def test_every_event_of_an_agent_is_shown():
     first, *rest = one_of_each("readable")
-    made = Block(first)
+    made = AgentBlock(first)
     for event in rest:
         made.apply(event)
     shown = body(made) + foot_html(made, NOW)
     for part in (
         "readable",
         "denied: readable",
-        "the kernel was lost: readable",
+        "lost its kernel and all variables: readable",
         "cancelled",
         "answer readable",
         "limit",
@@ -82,7 +78,7 @@ def test_every_event_of_an_agent_is_shown():
     ):
         assert part in shown, part
     text = body_text(made) + foot_text(made, NOW)
-    for part in ("readable", "denied: readable", "the kernel was lost", "answer readable", "limit"):
+    for part in ("readable", "denied: readable", "lost its kernel", "answer readable", "limit"):
         assert part in text, part
 
 
@@ -92,7 +88,7 @@ def test_every_event_of_an_agent_is_shown():
 def test_hostile_text_in_any_event_is_harmless(header):
     for attack in ATTACKS:
         first, *rest = [replace(event, **header) for event in one_of_each(attack)]
-        made = Block(first)
+        made = AgentBlock(first)
         for event in rest:
             made.apply(event)
         assert_harmless(body(made).replace(' style="margin-left:9px"', ""))
@@ -268,19 +264,29 @@ def test_text_that_was_cut_off_is_kept():
 def test_the_status_line_tells_what_was_spent():
     usage = Usage(turns=2, input_tokens=1000, output_tokens=234, cost_usd=Decimal("0.01"))
     made = block(events.UsageUpdated(**ROOT, usage=usage, tree_usage=usage + usage))
-    assert status_line(made, NOW) == f"running · {usage} · with all children: {usage + usage} · 10 s"
+    assert status_line(made, NOW) == f"running · {usage} · with its children: {usage + usage} · 10 s"
     made.apply(finish(usage=usage, tree_usage=usage, seconds=12.34, status="kernel_lost"))
-    assert status_line(made, NOW) == f"kernel lost · {usage} · 12.3 s"
+    assert status_line(made, NOW) == f"kernel lost · {usage}, 12.3 s"
     made.finished = replace(made.finished, files_written=("a.csv", "b.csv"))
-    assert status_line(made, NOW) == f"kernel lost · {usage} · 12.3 s · files written: a.csv, b.csv"
+    assert status_line(made, NOW) == f"kernel lost · {usage}, 12.3 s · files written: a.csv, b.csv"
     made.finished = replace(made.finished, files_written=())
+
+
+def test_what_still_changes_says_of_when_it_is():
+    """A page that is not drawn any more can be seen to stand still."""
+    made = block()
+    drawn = time.strftime("%H:%M:%S", time.localtime(NOW))
+    assert f"running · 10 s · as of {drawn}" in foot_html(made, NOW)
+    assert f"running · 10 s · as of {drawn}" in foot_text(made, NOW)
+    made.apply(finish())
+    assert "as of" not in foot_html(made, NOW) + foot_text(made, NOW)
 
 
 def test_a_queued_agent_runs_from_its_first_event_on():
     made = block(queued=True)
     assert status_line(made, NOW) == "queued · 10 s"
     made.apply(events.ResponseChunk(**ROOT, content="x"))
-    assert made.status == "running"
+    assert made.shown_status == "running"
 
 
 def test_progress_bars_overwrite_themselves():
@@ -299,7 +305,7 @@ def test_a_growing_output_shows_its_newest_lines():
 
 
 def test_text_keeps_head_and_tail():
-    text = Text("text", limit=100)
+    text = GrowingText("text", limit=100)
     for n in range(1000):
         text.add(f"{n:04}")
     shown = str(text)
@@ -309,6 +315,7 @@ def test_text_keeps_head_and_tail():
     assert len(shown) < 250
 
 
+@pytest.mark.slow
 def test_a_block_is_bounded_whatever_happens():
     made = block()
     for n in range(400):
@@ -326,9 +333,9 @@ def test_a_block_is_bounded_whatever_happens():
     assert "cell_0<" in shown.replace("</span>", "<") or "cell_0()" in shown
     assert "cell_399" in shown
     assert "330 steps left out" in shown
-    assert len(made.steps) == blocks.FIRST_STEPS + blocks.LAST_STEPS
+    assert len(made.steps) == agent_block.FIRST_STEPS + agent_block.LAST_STEPS
     assert shown.count("<img") == 7  # of 800 kB each
-    assert len(shown) < blocks.DISPLAY_CHARS + 4_000_000
+    assert len(shown) < agent_block.DISPLAY_CHARS + 4_000_000
 
 
 def test_the_question_shows_all_that_is_asked():
@@ -338,9 +345,9 @@ def test_the_question_shows_all_that_is_asked():
     assert "\\u202e" in question_text(asked)
     assert question_html(asked).count("line_") == 500
     mcp = request("q", McpCall(server="files", tool="write", args={"path": "/tmp/x", "text": "a<b"}))
-    assert "wants to call the tool write of the MCP server files" in question_text(mcp)
-    assert '"path": "/tmp/x"' in question_text(mcp)
+    assert "asks to call write of the MCP server files" in question_text(mcp)
+    assert "path = /tmp/x" in question_text(mcp)
     assert "a&lt;b" in question_html(mcp)
     spawn = replace(request("q", SpawnCall(prompt="look at it", description="north")), path=("agent-1", "agent-2 (x)"))
-    assert question_text(spawn) == "agent-1 → agent-2 (x): wants to start a child agent “north”\n    look at it"
-    assert "wants to call the tool lookup" in question_text(request("q", ToolCall(tool_name="lookup")))
+    assert question_text(spawn) == "agent-1 → agent-2 (x): asks to start a child agent (north)\n    look at it"
+    assert "asks to call lookup" in question_text(request("q", ToolCall(tool_name="lookup")))

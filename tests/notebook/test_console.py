@@ -49,7 +49,7 @@ def test_ipython_in_a_terminal(tmp_path):
         run(2, "%run setup.py")
         run(3, "answered, silent, asked = await start_all()")
         run(4, "result = await display_run(answered, 'first')")
-        terminal.wait_at_bottom("wants to run code", "print(6 * 7)", "a reason for no:")
+        terminal.wait_at_bottom("asks to run this cell", "print(6 * 7)", "a reason for no:")
         terminal.press("y" + ENTER)
         terminal.wait_at_bottom("1 / 0", "a reason for no:")
         terminal.press("never" + ENTER)

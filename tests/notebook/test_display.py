@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 import time
 from dataclasses import replace
 
@@ -57,6 +58,17 @@ async def test_children_stand_below_their_parents_though_they_start_later():
     assert screen.text.count("prompt of") == 5
     html = list(screen.shown.values())[7]["text/html"]
     assert "b streams" in html  # the foot has moved with its body
+
+
+async def test_a_page_can_be_drawn_again():
+    async with Page(FakeScreen()) as page:
+        page.take(started("root"))
+        page.take(started("a", "root", 1))
+        page.take(started("b", "root", 1))
+        page.take(started("a1", "a", 2))
+    screen = FakeScreen()
+    Page(screen).show(page)
+    assert re.findall(r"prompt of (\w+)", screen.text) == ["root", "a", "a1", "b"]
 
 
 async def test_a_part_is_drawn_ten_times_a_second_at_most_and_the_last_state_always():

@@ -44,7 +44,7 @@ async def run_by_nbclient(folder, *sources):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     (folder / "sockets").mkdir()
     manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "sockets/k"))
-    client = NotebookClient(notebook, km=manager, timeout=60, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(notebook, km=manager, timeout=240, resources={"metadata": {"path": str(folder)}})
     await client.async_execute(cleanup_kc=True)
     return ["\n".join(output.get("data", {}).get("text/html", "") for output in cell.outputs) for cell in notebook.cells]
 
@@ -90,7 +90,7 @@ async def test_text_questions_are_answered_one_after_another_while_the_others_go
         await notebook.run("await agent.aclose()")
     assert page.reply["status"] == "ok"
     assert notebook.asked[1] == notebook.asked[2]
-    assert sum("wants to start a child agent “busy”" in prompt for prompt in notebook.asked) >= 1
+    assert sum("asks to start a child agent (busy)" in prompt for prompt in notebook.asked) >= 1
     assert any("2 + 2" in prompt and "yes / no / always" in prompt for prompt in notebook.asked)
     assert "denied: only once" in page.html
     assert "asker done" in page.html
@@ -243,7 +243,9 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
         async with notebook_kernel(tmp_path) as notebook:
             loaded = await notebook.run("%load_ext freeact_sub.notebook")
             options = f"--model openai-chat:local --base-url {server.base_url}"
+            too_soon = await notebook.run("%agent_show")
             first = await notebook.run(f"%%agent {options}\nFirst", answer=lambda _: "yes")
+            again = await notebook.run("%agent_show")
             second = await notebook.run("%%agent\nSecond", answer=lambda _: "yes")
             helped = await notebook.run("%%agent --help\nx")
             wrong = [
@@ -252,6 +254,11 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
                     "%%agent --model openai-chat:other\nx",
                     "%%agent\n\n",
                     "%%agent --wrong\nx",
+                    "%%agent --mode full\nx",
+                    "%%agent --mode fast --name helper\nx",
+                    "%%agent --max-turns 0 --name helper\nx",
+                    "%%agent --workspace nowhere --name helper\nx",
+                    "%%agent --mod openai-chat:other --name helper\nx",
                     "%%agent --name 'x\nx",
                     "%%agent --name helper --model nonsense:model\nx",
                     "%agent_close helper",
@@ -266,6 +273,8 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
         ]
     assert loaded.reply["status"] == "ok"
     assert "first answer" in first.html
+    assert "no run has been shown" in too_soon.text
+    assert again.html == first.html
     assert "second answer" in second.html
     assert "--base-url" in helped.text
     for cell in wrong:
@@ -274,11 +283,37 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
     assert "%agent_close agent` first" in messages[0]
     assert "write the prompt below" in messages[1]
     assert "--wrong" in messages[2]
-    assert "No closing quotation" in messages[3]
-    assert "nonsense" in messages[4]
-    assert "no cell has started an agent 'helper' (there are: agent)" in messages[5]
+    assert "'agent' was started with other settings (--mode)" in messages[3]
+    assert "--mode" in messages[4]
+    assert "1 or more" in messages[5]
+    assert "nowhere is not a directory" in messages[6]
+    assert "unrecognized arguments: --mod" in messages[7]
+    assert "No closing quotation" in messages[8]
+    assert "nonsense" in messages[9]
+    assert "no cell has started an agent 'helper' (there are: agent)" in messages[10]
     assert all("Traceback" not in message for message in messages)
     assert not list(Path(tmp_path).glob("**/core*"))
+
+
+async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):
+    """Also abbreviations: `--mode` was taken for `--model`."""
+    script = by_turn(
+        [Call("execute_ipython_cell", {"code": "import os; print('IN', os.path.basename(os.getcwd()))"})], ["done"]
+    )
+    (tmp_path / "inner").mkdir()
+    async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
+        await notebook.run("%load_ext freeact_sub.notebook")
+        options = f"--model openai-chat:local --base-url {server.base_url} --workspace inner --sandbox off"
+        full = await notebook.run(f"%%agent --name a {options} --mode full --max-turns 7\nx")
+        yes = await notebook.run(f"%%agent --name b {options} --yes\nx")
+        short = await notebook.run(f"%%agent --name c {options} --yes --max-turns 1 --out result\nx")
+        ended = await notebook.run("print(result.status)\n%agent_close")
+        await notebook.run("%agent_close")
+    assert not notebook.asked
+    assert "IN inner" in full.html
+    assert "IN inner" in yes.html
+    assert "limit" in short.html
+    assert ended.text.startswith("limit")
 
 
 async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):

@@ -7,7 +7,16 @@ from typing import Any
 from pydantic_ai.messages import ToolCallPart
 
 from freeact_sub.agents import Run, RunResult
-from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, Event
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    Decision,
+    Event,
+    ToolCallStarted,
+    ToolOutput,
+)
 
 
 def cell(code: str) -> ToolCallPart:
@@ -45,7 +54,10 @@ async def read(
 
 
 def check_stream(events: Sequence[Event]) -> None:
-    """No gap in `seq`; each agent starts once, ends once, last, and its descendants end before it."""
+    """No gap in `seq`; each agent starts once, ends once, by itself and last, and its descendants end before it.
+
+    Of a run that has completed, each call that has started is reported.
+    """
     assert [event.seq for event in events] == list(range(len(events)))
     agents = {event.agent_id for event in events}
     assert Counter(event.agent_id for event in events if isinstance(event, AgentStarted)) == dict.fromkeys(agents, 1)
@@ -56,6 +68,14 @@ def check_stream(events: Sequence[Event]) -> None:
         assert isinstance(own[-1], AgentFinished)
         below = [event.seq for event in events if event.parent_id == agent_id]
         assert not below or max(below) < own[-1].seq
+        assert "did not end in time" not in own[-1].error  # it was cancelled, and not only told of so
+        if own[-1].status == "completed":
+            calls = [event for event in own if isinstance(event, ToolCallStarted | ToolOutput)]
+            started, ended = (
+                Counter((call.tool_call_id, call.tool_name) for call in calls if isinstance(call, kind))
+                for kind in (ToolCallStarted, ToolOutput)
+            )
+            assert started <= ended
 
 
 def finished(events: Sequence[Event]) -> dict[str, AgentFinished]:

@@ -32,11 +32,20 @@ class Call:
     args: dict[str, Any] = field(default_factory=dict)
     call_id: str = ""
     """Default: made from the place in the reply."""
+    cut: int | None = None
+    """Only so many characters of the arguments come. None: all."""
 
 
 @dataclass(frozen=True)
 class Drop:
     """The connection breaks here."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Why the reply ends, where it is not for the usual reason."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -50,8 +59,8 @@ class HttpError:
     """What the error object has besides the message."""
 
 
-Item: TypeAlias = str | Call | asyncio.Event | Drop
-"""A piece of text, a tool call, silence until the event is set, or the end of the connection."""
+Item: TypeAlias = str | Call | asyncio.Event | Drop | Finish
+"""A piece of text, a tool call, silence until the event is set, the end of the connection, or why the reply ends."""
 Reply: TypeAlias = Sequence[Item] | HttpError
 
 
@@ -232,7 +241,7 @@ async def _spoken(reply: Sequence[Item], reader: asyncio.StreamReader) -> AsyncI
             raise _GoneError
         if isinstance(item, asyncio.Event):
             await _silence(item, reader)
-        else:
+        elif not isinstance(item, Finish):
             yield calls, item
             calls += isinstance(item, Call)
 
@@ -251,11 +260,14 @@ async def _silence(released: asyncio.Event, reader: asyncio.StreamReader) -> Non
 
 
 def _call(index: int, call: Call) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": json.dumps(call.args)}
+    function = {"name": call.name, "arguments": json.dumps(call.args)[: call.cut]}
     return {"index": index, "id": call.call_id or f"call-{index}", "type": "function", "function": function}
 
 
 def _finish(reply: Sequence[Item]) -> str:
+    for item in reply:
+        if isinstance(item, Finish):
+            return item.reason
     return "tool_calls" if any(isinstance(item, Call) for item in reply) else "stop"
 
 

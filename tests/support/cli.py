@@ -3,7 +3,6 @@
 import asyncio
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from support.chat_server import ChatServer, Reply
+from support.warm import PROGRAM, run_program
 
-PROGRAM = str(Path(sys.executable).with_name("freeact-sub"))
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
 
 
 @dataclass
@@ -65,16 +64,7 @@ def environment() -> dict[str, str]:
 
 def run(*arguments: str, cwd: Path, stdin: str | None = None, check: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run the program to its end, without a terminal."""
-    done = subprocess.run(
-        [PROGRAM, *arguments],
-        cwd=cwd,
-        env=environment(),
-        input=stdin if stdin is not None else "",
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    done = run_program([PROGRAM, *arguments], cwd=cwd, env=environment(), stdin=stdin or "", timeout=LIMIT_SECONDS)
     assert check is None or done.returncode == check, (done.returncode, done.stdout, done.stderr)
     return done
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freeact_sub.cells import CellOutput, ExecuteReply
-from freeact_sub.config import KernelConfig
+from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import (
     CellClock,
     CellOutputBuffer,
@@ -68,11 +68,10 @@ class Ran:
         return self.reply.status
 
 
-async def run_cell(kernel: Kernel, code: str, *, limit: float | None = 60, **buffer_options: Any) -> Ran:
+async def run_cell(kernel: Kernel, code: str, *, limit: float | None = 240, **buffer_options: Any) -> Ran:
     """Run a cell to its end."""
-    buffer, outputs, started = CellOutputBuffer(**buffer_options), [], time.monotonic()
-    async for output in kernel.execute(code, buffer, CellClock(limit)):
-        outputs.append(output)
-    reply = outputs.pop()
-    assert isinstance(reply, ExecuteReply)
+    buffer, started = CellOutputBuffer(**buffer_options), time.monotonic()
+    async with kernel.execute(code, buffer, CellClock(limit)) as cell:
+        outputs = [output async for output in cell]
+        reply = await cell.reply()
     return Ran(reply=reply, outputs=outputs, text=buffer.text, buffer=buffer, seconds=time.monotonic() - started)

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import pytest_asyncio
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_SECONDS = 0.01
@@ -80,7 +81,13 @@ def _processes() -> dict[tuple[int, float], str]:
 
 
 def _descendants() -> list[psutil.Process]:
-    """All below this process, also those whose parent ends while we look: psutil's own recursion misses them."""
+    """All below this process, also those whose parent ends while we look: psutil's own recursion misses them.
+
+    A test that has started nothing pays for no look at all the processes of the machine: it has no child, and orphans
+    would be its children.
+    """
+    if _has_no_child():
+        return []
     children: dict[int, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -91,6 +98,17 @@ def _descendants() -> list[psutil.Process]:
         found += below
         parents += [process.pid for process in below]
     return found
+
+
+def _has_no_child() -> bool:
+    """Whether this process certainly has none; False where the system does not tell."""
+    if not hasattr(os, "waitid"):
+        return False
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _descriptors() -> dict[tuple[int, str], str]:
@@ -122,10 +140,11 @@ def _addresses(descriptor: int, target: str) -> str:
 
 
 def _threads() -> dict[threading.Thread, str]:
+    """But those of an event loop's executor, which end with the loop: it may be that of a module."""
     return {
         thread: f"thread {thread.name}"
         for thread in threading.enumerate()
-        if not thread.daemon and thread is not threading.main_thread()
+        if not (thread.daemon or thread is threading.main_thread() or thread.name.startswith("asyncio_"))
     }
 
 
@@ -141,7 +160,7 @@ class Zombies:
 
     def reap(self) -> None:
         """Reap those that were there at the last call already; whoever waits for a child has done so since then."""
-        now = {process.pid for process in psutil.Process().children() if _is_zombie(process)}
+        now = set() if _has_no_child() else {process.pid for process in psutil.Process().children() if _is_zombie(process)}
         for pid in now & self.seen:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -187,7 +206,7 @@ def end_what_is_left(before: Snapshot, folder: Path) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("leak_seconds", "how long a test's leavings may take to go away", default="5")
+    parser.addini("leak_seconds", "how long a test's leavings may take to go away", default="60")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -209,8 +228,9 @@ def nothing_is_left(request: pytest.FixtureRequest) -> None:
     if request.node.get_closest_marker("kernel"):
         _open_shared_zmq_contexts()
     request.config.stash[_baseline] = Snapshot.take(request.config.stash[_folder])
-    if request.node.get_closest_marker("asyncio"):
-        request.getfixturevalue("no_task_is_left")
+    if markers := list(request.node.iter_markers("asyncio")):
+        in_module = any(marker.kwargs.get("loop_scope") == "module" for marker in markers)
+        request.getfixturevalue("no_task_is_left_in_module" if in_module else "no_task_is_left")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -239,6 +259,18 @@ def _open_shared_zmq_contexts() -> None:
 @pytest.fixture
 async def no_task_is_left(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     """Fail if a task that the test, or a fixture of it, started is still there when all fixtures but this are gone."""
+    async for _ in _watch_tasks(request):
+        yield
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def no_task_is_left_in_module(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """The same for a test in a loop that all tests of its module share."""
+    async for _ in _watch_tasks(request):
+        yield
+
+
+async def _watch_tasks(request: pytest.FixtureRequest) -> AsyncIterator[None]:
     before = asyncio.all_tasks()
     yield
     deadline = time.monotonic() + float(request.config.getini("leak_seconds"))
@@ -257,9 +289,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
         return
     del config.stash[_baseline]
     left = wait_until_nothing_is_left(before, folder, float(config.getini("leak_seconds")))
-    end_what_is_left(before, folder)
     _zombies.reap()
     if left:
+        end_what_is_left(before, folder)
         pytest.fail("the test left behind:\n" + "\n".join(left), pytrace=False)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from support.cli import environment
+from support.warm import run_program
 
 ROOT = Path(__file__).parents[2]
-LIMIT_SECONDS = 100
+LIMIT_SECONDS = 240
 
 
 def copy_examples(folder: Path) -> Path:
@@ -23,16 +24,8 @@ def run_python(
     *arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None, python: str | Path = sys.executable
 ) -> subprocess.CompletedProcess[str]:
     """Run a Python program to its end."""
-    return subprocess.run(
-        [python, *arguments],
-        cwd=cwd,
-        env={**environment(), **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    command = [str(word) for word in (python, *arguments)]
+    return run_program(command, cwd=cwd, env={**environment(), **(env or {})}, timeout=LIMIT_SECONDS)
 
 
 def code_blocks(language: str, document: str = "README.md") -> list[str]:

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from freeact_sub.budget import Usage
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, DisplayData, StreamText
+from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
+    ASKED,
     AgentFinished,
     AgentMessage,
     AgentStarted,
@@ -43,8 +44,24 @@ def picture() -> DisplayData:
 
 
 def request(request_id: str, call: Call, answer: Callable[[Decision], bool] | None = None, **header: Any) -> ApprovalRequest:
-    """An approval request of the root, or of whom the header names."""
-    return ApprovalRequest(request_id=request_id, call=call, _answer=answer, **({**ROOT, **header}))
+    """An approval request of the root, or of whom the header names; its answer goes to this function."""
+    ASKED.pop(request_id, None)
+    if answer is not None:
+        ASKED[request_id] = Answers(answer)
+    return ApprovalRequest(request_id=request_id, call=call, **({**ROOT, **header}))
+
+
+class Answers:
+    """Takes the answers of one request."""
+
+    def __init__(self, answer: Callable[[Decision], bool]) -> None:
+        self._answer = answer
+
+    def answer(self, request_id: str, decision: Decision) -> bool:
+        return self._answer(decision)
+
+    def shown(self, request_id: str) -> None:
+        pass
 
 
 def one_of_each(text: str = "something to read") -> list[Event]:
@@ -72,5 +89,7 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         Notice(**CHILD, content=text),
         AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content=text, correlation_id="question-1"),
         Cancelled(**CHILD),
-        AgentFinished(**CHILD, status="limit", output="answer " + text, error=text, usage=USAGE, tree_usage=USAGE),
+        AgentFinished(
+            **CHILD, status="limit", output="answer " + text, error=text, warnings=(text,), usage=USAGE, tree_usage=USAGE
+        ),
     ]

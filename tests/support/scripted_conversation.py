@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agents import Agent
-from freeact_sub.config import Config
+from freeact_sub.config.schema import Config
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
@@ -69,7 +69,12 @@ def prompt_of(message: ModelMessage) -> str:
     return "".join(str(part.content) for part in message.parts if part.part_kind == "user-prompt")
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Hold a conversation, or with an argument one run; returns the exit status."""
     config = Config(workspace=Path.cwd())
     agent = Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider())
-    sys.exit(asyncio.run(converse(lambda: agent, prompt=sys.argv[1] if len(sys.argv) > 1 else None)))
+    return asyncio.run(converse(lambda: agent, prompt=sys.argv[1] if len(sys.argv) > 1 else None))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,10 +6,17 @@ import os
 import socket
 import sys
 
-import uvicorn
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, ResourceLink, TextContent, ToolAnnotations
+from mcp_types import (
+    BlobResourceContents,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
 from pydantic import BaseModel
 
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -52,6 +59,29 @@ def attachments() -> list[EmbeddedResource | ResourceLink]:
         EmbeddedResource(resource=blob),
         ResourceLink(uri="file:///more.txt", name="more", description="more of it"),
     ]
+
+
+@server.tool(structured_output=False)
+def flood(kind: str) -> list[TextContent | ImageContent | EmbeddedResource]:
+    match kind:
+        case "text":
+            return [TextContent(text=f"begin {'x' * 6_000_000} end")]
+        case "parts":
+            return [TextContent(text=f"begin {number} {'x' * 5_000} end {number}") for number in range(4)]
+        case "resource":
+            text = TextResourceContents(uri="file:///a.txt", mime_type="text/plain", text="begin" + "x" * 1_000_000)
+            return [EmbeddedResource(resource=text)]
+        case "error":
+            raise ToolError("begin" + "x" * 1_000_000)
+        case _:
+            pictures = [(PNG, "image/png")] * 7
+            pictures += [(b"<svg/>", "image/svg+xml"), (PNG + bytes(6_000_000), "image/png"), (b"no", "image/png")]
+            return [ImageContent(data=base64.b64encode(data).decode(), mime_type=kind) for data, kind in pictures]
+
+
+@server.tool()
+def records(count: int) -> list[dict[str, int]]:
+    return [{"number": number} for number in range(count)]
 
 
 @server.tool()
@@ -97,6 +127,8 @@ def crash() -> str:
 
 
 def serve_http(port: int) -> None:
+    import uvicorn
+
     with socket.create_server(("127.0.0.1", port)) as listening:
         print(listening.getsockname()[1], flush=True)
         app = server.streamable_http_app()

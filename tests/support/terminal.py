@@ -1,6 +1,7 @@
 """A program in a pseudo-terminal, as a person sees it: the screen with its scrollback, and keys to press."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,10 +11,11 @@ from typing import Self
 import pexpect
 import psutil
 import pyte
+from support.warm import TerminalProgram
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
-ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
+ENTER, CTRL_C, CTRL_D, CTRL_R = "\r", "\x03", "\x04", "\x12"
 
 
 class Terminal:
@@ -24,7 +26,7 @@ class Terminal:
     ) -> None:
         self.screen = pyte.HistoryScreen(100, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
-        self._child = pexpect.spawn(
+        self._child = TerminalProgram(
             command[0],
             list(command[1:]),
             cwd=os.fspath(cwd),
@@ -65,6 +67,10 @@ class Terminal:
     def wait_for(self, *texts: str) -> None:
         """Wait until all the texts are shown."""
         self._wait(lambda: all(text in self.shown for text in texts), f"{texts} to be shown")
+
+    def wait_for_match(self, pattern: str) -> None:
+        """Wait until the pattern is found in what is shown; ``^`` and ``$`` match at each line."""
+        self._wait(lambda: re.search(pattern, self.shown, re.MULTILINE) is not None, f"{pattern!r} to match")
 
     def wait_at_bottom(self, *texts: str) -> None:
         """Wait until all the texts are on the screen."""

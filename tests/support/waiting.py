@@ -11,9 +11,11 @@ T = TypeVar("T")
 
 LOADED_MACHINE_SECONDS = 30
 """What ends at once on an idle machine has ended by then on any; what goes wrong takes far longer."""
+LIMIT_SECONDS = 120
+"""A wait that nothing is concluded from but that the condition never comes true."""
 
 
-def wait_until(condition: Callable[[], T], *, limit_seconds: float = LOADED_MACHINE_SECONDS) -> T:
+def wait_until(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
     """Wait until the condition is true and return what it returned; fail at the limit."""
     deadline = time.monotonic() + limit_seconds
     while not (value := condition()):
@@ -22,7 +24,7 @@ def wait_until(condition: Callable[[], T], *, limit_seconds: float = LOADED_MACH
     return value
 
 
-async def eventually(condition: Callable[[], T], *, limit_seconds: float = LOADED_MACHINE_SECONDS) -> T:
+async def eventually(condition: Callable[[], T], *, limit_seconds: float = LIMIT_SECONDS) -> T:
     """The same while the event loop runs on."""
     deadline = time.monotonic() + limit_seconds
     while not (value := condition()):

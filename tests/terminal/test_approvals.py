@@ -5,7 +5,7 @@ from support.sample_events import CHILD, request
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
-from freeact_sub.terminal.approvals import Questions
+from freeact_sub.show.questions import Questions
 
 
 class Asked:
@@ -41,7 +41,11 @@ class Asked:
         ("n", Decision(allowed=False)),
         ("No", Decision(allowed=False)),
         ("not in this folder", Decision(allowed=False, reason="not in this folder")),
-        ("yes but later", Decision(allowed=False, reason="yes but later")),
+        *((text, Decision(allowed=True)) for text in ("ok", "Okay!", "sure", "yep", "yes please", "ok, do it", "go ahead.")),
+        *((text, Decision(allowed=False)) for text in ("no thanks", "No!")),
+        *((text, Decision(allowed=False, reason=text)) for text in ("never", "nope", "don\u2019t")),
+        ("no, use make", Decision(allowed=False, reason="no, use make")),
+        ("not ok", Decision(allowed=False, reason="not ok")),
     ],
 )
 def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
@@ -50,6 +54,50 @@ def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
     assert asked.questions.answer(text)
     assert asked.answers == {"one": decision}
     assert asked.questions.current is None
+
+
+@pytest.mark.parametrize(
+    "text", ["oki", "ja", "ok?", "y/n", "👍", "不要", "yes, for this file", "yes no", "please run this", "always this"]
+)
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confirmed: bool) -> None:
+    asked = Asked()
+    asked.ask("one")
+    assert asked.questions.answer(text)
+    assert not asked.answers
+    assert asked.questions.asks_back == f"deny with the reason {text!r}? y/n"
+    assert asked.questions.answer("y" if confirmed else "n")
+    assert asked.questions.asks_back == ""
+    if not confirmed:
+        assert not asked.answers
+        assert asked.questions.answer("ok")
+    assert asked.answers == {"one": Decision(allowed=False, reason=text) if confirmed else Decision(allowed=True)}
+
+
+def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:
+    asked = Asked()
+    asked.ask("one")
+    for text in ("oki", "hm"):
+        assert asked.questions.answer(text)
+        assert asked.questions.asks_back == f"deny with the reason {text!r}? y/n"
+    assert asked.questions.answer("not in this folder")
+    assert asked.answers == {"one": Decision(allowed=False, reason="not in this folder")}
+
+
+def test_what_is_asked_back_belongs_to_its_question() -> None:
+    asked = Asked()
+    asked.ask("one", "two")
+    asked.questions.answer("oki")
+    asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=False))
+    assert asked.questions.asks_back == ""
+    asked.questions.answer("y")
+    assert asked.answers == {"two": Decision(allowed=True)}
+    asked.ask("three", "four")
+    asked.questions.answer("oki")
+    asked.questions.answer("/2")
+    asked.questions.answer("y")
+    assert asked.answers["four"] == Decision(allowed=True)
+    assert asked.questions.asks_back == ""
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\n"])
@@ -71,7 +119,7 @@ def test_questions_are_answered_in_the_order_in_which_they_came() -> None:
     asked.questions.answer("n")
     asked.ask("three")
     asked.questions.answer("y")
-    asked.questions.answer("because")
+    asked.questions.answer("because of that")
     assert [(name, decision.allowed) for name, decision in asked.answers.items()] == [
         ("one", False),
         ("two", True),

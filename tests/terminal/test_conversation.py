@@ -7,21 +7,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from support.terminal import CTRL_C, CTRL_D, CTRL_R, ENTER, Terminal
 
 PROGRAM = Path(__file__).parents[1] / "support" / "scripted_conversation.py"
 READY = "type a prompt"
+ENVIRONMENT = {"PYDANTIC_AI_NO_BANNER": "1"}
 
 Start = Callable[..., Terminal]
+
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Terminal] = []
 
-    def start(*arguments: str, rows: int = 40, **variables: str) -> Terminal:
-        env = {"PYDANTIC_AI_NO_BANNER": "1", **variables}
-        opened.append(Terminal([sys.executable, str(PROGRAM), *arguments], cwd=tmp_path, env=env, rows=rows))
+    def start(*arguments: str, rows: int = 40) -> Terminal:
+        command = [sys.executable, str(PROGRAM), *arguments]
+        opened.append(Terminal(command, cwd=tmp_path, env=ENVIRONMENT, rows=rows))
         return opened[-1]
 
     yield start
@@ -70,6 +73,59 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     assert terminal.wait_end() == 0
 
 
+@pytest.mark.parametrize("words", ["exit", "quit", "Exit()", ":q", "/quit"])
+def test_the_words_of_other_programs_leave_too(terminal: Terminal, words: str) -> None:
+    terminal.enter("count")
+    terminal.wait_for("1 prompts")
+    terminal.wait_at_bottom(READY)
+    terminal.enter(words)
+    assert terminal.wait_end() == 0
+    assert "2 prompts" not in terminal.shown
+
+
+def test_a_command_for_a_shell_is_not_sent_to_the_model(terminal: Terminal) -> None:
+    terminal.enter("!ls -l")
+    terminal.wait_for("no command is run from here, and the agent was told nothing: !ls -l")
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+
+
+def test_earlier_prompts_are_searched(terminal: Terminal) -> None:
+    for prompt in ("say north", "say south", "count"):
+        terminal.enter(prompt)
+        terminal.wait_for(f"echo: {prompt}" if prompt != "count" else "3 prompts")
+        terminal.wait_at_bottom(READY)
+    terminal.press(CTRL_R)
+    terminal.wait_at_bottom("I-search backward:")
+    terminal.press("nor")
+    terminal.wait_at_bottom("> say north")
+    terminal.press(ENTER)
+    terminal.wait_gone("I-search")
+    terminal.press(" again")
+    terminal.wait_at_bottom("> say north again")
+    terminal.press(ENTER)
+    terminal.wait_for("echo: say north again")
+    terminal.wait_at_bottom(READY)
+    terminal.press(CTRL_R)
+    terminal.wait_at_bottom("I-search backward:")
+    terminal.press(CTRL_C)  # gives up the search, and nothing else
+    terminal.wait_gone("I-search")
+    terminal.enter("count")
+    terminal.wait_for("5 prompts")
+
+
+def test_a_question_ends_a_search(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("cell go")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.press(CTRL_R)
+    terminal.wait_at_bottom("I-search backward:")
+    (tmp_path / "go").touch()
+    terminal.wait_at_bottom("Approval 1 of 1")
+    terminal.wait_gone("I-search")
+    terminal.enter("y")
+    terminal.wait_for("approved: run code: print('the cell ran')", "after the cell")
+
+
 def test_a_prompt_of_several_lines(terminal: Terminal) -> None:
     terminal.press("one\x1b\rtwo")
     terminal.wait_at_bottom("> one\n", "two")
@@ -81,22 +137,21 @@ def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal
     terminal.enter("children north south")
     terminal.wait_at_bottom("Approval 1 of 2", "asks to start a child agent (north)")
     terminal.enter("a")
-    terminal.wait_at_bottom("Approval 1 of 2", "(north) asks to run this cell")
-    assert re.search(r"agent-\w{8} → agent-\w{8} \(north\) asks to run this cell", terminal.bottom)
-    assert "y yes · n no · a always in this session · or type why not" in terminal.bottom
+    terminal.wait_at_bottom("Approval 1 of 2", "y yes · n no · a always in this session · or type why not")
+    terminal.wait_for_match(r"agent-\w{8} → agent-\w{8} \(north\) asks to run this cell")
     terminal.enter("y")
     terminal.wait_at_bottom("Approval 1 of 1", "(south) asks to run this cell")
     terminal.wait_for("north was here", "north is done", "(north) ended (completed)")  # while the other question is open
     terminal.enter("not in the south")
     terminal.wait_for("denied (not in the south): run code: print('south was here')")
     terminal.wait_for("south is done", "the children are done")
+    terminal.wait_at_bottom(READY)
     assert "▌ south was here" not in terminal.shown
     terminal.enter("/agents")
     terminal.wait_for("time  tokens     cost")
-    table = terminal.shown.split("cost\n")[-1]
-    assert re.search(r"^agent-\w{8} +completed", table, re.MULTILINE)
-    assert re.search(r"^├ agent-\w{8}  north  completed +2 ", table, re.MULTILINE)
-    assert re.search(r"^└ agent-\w{8}  south  completed +2 ", table, re.MULTILINE)
+    terminal.wait_for_match(r"^agent-\w{8} +completed")
+    terminal.wait_for_match(r"^├ agent-\w{8}  north  completed +2 ")
+    terminal.wait_for_match(r"^└ agent-\w{8}  south  completed +2 ")
 
 
 def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Terminal) -> None:
@@ -136,6 +191,7 @@ def test_a_question_that_is_withdrawn_takes_the_half_typed_answer_with_it(termin
     terminal.send_signal(signal.SIGINT)
     terminal.wait_for("agent-", "ended (cancelled)")
     terminal.wait_at_bottom(READY)
+    terminal.wait_gone("? yes")
     assert "yes" not in terminal.bottom.split("\n")[-2]
     assert "was here\n" not in terminal.shown.replace("print('north was here')", "").replace("print('south was here')", "")
 
@@ -152,6 +208,18 @@ def test_what_was_typed_before_a_question_is_no_answer_and_comes_back(terminal: 
     terminal.enter("n")
     terminal.wait_for("denied: run code: print('the cell ran')", "after the cell")
     terminal.wait_at_bottom("> y and more", READY)
+
+
+def test_a_word_that_nobody_knows_is_asked_back(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    terminal.enter("cell go")
+    terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
+    terminal.enter("oki")
+    terminal.wait_at_bottom("deny with the reason 'oki'? y/n")
+    terminal.enter("n")
+    terminal.wait_at_bottom("y yes · n no")
+    terminal.enter("ok")
+    terminal.wait_for("approved: run code: print('the cell ran')", "after the cell")
 
 
 def test_text_that_is_being_written_is_shown_and_then_printed_once(terminal: Terminal, tmp_path: Path) -> None:
@@ -191,8 +259,8 @@ def test_agents_at_work_are_listed_with_what_they_do_and_are_told_something(term
     ids = children_at_work(terminal)
     terminal.enter("/agents")
     terminal.wait_for("does", "waiting for appr")
-    assert re.search(rf"├ {ids['north']}  north  running +waiting", terminal.shown)
-    assert re.search(r"agent-\w{8} +waiting +task: ", terminal.shown)
+    terminal.wait_for_match(rf"├ {ids['north']}  north  running +waiting")
+    terminal.wait_for_match(r"agent-\w{8} +waiting +task: ")
     terminal.enter(f"/send {ids['south'].removeprefix('agent-')[:6]} look up")
     terminal.wait_for(f"to {ids['south']} (south): look up")
     terminal.enter("/send zzz look up")
@@ -267,10 +335,11 @@ def test_a_single_prompt_ends_by_itself_with_the_status_of_its_run(start: Start)
     assert "ended (cancelled)" in cancelled.shown
 
 
-def test_a_terminal_that_does_not_know_all_characters(start: Start) -> None:
-    terminal = start("Grüße", PYTHONIOENCODING="ascii")
-    assert terminal.wait_end() == 0
-    assert "echo: Gr??e" in terminal.shown
+def test_a_terminal_that_does_not_know_all_characters(tmp_path: Path) -> None:
+    command = [sys.executable, str(PROGRAM), "Grüße"]
+    with Terminal(command, cwd=tmp_path, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}) as terminal:
+        assert terminal.wait_end() == 0
+        assert "echo: Gr??e" in terminal.shown
 
 
 def test_a_call_that_is_longer_than_the_screen_leaves_room_for_the_question(start: Start) -> None:

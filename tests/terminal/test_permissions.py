@@ -52,6 +52,8 @@ def rules(tmp_path):
         (["--kind", "mcp", "units/convert"], 3, ["MCP calls are asked for"]),
         (["--kind", "mcp", "units/convert", "--mode", "plan"], 1, ["(mode plan)"]),
         (["--kind", "tool", "reset_kernel"], 0, ["only the agent and its children"]),
+        (["--kind", "tool", "ask"], 0, ['allow "tool:ask" (default)']),
+        (["--kind", "tool", "ask", "--mode", "plan"], 0, ['allow "tool:ask" (default)']),
         (["--kind", "connect", "example.org"], 2, ["HOST:PORT"]),
         (["--kind", "none", "x"], 2, ["--kind"]),
         (["x", "--workspace", "nowhere"], 2, ["nowhere"]),

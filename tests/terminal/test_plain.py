@@ -1,12 +1,20 @@
 import re
 
-from support.sample_events import CHILD, ROOT, one_of_each, request
+from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import StreamText
-from freeact_sub.events import AgentStarted, CodeExecutionOutput, CodeExecutionOutputChunk, Event, Response, ToolCallStarted
-from freeact_sub.terminal.plain import PlainLines
-from freeact_sub.terminal.views import Views
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Event,
+    Response,
+    ToolCallStarted,
+)
+from freeact_sub.show.agent_view import Views
+from freeact_sub.terminal.plain_lines import PlainLines
 
 
 class Lines:
@@ -31,9 +39,21 @@ def test_every_line_begins_with_its_agent_and_holds_no_escape() -> None:
 
 def test_an_event_of_one_line_is_one_line_and_more_lines_follow_with_a_bar() -> None:
     lines = Lines()
-    assert lines.write(AgentStarted(**ROOT, prompt="go")) == "agent-aaaa0000 started: go\n"
+    assert lines.write(AgentStarted(**ROOT, prompt="go")) == "agent-aaaa0000 starts: go\n"
     text = lines.write(Response(**CHILD, content="first\n\nsecond"))
     assert text == "agent-bbbb1111 says: first\nagent-bbbb1111 |\nagent-bbbb1111 | second\n"
+
+
+def test_what_is_known_of_an_end_stands_in_one_line_and_a_label_where_its_agent_starts() -> None:
+    lines, usage = Lines(), {"usage": USAGE, "tree_usage": USAGE + USAGE}
+    started = AgentStarted(**CHILD, prompt="a\nb", description="the north", queued=True)
+    assert lines.write(started) == (
+        "agent-bbbb1111 (the north) is started by agent-aaaa0000 and waits for a free place: a\nagent-bbbb1111 | b\n"
+    )
+    end = AgentFinished(**CHILD, status="limit", output="half", error="no\nmoney", seconds=1, files_written=("a",), **usage)
+    *texts, last = lines.write(end).splitlines()
+    assert texts == ["agent-bbbb1111 answer: half", "agent-bbbb1111 error: no", "agent-bbbb1111 | money"]
+    assert last == f"agent-bbbb1111 ended (limit): {USAGE}, 1.0 s; with its children: {USAGE + USAGE}; files written: a"
 
 
 def test_output_of_agents_that_print_at_once_is_not_mixed() -> None:

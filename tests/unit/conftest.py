@@ -8,13 +8,17 @@ from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 @pytest.fixture
 def make(tmp_path):
-    """Makes an agent with a scripted model and fake kernels; `agent.provider.kernels` are the kernels it has started."""
+    """Makes an agent with a scripted model and fake kernels.
+
+    `agent.provider.kernels` are the kernels it has started, `agent.scripted.requests` is the number of model requests.
+    """
 
     def make_agent(script, *, config=None, chunk_chars=12, **kwargs):
         settings = Config(workspace=tmp_path, **(config or {}))
         provider = FakeKernelProvider()
-        agent = Agent(settings, model=ScriptedModel(script, chunk_chars=chunk_chars), kernel_provider=provider, **kwargs)
-        agent.provider = provider
+        model = ScriptedModel(script, chunk_chars=chunk_chars)
+        agent = Agent(settings, model=model, kernel_provider=provider, **kwargs)
+        agent.provider, agent.scripted = provider, model
         return agent
 
     return make_agent

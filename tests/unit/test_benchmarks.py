@@ -18,17 +18,21 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("name", "figures"),
     [
+        ("start", {"import pydantic_ai", "from freeact_sub import Agent", "--help", "prompt", "first request"}),
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),
+        ("agents", {"memory", "processes"}),
         ("values", {"frame"}),
+        ("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
         ("asking", {"open and read", "open and write a line", "open and write nothing"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
+        ("kills", {"rounds", "rounds with problems", "Ctrl-C to the host's end, at most"}),
     ],
 )
 def test_a_benchmark_runs_in_its_smallest_form(name, figures):
     command = [sys.executable, "-m", "benchmarks", name, "--small", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=250)
     assert done.returncode == 0, done.stderr or done.stdout
     [result] = json.loads(done.stdout).values()
     assert figures <= {row["figure"] for row in result["rows"]}

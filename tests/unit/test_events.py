@@ -1,16 +1,43 @@
 """Events: values that serialise, and approval requests that can be answered once."""
 
+import copy
 import json
+import pickle
 import typing
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from support.sample_events import one_of_each, request
 
 from freeact_sub import events
-from freeact_sub.budget import Usage
-from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
-from freeact_sub.cells import StreamText
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, Decision, Event, ToolCallStarted
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.cells import DisplayData, ExecuteResult, StreamText
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import (
+    AgentEvent,
+    AgentFinished,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Decision,
+    Event,
+    ModelProgress,
+    ToolCallStarted,
+    json_schema,
+)
+
+SCHEMA = Path(__file__).parents[2] / "docs/events.schema.json"
+CALLS = [
+    CodeAction(code="print(1)\nprint(2)"),
+    ShellCommand(command="make", cwd="x", outside=True, purpose="why"),
+    FileWrite(path="a.txt", operation="rename", named="b.txt"),
+    NetworkConnect(host="example.org", port=443, ip="192.0.2.1", others=("192.0.2.2",)),
+    McpCall(server="files", tool="read", args={"path": "a.txt"}),
+    SpawnCall(prompt="work", description="label", mode="plan", background=True),
+    ToolCall(tool_name="mine", args={"x": 1}),
+]
 
 
 def test_the_union_names_every_kind_of_event():
@@ -30,30 +57,21 @@ def test_events_are_one_json_line_each_with_type_and_header():
     assert chunk["output"] == {"type": "StreamText", "name": "stdout", "text": "x"}
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        CodeAction(code="print(1)\nprint(2)"),
-        McpCall(server="files", tool="read", args={"path": "a.txt"}),
-        SpawnCall(prompt="work", description="label"),
-        ToolCall(tool_name="mine", args={"x": 1}),
-    ],
-)
-def test_a_request_serialises_with_its_call_and_without_its_answer(call):
-    event = ApprovalRequest(request_id="r", call=call, _answer=lambda _: True)
+@pytest.mark.parametrize("call", CALLS)
+def test_a_request_serialises_with_its_call(call):
+    event = ApprovalRequest(request_id="r", call=call)
     data = json.loads(event.to_json())
     assert data["call"]["kind"] == call.kind
-    assert "_answer" not in data
     assert call.summary
 
 
 def test_answers_reach_the_one_who_asked():
     answers: list[Decision] = []
-    event = ApprovalRequest(request_id="r", call=CodeAction(code="1"), _answer=lambda answer: not answers.append(answer))
+    event = request("r", CodeAction(code="1"), lambda answer: not answers.append(answer))
     assert event.approve(remember="session")
     assert event.deny("too risky")
     assert answers == [Decision(allowed=True, remember="session"), Decision(allowed=False, reason="too risky")]
-    assert not ApprovalRequest(request_id="r", call=CodeAction(code="1")).approve()
+    assert not request("r", CodeAction(code="1")).approve(), "nobody waits for it"
 
 
 def test_usage_adds_up_and_an_unknown_price_is_not_free():
@@ -87,3 +105,51 @@ def test_strange_values_are_json_all_the_same():
     assert args["circular"]["self"] == "…"
     assert args["name"] == values["name"], "a file name that is no text comes back as it was"
     assert args["money"] == "1.5"
+
+
+@pytest.mark.parametrize("event", one_of_each("caf\udce9 «ü»\n"), ids=lambda event: event.type)
+def test_what_is_read_back_is_the_event_that_was_written(event):
+    assert AgentEvent.from_json(event.to_json()) == event
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(
+            ApprovalRequest(request_id="r", call=call, if_nobody=Decision(allowed=True, remember="session"))
+            for call in CALLS
+        ),
+        CodeExecutionOutputChunk(output=ExecuteResult(data={"text/plain": "1", "application/json": {"a": [1, None]}})),
+        CodeExecutionOutputChunk(output=DisplayData(data={"image/png": "AAAA"}, display_id="d", update=True)),
+        CodeExecutionOutput(text="", status="ok", displays=({"text/html": "<b>"},), picture_files=("a.png", "b.png")),
+        ModelProgress(seconds=1.5, tokens=0, tokens_per_second=None, paused_seconds=2.5),
+    ],
+    ids=lambda event: getattr(event, "call", event).__class__.__name__,
+)
+def test_every_kind_of_call_and_output_is_read_back(event):
+    assert AgentEvent.from_json(event.to_json()) == event
+    assert not list(Draft202012Validator(json_schema()).iter_errors(json.loads(event.to_json())))
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", '{"type": "Nothing"}', '{"type": "Notice"}', '{"type": "Notice", "content": 1}']
+)
+def test_a_line_that_is_no_event_is_refused(line):
+    with pytest.raises(ValueError):
+        AgentEvent.from_json(line)
+
+
+def test_the_schema_in_the_docs_is_that_of_the_classes():
+    """To write it anew: `python -m freeact_sub.events > docs/events.schema.json`."""
+    assert json.loads(SCHEMA.read_text()) == json_schema()
+    checker = Draft202012Validator(json_schema())
+    for event in one_of_each("caf\udce9"):
+        data = json.loads(event.to_json())
+        assert not list(checker.iter_errors(data))
+        assert list(checker.iter_errors({**data, "type": "Nothing"}))
+
+
+def test_events_are_plain_values():
+    for event in one_of_each():
+        assert pickle.loads(pickle.dumps(event)) == copy.deepcopy(event) == event
+        assert not [name for name in vars(event) if name.startswith("_")]

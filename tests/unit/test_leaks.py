@@ -10,6 +10,8 @@ import pytest
 
 SUPPORT = Path(__file__).parent.parent
 
+pytestmark = pytest.mark.slow
+
 LEAKING = '''
 import asyncio, os, socket, subprocess, sys, tempfile, threading, time
 import pytest
@@ -156,7 +158,7 @@ def run_pytest(folder: Path, test_file: str, *, leak_seconds: float) -> tuple[di
         "--junit-xml=report.xml",
     ]
     environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
-    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    process = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
     cases = ET.parse(folder / "report.xml").iter("testcase")
     said = {
         case.get("name"): "".join((found.text or "") for found in case.iter() if found.tag in ("error", "failure"))

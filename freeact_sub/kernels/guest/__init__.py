@@ -1,13 +1,26 @@
-"""The code that runs inside kernels and beside them; standard library and IPython only.
+"""The code that is sent into every kernel as source: `agent` and what it needs; standard library and IPython only.
 
-`agent` and what it needs are sent into every kernel as source and become a package `freeact_guest` there, whose modules find
-each other by relative imports. The other modules are the fork server, with what it loads, and the wall.
+It becomes a package `freeact_guest` there, whose modules find each other by relative imports.
 """
 
 import importlib.resources
 from typing import Final
 
-SENT: Final = ("files", "stack", "line", "hosts", "hook", "used", "values", "schemas", "tasks", "mcp", "names", "agent")
+SENT: Final = (
+    "writable",
+    "stack",
+    "line",
+    "hosts",
+    "hook",
+    "listing",
+    "used",
+    "values",
+    "schemas",
+    "tasks",
+    "mcp",
+    "names",
+    "agent",
+)
 """The modules that are sent, in the order in which they can be imported."""
 
 LOADER: Final = """

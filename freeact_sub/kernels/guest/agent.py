@@ -39,7 +39,7 @@ class Requests:
         self.attach(kernel, loop)
 
     def attach(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve this kernel from now on; a branch has another kernel than the one that it was made of."""
+        """Serves this kernel from now on; a branch has another kernel than the one that it was made of."""
         self.kernel = kernel
         self.loop = loop
         self.waiting: dict[str, Callable[[dict[str, Any]], object]] = {}
@@ -55,7 +55,7 @@ class Requests:
             done(content)
 
     def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
-        """Send a request; `done` gets the answer, in another thread. Returns the request's id."""
+        """Sends a request; `done` gets the answer, in another thread. Returns the request's id."""
         request_id = uuid.uuid4().hex
         self.waiting[request_id] = done
         kernel = self.kernel
@@ -69,7 +69,7 @@ class Requests:
         return request_id
 
     def ask(self, method: str, **params: Any) -> Any:
-        """Ask the host and block until it has answered."""
+        """Asks the host and blocks until it has answered."""
         answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         # a question of the audit hook may come in the middle of anything
         does_errands = method != "check" and threading.current_thread() is threading.main_thread()
@@ -91,7 +91,7 @@ class Requests:
         return value_of(answer, method)
 
     def when_main_thread_waits(self, errand: Callable[[], None]) -> None:
-        """Have the main thread do this when it next waits, for an answer or in its loop. Called in any thread."""
+        """Has the main thread do this when it next waits, for an answer or in its loop. Called in any thread."""
         self.errands.append(errand)
         for answers in tuple(self.blocked):
             answers.put(None)
@@ -103,13 +103,16 @@ class Requests:
             self.errands.popleft()()
 
     async def ask_async(self, method: str, **params: Any) -> Any:
-        """Ask the host; other coroutines go on meanwhile."""
+        """Asks the host; other coroutines go on meanwhile."""
         loop = asyncio.get_running_loop()
         answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         request_id = self.send(method, params, lambda answer: loop.call_soon_threadsafe(answers.put_nowait, answer))
         try:
             while "output" in (answer := await answers.get()):
                 show(answer["output"])
+        except asyncio.CancelledError:
+            self.waiting.pop(self.send("give_up", {"request": request_id}, lambda _: None))  # it has no answer
+            raise
         finally:
             self.waiting.pop(request_id, None)
         return value_of(answer, method)
@@ -145,7 +148,7 @@ def cell_awaits(file: str) -> bool:
 
 
 def show(text: str) -> None:
-    """Put out what the host shows on the way."""
+    """Puts out what the host shows on the way."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -171,8 +174,8 @@ def value_of(answer: dict[str, Any], method: str) -> Any:
     raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
 
 
-class Child:
-    """A background child: `agent_id`, `description`, `status`, `ended`, `seconds`, `output`, `error`, and its `question`."""
+class ChildSnapshot:
+    """A child: `agent_id`, `description`, `status`, `action`, `ended`, `seconds`, `output`, `error`, `question`."""
 
     def __init__(self, **state: Any) -> None:
         self.__dict__.update(state)
@@ -181,7 +184,7 @@ class Child:
         return f"Child({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
 
 
-class Children:
+class ChildrenProxy:
     """The children that work in the background for this agent. With `await`, or without it in plain code."""
 
     def __init__(self, requests: Requests) -> None:
@@ -216,11 +219,11 @@ async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
 def as_children(value: Any) -> Any:
     """One child or several, from JSON; text stays text."""
     if isinstance(value, dict):
-        return Child(**value)
-    return [Child(**state) for state in value] if isinstance(value, list) else value
+        return ChildSnapshot(**value)
+    return [ChildSnapshot(**state) for state in value] if isinstance(value, list) else value
 
 
-class Agent:
+class AgentProxy:
     """What code in this kernel can ask of its agent."""
 
     TaskError = tasks.TaskError
@@ -234,7 +237,7 @@ class Agent:
             lambda name: mcp.server_namespace(requests, by_name[name]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
-        self.children = Children(requests)
+        self.children = ChildrenProxy(requests)
         self._requests = requests
 
     def task(  # noqa: PLR0913  # each is a choice of its own, and all but the first have a default
@@ -263,12 +266,13 @@ class Agent:
             mode: `plan`, `ask`, `auto` or `full`, as far as this agent's own mode allows it.
             scope: What it is told to keep to: a folder, files, a part of the work.
             max_turns: How many model responses the child may take.
-            budget: Limits of the child and all below it, such as `{"seconds": 60, "tokens": 50_000}`.
+            budget: Limits of the child and all below it, such as `{"seconds": 60, "tokens": 50_000}`;
+                without it 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
-            `files_written`, `warnings`.
+            `files_written`, `files_removed`, `warnings`.
 
         Raises:
             TaskError: The child did not complete; its `result` tells how far it came.
@@ -341,7 +345,7 @@ def agent_of_this_kernel() -> Any:
 
 
 def prepare_iopub(kernel: Any) -> None:
-    """Let iopub keep what a busy reader has not read yet, and greet every subscriber."""
+    """Lets iopub keep what a busy reader has not read yet, and greet every subscriber."""
     zmq: Any = importlib.import_module("zmq")
 
     thread = getattr(kernel, "iopub_thread", None)
@@ -377,14 +381,14 @@ def install(
         requests = Requests(shell.kernel, loop)
     else:
         requests.attach(shell.kernel, loop)
-    agent = Agent(requests, servers)
-    if isinstance(shell.user_ns.get("agent", agent), Agent):
+    agent = AgentProxy(requests, servers)
+    if isinstance(shell.user_ns.get("agent", agent), AgentProxy):
         shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
     builtins.agent = agent  # type: ignore[attr-defined]  # and there it survives `del agent` and `%reset`
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
-    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))
     names.install(shell)
     hook.install(shell, requests.ask, audit)
+    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))  # after it: what is denied does not happen
     return requests

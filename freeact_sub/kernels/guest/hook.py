@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import stack
-from .files import (
+from .hosts import Names, is_ip
+from .line import Line
+from .writable import (
     WRITING,
     Files,
     as_text,
@@ -32,14 +34,15 @@ from .files import (
     real_path,
     tell_of_opens_in_folders,
 )
-from .hosts import Names, is_ip
-from .line import Line
 
 SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
 TELLING = re.compile(
     r"(LD_|DYLD_|PYTHON|GIT_|BASH_|PERL|RUBY|NODE_|SSL_|XDG_|LESS|RIPGREP_).*|PATH|ENV|IFS|HOME|.*(PAGER|EDITOR|PROXY|_proxy)"
 )
 """Variables that change what a program loads, runs or talks to."""
+
+PROTECTING = re.compile("GIT_(CONFIG_COUNT|NO_LAZY_FETCH|PAGER)")
+"""Variables that keep git from starting what the settings of a folder name; a program without them is shown as one."""
 
 
 class Watch:
@@ -93,7 +96,7 @@ class Watch:
         }
 
     def renew(self, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-        """Ask another host from now on, which has allowed nothing yet. Settings: as of `install`."""
+        """Asks another host from now on, which has allowed nothing yet. Settings: as of `install`."""
         self.line = Line(ask)
         self.names.found.clear()
         self.spoken_to.clear()
@@ -235,10 +238,12 @@ class Watch:
         self.start(command, cwd)
 
     def assigned(self, env: Any) -> list[str]:
-        """The variables that matter, as far as the kernel was not started with them."""
+        """The variables that matter, as far as the kernel was not started with them, or has no more what protects git."""
         new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         changed = [name for name, value in new.items() if TELLING.fullmatch(name) and self.environment.get(name) != value]
-        return [f"{name}={shlex.quote(new[name])}" for name in changed]
+        gone = sorted(name for name in self.environment if PROTECTING.fullmatch(name) and name not in new)
+        without = ["env", *(f"-u {name}" for name in gone)] if gone else []
+        return [*(f"{name}={shlex.quote(new[name])}" for name in changed), *without]
 
     def start(self, command: str, cwd: Any = None) -> None:
         """A command is about to be run."""
@@ -286,28 +291,17 @@ class Watch:
             raise PermissionError(*answers[port])
 
 
-def make_hook(  # noqa: C901  # the function inside must do without calls
-    watch: Watch, is_service_thread: Callable[[], bool]
-) -> Callable[[str, tuple[Any, ...]], None]:
+def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[str, tuple[Any, ...]], None]:
     """The function that Python calls for each audit event."""
-    handlers, known, are_free, asking = watch.handlers, watch.files.known, watch.files.are_free, watch.asking
+    handlers, free, are_free, asking = watch.handlers, watch.files.free, watch.files.are_free, watch.asking
     now = time.monotonic
 
-    def hook(event: str, args: tuple[Any, ...]) -> None:  # noqa: C901  # a call more costs half of it
+    def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
-            if not flags & WRITING:
+            # for most files that is all; it counts at each of 20,000
+            if not flags & WRITING or (path.__class__ is str and (free.get(path, 0.0) > now() or are_free(path))):
                 return
-            if path.__class__ is str:
-                # for most files that is all; it counts at each of 20,000
-                place, slash, name = path.rpartition("/")
-                folder = known.get(place + slash)
-                if folder is not None:
-                    until, begins, ends, links, _ = folder
-                    if name[:1] not in begins and name[-1:] not in ends and name not in links and until > now():
-                        return
-                if are_free(path):
-                    return
         elif event not in handlers:
             return
         if getattr(asking, "now", False) or not watch.is_on or is_service_thread():
@@ -331,7 +325,7 @@ WATCHES: list[Watch] = []
 
 
 def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-    """Begin to ask, in a branch anew, and as its own settings say.
+    """Adds the audit hook; a branch, which has it already, asks by its own settings from now on.
 
     Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing is asked for.
     """

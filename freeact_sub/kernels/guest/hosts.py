@@ -29,7 +29,7 @@ class Names:
         socket.getaddrinfo = getaddrinfo
 
     def remember(self, host: Any, found: list[Any]) -> None:
-        """Note what a lookup has found."""
+        """Notes what a lookup has found."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         answers: dict[int, Any] = {}
         for *_, address in found:

@@ -41,7 +41,7 @@ class Line:
             LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
     def ask(self, **params: Any) -> None:
-        """Wait for the host's answer.
+        """Waits for the host's answer.
 
         Raises:
             PermissionError: It is no.
@@ -55,7 +55,7 @@ class Line:
             raise PermissionError(errno.EACCES, str(error)) from None
 
     def ask_through_kernel(self, params: dict[str, Any]) -> None:
-        """Ask from a forked process."""
+        """Asks from a forked process."""
         if self.theirs is None:
             raise RuntimeError(NO_LINE)
         ours, theirs = socket.socketpair()
@@ -69,7 +69,7 @@ class Line:
             raise RuntimeError(answer.decode() or NO_LINE)
 
     def serve(self, ours: socket.socket) -> None:
-        """Take in questions of forked processes; each is put in a thread of its own."""
+        """Takes in questions of forked processes; each is put in a thread of its own."""
         while True:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
             for descriptor in descriptors:
@@ -77,7 +77,7 @@ class Line:
                 LineThread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
 
     def answer(self, asker: socket.socket) -> None:
-        """Put the question of a forked process to the host."""
+        """Puts the question of a forked process to the host."""
         with asker:
             try:
                 self.ask_host("check", **json.loads(received(asker)))

@@ -76,7 +76,10 @@ def tool_function(requests: Any, server: str, tool: dict[str, Any]) -> Callable[
     signature, real_names = signature_of(schema)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs).arguments
+        try:
+            bound = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(what_is_wrong(str(error), signature, kwargs)) from None
         extra = bound.pop("extra_arguments", {})
         arguments = {real_names[name]: value for name, value in bound.items()} | extra
         return requests.call("mcp_call", server=server, tool=tool["name"], args=arguments)
@@ -85,6 +88,20 @@ def tool_function(requests: Any, server: str, tool: dict[str, Any]) -> Callable[
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__doc__ = docstring_of(tool, schema)
     return function
+
+
+def what_is_wrong(problem: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> str:
+    """With arguments that do not fit: the unknown ones come first, for one that is missing may be a mistyped one."""
+    known = signature.parameters
+    unknown = [name for name in kwargs if name not in known and "extra_arguments" not in known]
+    if unknown:
+        problem = f"there is no argument {', '.join(map(repr, unknown))}"
+    names = [
+        name if parameter.default is inspect.Parameter.empty else f"{name} (may be left out)"
+        for name, parameter in known.items()
+        if name != "extra_arguments"
+    ]
+    return f"{problem}; it takes: {', '.join(names) or 'nothing'}"
 
 
 def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, str]]:

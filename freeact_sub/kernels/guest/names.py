@@ -18,7 +18,7 @@ def near_names(name: str, namespace: dict[str, Any]) -> list[str]:
 
 
 def install(shell: Any) -> None:
-    """Let the errors of this shell tell near names."""
+    """Lets the errors of this shell tell near names."""
 
     def on_name_error(shell: Any, kind: Any, error: NameError, traceback: Any, tb_offset: int | None = None) -> None:
         near = near_names(error.name, shell.user_ns) if error.name and len(error.args) == 1 else []

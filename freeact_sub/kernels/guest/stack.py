@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .files import real_path
+from .writable import real_path
 
 IMPORT_SYSTEM = "<frozen importlib._bootstrap_external>"
 POPEN = {getattr(subprocess.Popen, name).__code__ for name in ("_posix_spawn",) if hasattr(subprocess.Popen, name)}
@@ -57,7 +57,7 @@ def pexpect_call() -> dict[str, Any] | None:
 
 
 def close_terminal() -> None:
-    """Close what pexpect has opened for a program that is not to be started; it relies on the fork."""
+    """Closes what pexpect has opened for a program that is not to be started; it relies on the fork."""
     names = ("master_fd", "slave_fd", "exec_err_pipe_read", "exec_err_pipe_write")
     for frame in frames():
         if frame.f_code is pty.fork.__code__ or frame.f_code.co_filename.endswith("ptyprocess/ptyprocess.py"):

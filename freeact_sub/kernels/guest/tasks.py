@@ -6,7 +6,7 @@ while the child works a second request (`task_check`) waits for an answer to val
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,12 +26,14 @@ class TaskResult:
     error: str
     """Why the status is not `completed`."""
     usage: Any
-    """What the child and its own children have spent: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd."""
+    """What the child and its own children have spent: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd.
+    Both are lower bounds with estimated_requests, the cost with unpriced_turns too."""
     seconds: float
     agent_id: str
     files_read: tuple[str, ...] = ()
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
+    files_removed: tuple[str, ...] = ()
     """Those that its cells, or programs they started, have written, as far as that was seen."""
     warnings: tuple[str, ...] = ()
     """Such as files that another agent has written as well."""
@@ -69,14 +71,14 @@ class TaskCall:
         """The host may still be at work for it."""
 
     def run(self) -> TaskResult:
-        """Block until the child has ended."""
+        """Blocks until the child has ended."""
         try:
             return self.result(self.requests.ask("task", **self.begin()))
         finally:
             self.end()
 
     async def run_async(self) -> TaskResult:
-        """Await the child's end; other coroutines go on meanwhile."""
+        """Awaits the child's end; other coroutines go on meanwhile."""
         try:
             return self.result(await self.requests.ask_async("task", **self.begin()))
         finally:
@@ -121,9 +123,10 @@ class TaskCall:
             TaskError: The child did not complete.
         """
         self.asked = False
-        usage = SimpleNamespace(**answer.pop("usage"))
-        lists = {name: tuple(answer[name]) for name in ("files_read", "files_written", "warnings")}
-        result = TaskResult(**{**answer, "usage": usage, **lists})
+        usage = SimpleNamespace(**answer["usage"])
+        facts = {fact.name: answer[fact.name] for fact in fields(TaskResult)}
+        lists = {name: tuple(fact) for name, fact in facts.items() if isinstance(fact, list) and name != "output"}
+        result = TaskResult(**{**facts, **lists, "usage": usage})
         if result.status != "completed":
             raise TaskError(result)
         if self.schema is None:

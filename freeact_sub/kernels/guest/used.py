@@ -1,11 +1,13 @@
-"""Which files code in a kernel has read and written. Sent into every kernel as source.
+"""Which files code in a kernel has read, written and removed. Sent into every kernel as source.
 
 An audit hook sees each file that Python opens, renames or removes in this process, and after each cell the host is told of
 those below the working directory. What other programs write the hook cannot see, nor what libraries do past Python; but it
 sees that a program is started, and since when there may be files of it: the host looks for them.
 
-The hook only notes names as code gives them, for it is called for every `open`; what they mean is found out after the cell,
-or before something happens that would change it.
+The hook is told before something happens, and what is about to happen may fail. It only notes names as code gives them, for
+it is called for every `open`; what they mean, and whether it has happened, is found out after the cell: a file that was
+written is there, and has changed since the cell began or can be written; one that was removed was there and is gone.
+What is denied the hook does not see (`agent.install` puts it after the one that asks).
 """
 
 import os
@@ -15,13 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .listing import CLOCK_STEP_NS, Listing
+from .writable import folder_of
+
 MAX_FILES = 1000
 """Of each kind, told of after one cell."""
 MAX_NOTED = 10_000
 MAX_CODE_CHARS = 100_000
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
-OTHERS = {"os.rename", "os.remove", "os.chdir", *STARTS}
+REMOVES = {"os.remove", "os.rmdir"}
+OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """What is read in folders of these names is nobody's data."""
 
@@ -30,14 +36,20 @@ class UsedFiles:
     """Remembers paths until the host is told."""
 
     def __init__(self) -> None:
-        self.noted: dict[str, None] = {}
-        """Written, as code named them."""
+        self.noted: dict[str, int] = {}
+        """To be opened for writing, as code named them, and how: the flags of the last time."""
         self.noted_read: dict[str, None] = {}
-        self.written: dict[str, None] = {}
-        """Absolute, below the root; in the order in which they were written."""
+        self.written: dict[str, bool] = {}
+        """To be written, absolute, below the root, in order; true: only if they have changed."""
         self.read: dict[str, None] = {}
+        self.removed: dict[str, None] = {}
+        """To be removed; they were there."""
+        self.made: set[str] = set()
+        """Folders that were made in this kernel."""
         self.programs: int | None = None
         """When the cell has started its first program, in ns. None: it has not."""
+        self.before: Listing | None = None
+        """What there was at that time."""
         self.since = time.time_ns()
         """When the cell began."""
         self.code = ""
@@ -45,11 +57,11 @@ class UsedFiles:
         self.begin(lambda _: None)
 
     def begin(self, send: Callable[[dict[str, Any]], Any]) -> None:
-        """Forget what was, and tell by this function from now on."""
+        """Forgets what was, and tells by this function from now on."""
         self.send = send
-        for names in (self.noted, self.noted_read, self.written, self.read):
+        for names in (self.noted, self.noted_read, self.written, self.read, self.removed, self.made):
             names.clear()
-        self.programs = None
+        self.programs = self.before = None
 
     def begin_cell(self, info: Any) -> None:
         """Called before each cell."""
@@ -61,12 +73,12 @@ class UsedFiles:
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             if event == "open":
-                path = arguments[0]
-                if arguments[2] & writing:
+                path, flags = arguments[0], arguments[2]
+                if flags & writing:
                     if path.__class__ is str and len(noted) < MAX_NOTED:
-                        noted[path] = None
+                        noted[path] = flags
                     else:
-                        self.add(path)
+                        self.add(path, flags)
                 elif len(noted_read) < MAX_NOTED:  # past it nothing more is told of
                     if path.__class__ is str:
                         noted_read[path] = None
@@ -84,24 +96,27 @@ class UsedFiles:
             return
         self.resolve()
         if event == "os.rename":
-            self.discard(arguments[0])  # many programs write a file under another name until it is whole
-            self.add(arguments[1])
-        elif event == "os.remove":
-            self.discard(arguments[0])
+            source, target, source_folder, target_folder = arguments
+            self.remove(source, source_folder)
+            self.add(target, folder=target_folder)
+        elif event in REMOVES:
+            self.remove(*arguments)
+        elif event == "os.mkdir":
+            self.make(arguments[0], arguments[2])
         else:
             self.resolve_read()
 
     def on_start(self) -> None:
         """A program begins to work."""
         if self.programs is None:
-            self.programs = time.time_ns()
+            self.programs, self.before = time.time_ns(), Listing(self.root)
 
     def resolve(self) -> None:
-        """Find out what the noted names mean."""
-        names = list(self.noted)
+        """Finds out what the noted names mean."""
+        names = list(self.noted.items())
         self.noted.clear()
-        for name in names:
-            self.add(name)
+        for name, flags in names:
+            self.add(name, flags)
 
     def resolve_read(self) -> None:
         """The same for what was read."""
@@ -113,11 +128,17 @@ class UsedFiles:
             if not name.startswith("/") or name.startswith(self.root):  # most are modules: no more work for them
                 self.add_read(name)
 
-    def add(self, path: Any) -> None:
-        """A file is written."""
-        absolute = self.absolute(path)
-        if absolute is not None and "__pycache__" not in absolute and len(self.written) < MAX_FILES:
-            self.written[absolute] = None
+    def add(self, path: Any, flags: int = os.O_EXCL, folder: int = -1) -> None:
+        """A file is to be written.
+
+        Args:
+            path: Its name.
+            flags: How it is opened. `O_EXCL`: one that is there already stays as it is.
+            folder: Descriptor of the folder that the path is relative to.
+        """
+        absolute = self.absolute(path, folder)
+        if absolute is not None and "__pycache__" not in absolute and len(self.written) < MAX_NOTED:
+            self.written[absolute] = self.written.get(absolute, True) and bool(flags & os.O_EXCL)
         if len(self.noted) >= MAX_NOTED:
             self.resolve()
 
@@ -133,17 +154,35 @@ class UsedFiles:
         ):
             self.read[absolute] = None
 
-    def discard(self, path: Any) -> None:
-        """A file is gone."""
-        absolute = self.absolute(path)
-        if absolute is not None:
-            self.written.pop(absolute, None)
+    def make(self, path: Any, folder: int) -> None:
+        """A folder is to be made, if there is none."""
+        absolute = self.absolute(path, folder)
+        if absolute is not None and len(self.made) < MAX_NOTED and changed_at(absolute) is None:
+            self.made.add(absolute)
 
-    def absolute(self, path: Any) -> str | None:
+    def remove(self, path: Any, folder: int = -1) -> None:
+        """A file or a folder is to be removed; one that this cell has written, or made, is not told of."""
+        if len(self.removed) >= MAX_FILES:
+            return
+        absolute = self.absolute(path, folder)
+        changed = None if absolute is None else changed_at(absolute)
+        if absolute is None or changed is None or "__pycache__" in absolute:
+            return
+        is_own = absolute in self.made or (absolute in self.written and self.is_new(changed))
+        if not is_own:
+            self.removed[absolute] = None
+
+    def is_new(self, changed: int) -> bool:
+        """The cell was at work at this time."""
+        return changed >= self.since - CLOCK_STEP_NS
+
+    def absolute(self, path: Any, folder: int = -1) -> str | None:
         """The path, if it is below the working directory in which the kernel started."""
         if isinstance(path, int):
             return None
         try:
+            if folder >= 0:
+                path = os.path.join(folder_of(folder), os.fsdecode(path))
             text = os.path.abspath(os.fsdecode(path))
         except Exception:  # noqa: BLE001  # border: a path may be an object of the cell's own, which may raise anything
             return None
@@ -153,18 +192,41 @@ class UsedFiles:
         """Called after each cell: tell of what is new."""
         self.resolve()
         self.resolve_read()
-        told: dict[str, Any] = {}
-        if self.read:
-            told["read"] = list(self.read)
-        if self.written:
-            told["written"] = list(self.written)
+        changed = {path: changed_at(path) for path in self.written}
+        written = [
+            path
+            for path, when in changed.items()
+            if when is not None and (self.is_new(when) or not (self.written[path] or cannot_be_written(path)))
+        ]
+        gone = () if self.before is None else self.before.gone()
+        told: dict[str, Any] = {
+            "read": list(self.read),
+            "written": written[:MAX_FILES],
+            "undone": [path for path, when in changed.items() if when is None][:MAX_FILES],
+            "removed": [path for path in self.removed if not os.path.lexists(path)],
+            "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
+        }
         if self.programs is not None:
             told |= {"programs": self.programs, "code": self.code}
-        self.read.clear()
-        self.written.clear()
-        self.programs = None
+        for names in (self.written, self.read, self.removed):
+            names.clear()
+        self.programs = self.before = None
+        told = {what: names for what, names in told.items() if names}
         if told:
             self.send({**told, "since": self.since})
+
+
+def changed_at(path: str) -> int | None:
+    """When a file, or its name, was last changed, in ns. None: it is not there."""
+    try:
+        return os.lstat(path).st_ctime_ns
+    except (OSError, ValueError):
+        return None
+
+
+def cannot_be_written(path: str) -> bool:
+    """To open it for writing fails."""
+    return not os.path.isfile(path) or not os.access(path, os.W_OK)
 
 
 USED = UsedFiles()
@@ -172,7 +234,7 @@ _watching = threading.Lock()
 
 
 def watch(shell: Any, send: Callable[[dict[str, Any]], Any]) -> None:
-    """Watch this process from now on; `send` is called after each cell that has used files or started programs.
+    """Watches this process from now on; `send` is called after each cell that has used files or started programs.
 
     Called again, as in a copy of a kernel, it only begins anew.
     """

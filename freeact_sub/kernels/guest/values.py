@@ -27,7 +27,7 @@ RESERVED = {"agent", "In", "Out", "get_ipython", "__builtins__"}
 
 
 def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
-    """Write values into a new file of that name in this kernel's scratch folder.
+    """Writes values into a new file of that name in this kernel's scratch folder.
 
     Returns:
         The file's path, and a line on each value for whoever finds it in the other kernel.
@@ -53,7 +53,7 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
 
 
 def take(name: str, namespace: dict[str, Any]) -> None:
-    """Put the values of a file in this kernel's scratch folder into a namespace; the file is gone afterwards."""
+    """Puts the values of a file in this kernel's scratch folder into a namespace; the file is gone afterwards."""
     path = os.path.join(scratch(), name)
     with open(path, "rb") as file:
         drop(path)  # what is mapped stays
@@ -73,13 +73,13 @@ def scratch() -> str:
 
 
 def drop(path: str) -> None:
-    """Remove a file, if it is there: it is not when the host has moved it."""
+    """Removes a file, if it is there: it is not when the host has moved it."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def check_names(values: Any) -> None:
-    """Refuse what is not a dict of variables.
+    """Refuses what is not a dict of variables.
 
     Raises:
         TypeError: It is no dict, or a name is no text.
@@ -97,7 +97,7 @@ def check_names(values: Any) -> None:
 
 
 def write(file: BinaryIO, values: dict[str, Any]) -> None:
-    """Write values, one after another, each pickled by itself, so that an error can name it."""
+    """Writes values, one after another, each pickled by itself, so that an error can name it."""
     dumps, index = pickler(), []
     for name, value in values.items():
         buffers: list[pickle.PickleBuffer] = []
@@ -115,7 +115,7 @@ def write(file: BinaryIO, values: dict[str, Any]) -> None:
 
 
 def put(file: BinaryIO, data: Any) -> tuple[int, int]:
-    """Write a block; where it begins, and its size."""
+    """Writes a block, and returns where it begins and its size."""
     file.write(b"\0" * (-file.tell() % ALIGNMENT))
     start = file.tell()
     file.write(data)

@@ -1,0 +1,162 @@
+"""What starting costs: imports, `--help`, the prompt of a conversation, and its first request to a model.
+
+Each start is a process of its own, and all take turns. Counted is the processor time of that process, of all its threads;
+wall-clock time stands beside it. Bytecode is compiled before, as it is in an installed package.
+"""
+
+import compileall
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import freeact_sub
+from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, report
+
+PROGRAM: Final = str(Path(sys.executable).with_name("freeact-sub"))
+IMPORTS: Final = ("import pydantic_ai", "import freeact_sub", "from freeact_sub import Agent")
+CALLS: Final = {"--help": 0, "--version": 0, "--modle x": 2}
+"""Options by exit status."""
+AGAINST: Final = IMPORTS[0]
+GOALS: Final = {
+    "from freeact_sub import Agent": Goal(of="of pydantic_ai", at_most=0.58),
+    "prompt": Goal(of="wall ms", at_most=300),
+    "first request": Goal(of="CPU ms", at_most=1000),
+}
+LIMIT_SECONDS: Final = 60
+PROMPT: Final = b"starting"
+"""The line below the prompt says so; both are drawn at once."""
+
+
+def run(*, small: bool = False) -> dict[str, Any]:
+    """All starts; small: once."""
+    compileall.compile_dir(Path(freeact_sub.__file__).parent, quiet=1)
+    load, series, modules = OtherLoad(), Series(), {}
+    for number in range(1 if small else 6):
+        times: dict[str, tuple[float, float]] = {}
+        for code in IMPORTS:
+            *times[code], modules[code] = _import(code)
+        times |= {name: _call(name.split(), status) for name, status in CALLS.items()}
+        times |= _conversation()
+        if small or number:  # the first round warms the file cache
+            for name, (cpu, wall) in times.items():
+                series.add(name, "CPU ms", cpu)
+                series.add(name, "wall ms", wall)
+    rows = [row for name in series.values if (row := series.row(name, "", *([GOALS[name]] if name in GOALS else [])))]
+    reference = next(row.values["CPU ms"] for row in rows if row.figure == AGAINST)
+    for row in rows:
+        row.values["of pydantic_ai"] = (row.values["CPU ms"] or 0) / (reference or 1)
+        row.values["modules"] = modules.get(row.figure)
+    return report("start", rows, load)
+
+
+def _import(code: str) -> tuple[float, float, int]:
+    count = "import sys; print(len(sys.modules))"
+    process = subprocess.Popen([sys.executable, "-c", f"{code}\n{count}"], stdout=subprocess.PIPE, env=_environment())
+    cpu, wall, status, output = _measure(process)
+    assert status == 0
+    return cpu, wall, int(output)
+
+
+def _call(options: list[str], expected: int) -> tuple[float, float]:
+    process = subprocess.Popen(
+        [PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=_environment()
+    )
+    cpu, wall, status, _ = _measure(process)
+    assert status == expected
+    return cpu, wall
+
+
+def _measure(process: subprocess.Popen[bytes]) -> tuple[float, float, int, bytes]:
+    """Wait for the end: CPU and wall-clock time in ms, exit status, output."""
+    began = clock()
+    with process:
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        wall = (clock() - began) * 1000
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return (used.ru_utime + used.ru_stime) * 1000, wall, process.returncode, output
+
+
+def _conversation() -> dict[str, tuple[float, float]]:
+    """A conversation in a terminal, of which the first prompt is sent as soon as the input line is there."""
+    with tempfile.TemporaryDirectory() as folder, _model() as (base_url, requested):
+        options = ["--workspace", folder, "--model", "openai-chat:measured", "--base-url", base_url]
+        began = clock()
+        pid, terminal = pty.fork()
+        if not pid:
+            os.execve(PROGRAM, [PROGRAM, *options], _environment() | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": folder})
+        try:
+            _read_until(terminal, PROMPT)
+            shown = cpu_ms([pid]), (clock() - began) * 1000
+            os.write(terminal, b"hi\r")
+            while not requested.wait(0.001) and clock() - began < LIMIT_SECONDS:
+                _read(terminal)
+            sent = cpu_ms([pid]), (clock() - began) * 1000
+        finally:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+    assert requested.is_set()
+    return {"prompt": shown, "first request": sent}
+
+
+def _read_until(terminal: int, text: bytes) -> None:
+    seen, deadline = b"", clock() + LIMIT_SECONDS
+    while text not in seen:
+        assert clock() < deadline, seen[-200:]
+        seen += _read(terminal, 0.1)
+
+
+def _read(terminal: int, seconds: float = 0) -> bytes:
+    return os.read(terminal, 65536) if select.select([terminal], [], [], seconds)[0] else b""
+
+
+@contextmanager
+def _model() -> Iterator[tuple[str, threading.Event]]:
+    """A server that answers no request for a completion; its address, and whether there was one."""
+    requested, over = threading.Event(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = json.dumps({"data": []}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            requested.set()
+            over.wait(LIMIT_SECONDS)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1", requested
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON"))}
+    return {name: value for name, value in kept.items() if not name.endswith("_API_KEY")}
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,60 @@
+"""An agent on a web page: prompts and answers by POST, events by SSE. `web.py anthropic:NAME` asks a real model.
+
+Whoever knows the address, which holds a token, is the user, and answers for all that the agent asks.
+"""
+
+import asyncio
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from sdk import script
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from freeact_sub import Agent, Decision, Run, load_config
+from freeact_sub.show.feed import Feed
+from freeact_sub.testing import ScriptedModel
+
+
+def routes(agent: Agent, root: str) -> list[Route]:
+    """One conversation, for all browsers that look at it."""
+    feed, runs = Feed(), list[tuple[Run, asyncio.Task[None]]]()
+
+    async def prompt(request: Request) -> Response:
+        text = (await request.body()).decode()
+        if not runs or not runs[-1][0].send(text):  # else it steers the run that is at work
+            run = agent.run(text)
+            runs.append((run, asyncio.create_task(feed.read(run))))
+        return Response(status_code=204)
+
+    async def answer(request: Request) -> Response:
+        decision = Decision(**await request.json())
+        taken = bool(runs) and runs[-1][0].answer(request.path_params["request_id"], decision)
+        return Response(status_code=204 if taken else 409)  # 409: nobody waits for it any more
+
+    async def events(request: Request) -> Response:
+        seen = int(request.headers.get("last-event-id", -1))
+        lines = (f"id: {number}\ndata: {message}\n\n" async for number, message in feed.after(seen))
+        return StreamingResponse(lines, media_type="text/event-stream")
+
+    page = Route(f"{root}/", lambda _: FileResponse(Path(__file__).with_suffix(".html")))
+    posts = [("/prompt", prompt), ("/answer/{request_id}", answer)]
+    return [page, Route(f"{root}/events", events), *(Route(root + path, post, methods=["POST"]) for path, post in posts)]
+
+
+async def main(model: str | None = None) -> None:
+    """Serve the page until Ctrl-C."""
+    root, listener = f"/{secrets.token_urlsafe()}", socket.create_server(("127.0.0.1", 0))
+    async with Agent(load_config(), model=model or ScriptedModel(script)) as agent:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}{root}/", flush=True)
+        config = uvicorn.Config(Starlette(routes=routes(agent, root)), log_level="warning", timeout_graceful_shutdown=1)
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,75 @@
+__version__: str
+
+from freeact_sub.agents import (
+    Agent as Agent,
+    AgentFactory as AgentFactory,
+    AgentInfo as AgentInfo,
+    AgentStatus as AgentStatus,
+    Child as Child,
+    ChildAgent as ChildAgent,
+    ExecutionContext as ExecutionContext,
+    Run as Run,
+    RunResult as RunResult,
+)
+from freeact_sub.config.budget import (
+    Budget as Budget,
+    Usage as Usage,
+)
+from freeact_sub.config.load import (
+    load_config as load_config,
+)
+from freeact_sub.config.schema import (
+    Config as Config,
+    KernelConfig as KernelConfig,
+    McpServerConfig as McpServerConfig,
+    SubagentsConfig as SubagentsConfig,
+)
+from freeact_sub.errors import (
+    AgentBusyError as AgentBusyError,
+    ApprovalDeniedError as ApprovalDeniedError,
+    ConfigError as ConfigError,
+    ContextOverflowError as ContextOverflowError,
+    FreeactError as FreeactError,
+    InvalidRequestError as InvalidRequestError,
+    KernelBranchError as KernelBranchError,
+    KernelError as KernelError,
+    KernelLostError as KernelLostError,
+    KernelStartError as KernelStartError,
+    LimitReachedError as LimitReachedError,
+    McpError as McpError,
+    SpawnForbiddenError as SpawnForbiddenError,
+    UntrustedError as UntrustedError,
+)
+from freeact_sub.events import (
+    AgentEvent as AgentEvent,
+    AgentFinished as AgentFinished,
+    AgentMessage as AgentMessage,
+    AgentStarted as AgentStarted,
+    ApprovalAnswered as ApprovalAnswered,
+    ApprovalRequest as ApprovalRequest,
+    Cancelled as Cancelled,
+    CodeExecutionOutput as CodeExecutionOutput,
+    CodeExecutionOutputChunk as CodeExecutionOutputChunk,
+    Decision as Decision,
+    Event as Event,
+    KernelLost as KernelLost,
+    MessageKind as MessageKind,
+    ModelProgress as ModelProgress,
+    Notice as Notice,
+    Remember as Remember,
+    Response as Response,
+    ResponseChunk as ResponseChunk,
+    RunStatus as RunStatus,
+    Thoughts as Thoughts,
+    ThoughtsChunk as ThoughtsChunk,
+    ToolCallStarted as ToolCallStarted,
+    ToolOutput as ToolOutput,
+    UsageUpdated as UsageUpdated,
+)
+from freeact_sub.show.callbacks import (
+    Callbacks as Callbacks,
+    dispatch as dispatch,
+)
+from freeact_sub.tools import (
+    SpawnRequest as SpawnRequest,
+)

@@ -1,0 +1,150 @@
+"""`Booking`: the model requests of one run, or of one ask, one after the other: reserved, made, and counted.
+
+Whatever becomes of a request, what it took is booked once, in the account and in the agent's usage in the same step, so that
+the two never differ. Requests that were cut off are booked with an estimate.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.usage import RequestUsage
+
+from freeact_sub.agents.budgets.estimate import (
+    BYTES_PER_TOKEN,
+    REPORT_TOKENS,
+    Estimate,
+    estimate_input,
+    estimate_request,
+    price_of,
+    size_of,
+    with_max_tokens,
+)
+from freeact_sub.agents.budgets.ledger import Account, Reservation
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import UsageUpdated
+from freeact_sub.models.attempts import Attempt, Bill, charge_to
+
+
+class Booking:
+    """Pays for the requests of one agent."""
+
+    def __init__(self, node: AgentNode, account: Account) -> None:
+        """Args: account: reserves for the requests: the agent's, or one below it."""
+        self._node = node
+        self._account = account
+        self._reservation: Reservation | None = None
+        self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
+        self.shortened = False
+        """The request may answer less than it would, because the budget has no more."""
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Requests are made inside; one that is left behind has ended."""
+        try:
+            with charge_to(self._bill):
+                yield
+        finally:
+            self.give_up()
+
+    async def reserve(
+        self, request: ModelRequestContext, *, salvage: bool, last: bool = False, wait: bool = True
+    ) -> ModelRequestContext:
+        """Reserve what a request may take; the request as it is to be made.
+
+        Args:
+            request: What will be sent.
+            salvage: A last report may follow at a limit.
+            last: This is the last report.
+            wait: For the requests of others, which may leave enough.
+
+        Raises:
+            LimitReachedError: There is not enough left.
+            FreeactError: Money is bounded, and the model's price is not known.
+        """
+        account = self._account
+        priced = any(above.bound("cost_usd") is not None for above in account.self_and_ancestors())
+        estimate = estimate_request(request, priced=priced, last=last) if account.counts_amounts else Estimate()
+        if salvage and not last:
+            estimate = replace(estimate, report_tokens=REPORT_TOKENS)
+        self._reservation = await account.ledger.reserve(account, estimate, last=last, wait=wait)
+        if not account.counts_amounts:
+            return request
+        self.shortened = self._reservation.output_tokens < estimate.output_tokens
+        return replace(request, model_settings=with_max_tokens(request, self._reservation.output_tokens))
+
+    async def settle(self, response: ModelResponse) -> None:
+        """The request is answered."""
+        attempt, self._bill.attempt = self._bill.attempt, None
+        self._book(usage_of(response, attempt))
+        self.give_up()
+        await self._node.emitter.emit(self._updated())
+
+    def give_up(self) -> None:
+        """The request has ended; one without an answer is booked as far as it has come. Can be called again."""
+        if self._bill.attempt is not None:
+            self._bill.close()
+        if self._reservation is not None:
+            self._reservation.give_up()
+            self._reservation = None
+
+    def _book_cut_off(self, attempt: Attempt) -> None:
+        self._book(usage_of_cut_off(attempt))
+        self._node.emitter.put(self._updated())
+
+    def _book(self, usage: Usage) -> None:
+        self._node.run.spend(usage, self._account)
+
+    def _updated(self) -> UsageUpdated:
+        return UsageUpdated(usage=self._node.run.record.usage, tree_usage=self._node.run.account.usage)
+
+
+def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
+    """What a response took. Args: attempt: that has brought it. None: nothing was sent for it."""
+    tokens, cost = response.usage, _cost_of(response)
+    estimated = attempt is not None and not (tokens.input_tokens or tokens.output_tokens)
+    if attempt is not None and estimated:
+        tokens, cost = _estimated(attempt, response), None
+    if attempt is not None and cost is None:
+        cost = price_of(attempt.model)(tokens.input_tokens, tokens.output_tokens)
+    return _usage(tokens, cost, turns=1, estimated=estimated)
+
+
+def usage_of_cut_off(attempt: Attempt) -> Usage:
+    """What an attempt took whose answer nobody got. An estimate, unless the answer was there."""
+    if attempt.response is not None:
+        return usage_of(attempt.response, attempt)
+    tokens = _estimated(attempt, attempt.received)
+    return _usage(tokens, price_of(attempt.model)(tokens.input_tokens, tokens.output_tokens), turns=0, estimated=True)
+
+
+def _usage(tokens: RequestUsage, cost: Decimal | None, *, turns: int, estimated: bool) -> Usage:
+    return Usage(
+        turns=turns,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        cost_usd=cost,
+        unpriced_turns=int(cost is None),
+        estimated_requests=int(estimated),
+    )
+
+
+def _estimated(attempt: Attempt, response: ModelResponse | None) -> RequestUsage:
+    """Tokens of what was sent, and of what has come; what the provider has counted so far counts."""
+    counted = RequestUsage() if response is None else response.usage
+    received = 0 if response is None else sum(size_of(part) for part in response.parts) // BYTES_PER_TOKEN
+    return RequestUsage(
+        input_tokens=counted.input_tokens or estimate_input(attempt.messages, attempt.parameters),
+        output_tokens=max(counted.output_tokens, received),
+    )
+
+
+def _cost_of(response: ModelResponse) -> Decimal | None:
+    try:
+        return response.cost().total_price
+    except (LookupError, ValueError):
+        return None

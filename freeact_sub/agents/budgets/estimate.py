@@ -1,0 +1,150 @@
+"""What a model request may use at most: an estimate, made before the request from what it will carry.
+
+Input is what the provider counted for the conversation so far, and for what is new (or for all of it, at the beginning) one
+token for three bytes, which is more than tokenizers make of text or code. A picture counts as `IMAGE_TOKENS`. Output is
+bounded by `max_tokens`, which the request carries to the provider.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, cast
+
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from freeact_sub.models.inner import models_in
+
+OUTPUT_TOKENS: Final = 4_096
+"""`max_tokens` of a request under a budget where the settings name none; models that are in use can answer that much."""
+REPORT_TOKENS: Final = 512
+"""Reserved for the text of a last report."""
+IMAGE_TOKENS: Final = 1_600
+OVERHEAD_TOKENS: Final = 64
+"""Roles and separators, of which providers tell nothing."""
+BYTES_PER_TOKEN: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """What is bounded for a whole subtree and known only after a request."""
+
+    tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(tokens=self.tokens + other.tokens, cost_usd=self.cost_usd + other.cost_usd)
+
+    def __sub__(self, other: "Amount") -> "Amount":
+        return Amount(tokens=self.tokens - other.tokens, cost_usd=self.cost_usd - other.cost_usd)
+
+
+NOTHING: Final = Amount()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a request may use at most."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    price: Callable[[int, int], Decimal | None] = field(default=lambda _input, _output: None)
+    """Of input and output tokens. None: the price is not known."""
+    report_tokens: int = 0
+    """Output of a last report that may follow at a limit, and is reserved; 0: none follows."""
+
+    def amount(self, output_tokens: int) -> Amount:
+        """What the request takes with so much output."""
+        return self._of(self.input_tokens, output_tokens)
+
+    def report_amount(self, output_tokens: int) -> Amount:
+        """What the last report takes, after a response of so much output."""
+        return self._of(self.input_tokens + output_tokens, self.report_tokens) if self.report_tokens else NOTHING
+
+    def _of(self, input_tokens: int, output_tokens: int) -> Amount:
+        return Amount(tokens=input_tokens + output_tokens, cost_usd=self.price(input_tokens, output_tokens) or Decimal(0))
+
+
+def estimate_request(request: ModelRequestContext, *, priced: bool, last: bool = False) -> Estimate:
+    """Estimate a request.
+
+    Args:
+        request: What will be sent.
+        priced: Money is bounded.
+        last: This is a last report.
+    """
+    settings: Any = request.model_settings or {}
+    wanted = int(settings.get("max_tokens") or OUTPUT_TOKENS)
+    return Estimate(
+        input_tokens=estimate_input(request.messages, request.model_request_parameters),
+        output_tokens=min(wanted, REPORT_TOKENS * 2) if last else wanted,
+        price=price_of(request.model) if priced else lambda _input, _output: None,
+    )
+
+
+def with_max_tokens(request: ModelRequestContext, output_tokens: int) -> ModelSettings:
+    """The request's settings, with the bound on its output for the provider."""
+    return cast("ModelSettings", {**(request.model_settings or {}), "max_tokens": output_tokens})
+
+
+def estimate_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
+    """An upper estimate of the tokens that a request sends."""
+    known, new = _counted(messages)
+    size = sum(size_of(part) for message in new for part in message.parts)
+    if not known:
+        size += sum(len(part.content.encode()) for part in parameters.instruction_parts or [])
+        for tool in (*parameters.function_tools, *parameters.output_tools):
+            size += len(json.dumps(tool.parameters_json_schema)) + len(tool.name) + len(tool.description or "")
+    return known + size // BYTES_PER_TOKEN + OVERHEAD_TOKENS * (1 + len(new))
+
+
+def price_of(model: Model) -> Callable[[int, int], Decimal | None]:
+    """The price of so much input and output; of models that stand in for each other, the highest."""
+    models = models_in(model)
+
+    def price(input_tokens: int, output_tokens: int) -> Decimal | None:
+        usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+        prices = [_price(inner, usage) for inner in models]
+        known = [one for one in prices if one is not None]
+        return max(known) if len(known) == len(prices) else None
+
+    return price
+
+
+def _price(model: Model, usage: RequestUsage) -> Decimal | None:
+    """By provider and name; by the name alone for a model that stands for another."""
+    for provider in (model.system, None):
+        response = ModelResponse(parts=[], usage=usage, model_name=model.model_name, provider_name=provider)
+        response.provider_url = model.base_url
+        try:
+            return response.cost().total_price
+        except (LookupError, ValueError):
+            continue
+    return None
+
+
+def _counted(messages: Sequence[ModelMessage]) -> tuple[int, Sequence[ModelMessage]]:
+    """What the provider has counted of the conversation, and the messages that have come since."""
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, ModelResponse) and message.usage.input_tokens:
+            return message.usage.input_tokens + message.usage.output_tokens, messages[index + 1 :]
+    return 0, messages
+
+
+def size_of(part: Any) -> int:
+    """Bytes of what a part says, as text; a picture as the bytes of so many tokens."""
+    if hasattr(part, "args_as_json_str"):
+        return len(part.args_as_json_str().encode()) + len(part.tool_name)
+    content = getattr(part, "content", "")
+    items = content if isinstance(content, list | tuple) else [content]
+    return sum(_item_size(item) for item in items)
+
+
+def _item_size(item: Any) -> int:
+    if isinstance(item, BinaryContent):
+        return IMAGE_TOKENS * BYTES_PER_TOKEN
+    return len((item if isinstance(item, str) else str(item)).encode(errors="replace"))

@@ -1,0 +1,107 @@
+"""`Messages`: what an agent and its background children tell each other: questions, answers, steering, and ends.
+
+All go the way of steering: the model reads them before its next request. A call that waits for a child reads its questions
+and its end as the call's result instead. What is for an agent that is not at work goes to the nearest one above it that is,
+or to the root in its next run.
+"""
+
+import asyncio
+import itertools
+import secrets
+from typing import Final
+
+from freeact_sub.agents.children.child import ChildQuestion, OwnedChild
+from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
+from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import AgentMessage, MessageKind
+from freeact_sub.text import shortened
+
+NO_ANSWER: Final = "decide yourself, and say in your final answer what you have assumed"
+
+
+class Messages:
+    """Between one agent and its background children."""
+
+    def __init__(self, node: AgentNode, tree: Tree) -> None:
+        self._node = node
+        self._tree = tree
+
+    async def ask(self, child: OwnedChild, text: str, asked: asyncio.Event) -> str:
+        """A child asks its parent; returns what the child reads.
+
+        Args:
+            child: It asks.
+            text: The question.
+            asked: Set when the question is open.
+        """
+        if child.question is not None:
+            raise FreeactError("another question of yours is open: wait for its answer")
+        question = child.question = ChildQuestion(
+            text=text, correlation_id=f"question-{secrets.token_hex(4)}", answer=asyncio.get_running_loop().create_future()
+        )
+        seconds = self._node.shared.config.subagents.question_seconds
+        try:
+            self._put("request", child.node, self._node, text, question.correlation_id)
+            asked.set()
+            asks = f"[{child.label} asks, and waits at most {seconds:g} s for subagents(action='send')]\n{text}"
+            if not child.waiters and not self._deliver(self._node, asks):
+                if self._node.parent is not None:
+                    return f"Your parent's run has ended: {NO_ANSWER}."
+                self._tree.between_runs.messages.append(asks)
+            async with asyncio.timeout(seconds):
+                return await question.answer
+        except TimeoutError:
+            return f"Your parent did not answer within {seconds:g} s: {NO_ANSWER}."
+        finally:
+            child.question = None
+
+    def send(self, child: OwnedChild, text: str) -> str:
+        """Answer a child's question, or steer the child; returns what was done.
+
+        Raises:
+            FreeactError: The child has ended, or has not made its first request yet.
+        """
+        question = child.question
+        if question is not None and not question.answer.done():
+            question.answer.set_result(text)
+            self._put("response", self._node, child.node, text, question.correlation_id)
+            return f"{child.label} has its answer."
+        if child.ended is not None:
+            raise FreeactError(f"{child.label} has ended already")
+        if not self._deliver(child.node, f"[Message from the agent that started you]\n{text}"):
+            raise FreeactError(f"{child.label} has not made its first request yet: wait a little, and send it again")
+        self._put("status", self._node, child.node, text)
+        return f"{child.label} reads it before its next request."
+
+    def show_cancel(self, child: OwnedChild) -> None:
+        """Tell whoever reads the stream that the agent ends a child."""
+        self._put("cancel", self._node, child.node)
+
+    def show_end(self, child: OwnedChild, result: RunResult) -> None:
+        """Tell whoever reads the stream what the agent's model is about to be told of a child that ends."""
+        answer = shortened(text_of(result.output), ANSWER_BYTES)
+        text = "\n".join(part for part in (status_line(result), result.error, answer) if part)
+        message = AgentMessage(kind="status", recipient_id=self._node.agent_id, content=text)
+        if child.node.outlives(self._node):
+            self._tree.between_runs.tell_or_keep(message, child.node.emitter)
+        else:
+            child.node.emitter.put(message)
+
+    def tell_end(self, child: OwnedChild) -> None:
+        """Tell the agent's model that a child has ended."""
+        text = f"[{child.label} has ended]\n{child.report}"
+        if self._deliver(self._node, text):
+            return
+        if self._node.parent is not None:
+            text = f"[For {self._node.agent_id}, whose run has ended]\n{text}"
+        if not any(self._deliver(above, text) for above in itertools.islice(self._node.ancestors(), 1, None)):
+            self._tree.between_runs.messages.append(text)
+
+    def _deliver(self, node: AgentNode, text: str) -> bool:
+        loop = self._tree.at_work.get(node.agent_id)
+        return loop is not None and bool(loop.send(text))
+
+    def _put(self, kind: MessageKind, sender: AgentNode, to: AgentNode, text: str = "", correlation_id: str = "") -> None:
+        sender.emitter.put(AgentMessage(kind=kind, recipient_id=to.agent_id, content=text, correlation_id=correlation_id))

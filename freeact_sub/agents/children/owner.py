@@ -1,0 +1,285 @@
+"""`ChildOwner`: the children of one agent, whoever asked for them: begun, awaited, cancelled and ended here alone.
+
+Each child is an asyncio task. When the agent's run ends the children end first; the run's result names those that nobody has
+given up. With `subagents.detach` background children live on until they end or the root agent is closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
+from freeact_sub.agents.children.messages import Messages
+from freeact_sub.agents.children.report import report
+from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
+from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
+from freeact_sub.system.closing import carry_out
+from freeact_sub.tools import ChildState, KernelAccess, SpawnRequest, ToolResult
+
+MAX_IN_BACKGROUND: Final = 20
+"""Background children of one agent that may be at work, or wait for their turn, at a time."""
+END_SECONDS: Final = 30.0
+"""How long children that are cancelled are waited for. Their own bounds are shorter."""
+FORGOTTEN: Final = (
+    "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
+    "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "
+    "reply counts."
+)
+
+logger = logging.getLogger(__name__)
+
+
+class LoopMaker(Protocol):
+    """Makes what runs a child: `AgentLoop`."""
+
+    def __call__(
+        self, node: AgentNode, tree: Tree, *, output_type: Any, branch_of: KernelAccess | None, parent: "ChildOwner"
+    ) -> ChildLoop:
+        """See `AgentLoop`."""
+        ...
+
+
+class ChildOwner:
+    """See above. For the model's tools it is the `freeact_sub.tools.BackgroundChildren` of its agent."""
+
+    def __init__(self, node: AgentNode, tree: Tree, make_loop: LoopMaker, kernel: KernelAccess) -> None:
+        """Args: kernel: the agent's, of which branches are made."""
+        self._node = node
+        self._tree = tree
+        self._make_loop = make_loop
+        self._kernel = kernel
+        self._messages = Messages(node, tree)
+        self._children: dict[str, OwnedChild] = {}
+        """Those at work, and background children of this run that have ended."""
+        self._starting = 0
+        self._was_asked = False
+        """The model was asked about the children that it has left at work."""
+        self._changed = asyncio.Event()
+        """A child has begun, asked or ended."""
+        self.is_open = node.run.is_live
+        """Whether the agent's run takes children."""
+        self.left: list[str] = []
+        """A sentence on each child that was at work when the run ended, and was cancelled."""
+
+    def open(self) -> None:
+        """A run of the agent begins."""
+        self.left, self.is_open, self._was_asked = [], True, False
+
+    async def run(self, request: SpawnRequest) -> OwnedChild:
+        """Start a child for a call, and wait for its end, whatever it is; to give up waiting ends it.
+
+        Raises:
+            SpawnForbiddenError: No child may be started now, or none of this type.
+            InvalidRequestError: There is no such type.
+            ConfigError: Its model cannot be built.
+            FreeactError: The agent's run takes no more children.
+        """
+        child = await self._begin(request, "call")
+        async with self._node.run.waiting_for_child():
+            try:
+                await asyncio.wait({child.task})
+            except asyncio.CancelledError:
+                child.cancel()
+                await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
+                raise
+        return child
+
+    async def run_for_model(self, request: SpawnRequest) -> ToolResult:
+        """The same; the result is what the agent's model reads."""
+        try:
+            child = await self.run(request)
+        except (SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
+            return ToolResult(text=f"[ERROR] {error}", outcome="failed")
+        return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
+
+    async def spawn(self, request: SpawnRequest) -> Child:
+        """Start a child for a program, and do not wait for it. Raises: see `run`."""
+        return await self._begin(request, "program")
+
+    async def start(self, request: SpawnRequest) -> ChildState:
+        """See `BackgroundChildren`."""
+        return self._state(await self._begin(request, "background"))
+
+    def list(self) -> Sequence[ChildState]:
+        """See `BackgroundChildren`."""
+        return [self._state(child) for child in self._in_background()]
+
+    async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
+        """See `BackgroundChildren`."""
+        children = [self._find(agent_id) for agent_id in agent_ids] or [*self._in_background()]
+        for child in children:
+            child.waiters += 1
+        try:
+            async with self._node.run.waiting_for_child():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(timeout_seconds):
+                        while not all(child.ended for child in children) and not any(child.question for child in children):
+                            await self._next_change()
+        finally:
+            for child in children:
+                child.waiters -= 1
+        return [self._state(child) for child in children]
+
+    def send(self, agent_id: str, text: str) -> str:
+        """See `BackgroundChildren`."""
+        return self._messages.send(self._find(agent_id), text)
+
+    async def cancel(self, agent_id: str) -> ChildState:
+        """See `BackgroundChildren`."""
+        child = self._find(agent_id)
+        if child.ended is None:
+            self._messages.show_cancel(child)
+            child.waiters += 1
+            try:
+                child.cancel()
+                await asyncio.wait({child.task}, timeout=END_SECONDS)
+            finally:
+                child.waiters -= 1
+        return self._state(child)
+
+    async def ask(self, agent_id: str, text: str) -> str:
+        """A background child asks the agent; returns what the child reads."""
+        return await self._messages.ask(self._find(agent_id), text, self._changed)
+
+    def child_ends(self, agent_id: str, result: RunResult) -> None:
+        """A background child is about to tell of its end on the stream."""
+        child = self._children.get(agent_id)
+        if child is not None and not child.waiters and not child.given_up:
+            self._messages.show_end(child, result)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no child is at work or about to be."""
+        return not self._starting and all(child.ended for child in self._children.values())
+
+    async def until_idle(self) -> None:
+        """Wait until no child is at work; after that the run takes no more."""
+        while not self.is_idle:
+            await self._next_change()
+        self.is_open = False
+
+    def forgotten(self) -> str:
+        """What the model is asked that would end its run while children are at work. Empty: nothing."""
+        labels = [child.label for child in self._in_background() if child.ended is None and not child.node.detached]
+        if not labels or self._was_asked:
+            return ""
+        self._was_asked = True
+        return FORGOTTEN.format(children=f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'}")
+
+    def cancel_all(self) -> None:
+        """Begin to end all children that do not outlive the agent's run."""
+        for child in self._children.values():
+            if child.ended is None and not child.given_up and not child.node.detached:
+                if child.started_by != "call":
+                    self.left.append(f"{child.label} was still at work when the run ended, and was cancelled")
+                child.cancel()
+
+    async def end(self) -> None:
+        """The agent's run ends: it takes no more children, and those it has end first, unless they outlive it."""
+        self.is_open = False
+        self.cancel_all()
+        await self._until_ended([child for child in self._children.values() if not child.node.detached])
+        self._children = {agent_id: child for agent_id, child in self._children.items() if child.node.detached}
+        if self._children:
+            self._tree.outliving.add(self)
+
+    async def aclose(self) -> None:
+        """End all children."""
+        for child in self._children.values():
+            child.cancel()
+        await self._until_ended(self._children.values())
+        self._children.clear()
+
+    async def _begin(self, request: SpawnRequest, started_by: StartedBy) -> OwnedChild:
+        self._check_open()
+        self._starting += 1
+        try:
+            plan = await planned(request, self._node)
+            self._check_open()
+            return self._make(plan, started_by)
+        finally:
+            self._starting -= 1
+            self._changed.set()
+
+    def _make(self, plan: PlannedChild, started_by: StartedBy) -> OwnedChild:
+        """Make a child and begin its run, with no `await` from the checks to its account and its task."""
+        request = plan.request
+        in_background = started_by == "background"
+        if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
+            raise FreeactError(f"{MAX_IN_BACKGROUND} background children are at work: wait for some of them, or cancel some")
+        check_spawn(self._node)
+        node = self._tree.add_child(
+            self._node, request, agent_type=plan.agent_type, model=plan.model, in_background=in_background
+        )
+        try:
+            branch_of = self._kernel if request.branch else None
+            loop = self._make_loop(node, self._tree, output_type=request.output_type, branch_of=branch_of, parent=self)
+            work = plan.run(node, loop)
+        except BaseException:
+            self._tree.withdraw(node)
+            raise
+        child = self._children[node.agent_id] = OwnedChild(node, started_by)
+        child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {node.agent_id}"))
+        child.task.add_done_callback(lambda _: self._has_ended(child))
+        return child
+
+    async def _run(self, child: OwnedChild, work: Any) -> RunResult:
+        result: RunResult = await work
+        if child.started_by != "program":
+            child.report = await report(result, child.node.output_folder, root=self._node.shared.config.workspace)
+        return result
+
+    def _has_ended(self, child: OwnedChild) -> None:
+        self._changed.set()
+        if not child.task.cancelled() and (error := child.task.exception()) is not None:
+            logger.error("the run of %s failed", child.label, exc_info=error)
+        if child.started_by != "background":
+            self._children.pop(child.agent_id, None)
+        elif not child.waiters and not child.given_up and (self.is_open or child.node.detached):
+            self._messages.tell_end(child)
+
+    async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
+        """Wait for children that are cancelled; abandon those that do not end."""
+        tasks = {child.task: child for child in children}
+        _, late = await asyncio.wait(tasks, timeout=END_SECONDS) if tasks else ((), ())
+        for task in late:
+            logger.error("child %s does not end when it is cancelled: it is abandoned", tasks[task].label)
+            task.cancel()
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise FreeactError("the agent's run takes no more children: it has not begun, or it ends")
+
+    def _in_background(self) -> Iterable[OwnedChild]:
+        return (child for child in self._children.values() if child.started_by == "background")
+
+    def _find(self, agent_id: str) -> OwnedChild:
+        known = {child.agent_id: child for child in self._in_background()}
+        if agent_id not in known:
+            raise FreeactError(f"{agent_id!r} is no background child of yours: {', '.join(known) or 'there are none'}")
+        return known[agent_id]
+
+    def _state(self, child: OwnedChild) -> ChildState:
+        node, ended = child.node, child.ended
+        return ChildState(
+            agent_id=node.agent_id,
+            description=node.description,
+            status=node.run.status,
+            ended=ended is not None,
+            action=node.info.action,
+            seconds=node.run.seconds,
+            usage=node.run.account.usage,
+            output=ended.output if ended else None,
+            error=ended.error if ended else "",
+            report=child.report if ended else "",
+            question=child.question.text if child.question else "",
+        )

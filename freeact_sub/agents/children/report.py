@@ -1,0 +1,87 @@
+"""What a parent's model reads of a child: a status line, the reason of a failure, and the answer.
+
+A long answer goes whole to a file in the child's output folder, and the parent reads its head, its tail and the path: the
+parent's history must not grow with what its children write.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.system.safe_files import write_new
+from freeact_sub.text import one_line
+
+ANSWER_BYTES: Final = 6_000
+"""A longer answer is shown as head and tail."""
+HEAD_BYTES: Final = 4_000
+TAIL_BYTES: Final = 1_500
+ERROR_CHARS: Final = 1_000
+FILES_SHOWN: Final = 8
+WARNINGS_SHOWN: Final = 2
+
+logger = logging.getLogger(__name__)
+
+
+async def report(result: RunResult, folder: Path, root: Path | None = None) -> str:
+    """What the parent's model reads, at most about 8 KB.
+
+    Args:
+        result: How the child has ended.
+        folder: Gets the file of a long answer.
+        root: The folder from which that is reached without following a link. None: that folder itself.
+    """
+    answer = await _shown(text_of(result.output), folder, root or folder)
+    warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
+    if len(result.warnings) > WARNINGS_SHOWN:
+        warnings.append(f"[WARNING] More of these: {len(result.warnings) - WARNINGS_SHOWN}")
+    head = "\n".join([status_line(result), *warnings])
+    if result.status == "completed":
+        return f"{head}\n{answer}"
+    partial = f"\nWhat it had so far:\n{answer}" if answer else "\nIt had no text so far."
+    return f"[ERROR] The child did not complete: {one_line(result.error, ERROR_CHARS)}\n{head}{partial}"
+
+
+def status_line(result: RunResult) -> str:
+    """Status, spendings, time and files of a run, with all that it has started."""
+    written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
+    count = len(result.files_read)
+    read = f"; {count:,} file{'s' if count > 1 else ''} read" if count else ""
+    reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}]"
+
+
+def _files(what: str, names: Sequence[str]) -> str:
+    shown = list(names[:FILES_SHOWN])
+    if len(names) > len(shown):
+        shown.append(f"{len(names) - len(shown)} more")
+    return f"; {what}: {one_line(', '.join(shown), ERROR_CHARS)}" if shown else ""
+
+
+async def _shown(answer: str, folder: Path, root: Path) -> str:
+    data = answer.encode("utf-8", "backslashreplace")
+    if len(data) <= ANSWER_BYTES:
+        return answer
+    try:
+        file = await asyncio.to_thread(_write, folder, data, root)
+        where = f"the whole answer is in {file}"
+    except OSError as error:
+        logger.warning("an answer could not be written to %s", folder, exc_info=True)
+        where = f"it could not be kept in {folder}: {error}"
+    head = data[:HEAD_BYTES].decode("utf-8", "ignore")
+    tail = data[-TAIL_BYTES:].decode("utf-8", "ignore")
+    left_out = len(data) - HEAD_BYTES - TAIL_BYTES
+    return f"{head}\n[... {left_out:,} of {len(data):,} bytes left out; {where} ...]\n{tail}"
+
+
+def _write(folder: Path, data: bytes, root: Path) -> Path:
+    file = folder / "answer.txt"
+    try:
+        write_new(file, data, root=root)
+    except FileExistsError:  # code of the child has put something there
+        file = folder / f"answer-{secrets.token_hex(4)}.txt"
+        write_new(file, data, root=root)
+    return file

@@ -1,0 +1,172 @@
+"""What a named type does to an agent: which tools and MCP servers it has, whom it may start, and what it is told.
+
+A plain child is an agent like its parent, so it has its parent's type. What a type forbids (`tools.deny`, `mcp`, its mode)
+holds for all agents below as well; what it picks (`tools.allow`) is for its own agents alone, so that an agent which only
+coordinates may start others that work.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.capabilities import AbstractCapability
+
+from freeact_sub.agents.present_run import no_kernel_left
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
+from freeact_sub.agents.types.output_types import output_type_of
+from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.config.budget import Budget
+from freeact_sub.config.schema import McpServerConfig
+from freeact_sub.errors import (
+    ApprovalDeniedError,
+    ConfigError,
+    InvalidRequestError,
+    LimitReachedError,
+    SpawnForbiddenError,
+)
+from freeact_sub.modes import narrower
+from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
+
+SPAWNING: Final = ("task", "delegate", "subagents")
+"""The tools of an agent that starts children. What takes `task` away takes them all."""
+
+
+def startable(node: AgentNode) -> dict[str, AgentType]:
+    """The named types that an agent may start, by name."""
+    allowed = [
+        node.shared.config.subagents.allow_agents,
+        *(above.agent_type.allow_agents for above in node.ancestors() if above.agent_type),
+    ]
+    lists = [names for names in allowed if names is not None]
+    types = node.shared.types.types
+    return {name: types[name] for name in types if all(name in names for names in lists)}
+
+
+def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, AgentType | None]:
+    """A request with what the child's type says where the request says nothing, and that type.
+
+    Args:
+        request: What is asked for.
+        node: The agent that asks.
+
+    Raises:
+        InvalidRequestError: There is no such type.
+        SpawnForbiddenError: This agent may not start it.
+    """
+    agent_type = node.agent_type
+    if request.agent is not None:
+        agent_type = node.shared.types.types.get(request.agent)
+        if agent_type is None:
+            raise InvalidRequestError(unknown_name("agent type", request.agent, startable(node)))
+        if agent_type.name not in startable(node):
+            others = ", ".join(sorted(startable(node))) or "none"
+            raise SpawnForbiddenError(
+                f"this agent may not start agents of type {agent_type.name!r} (`allow_agents`); it may start: {others}"
+            )
+    if agent_type is None:
+        return request, None
+    mode = agent_type.mode if request.mode is None else request.mode
+    output_type = request.output_type
+    if output_type is str and agent_type.output is not None:
+        output_type = output_type_of(agent_type.output)
+        request = replace(request, output_schema=agent_type.output)
+    request = replace(
+        request,
+        mode=mode if mode is None or agent_type.mode is None else narrower(mode, agent_type.mode),
+        budget=request.budget.over(agent_type.budget).over(_depth(agent_type, node)),
+        output_type=output_type,
+    )
+    return request, agent_type
+
+
+def _depth(agent_type: AgentType, node: AgentNode) -> Budget:
+    """How many levels there may be below a child of a type, as far as its `max_depth` says."""
+    return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - node.depth - 1))
+
+
+def servers_of(node: AgentNode) -> dict[str, McpServerConfig]:
+    """The MCP servers that an agent has."""
+    servers = node.shared.config.mcp_servers
+    for above in node.ancestors():
+        if above.agent_type is not None and above.agent_type.mcp is not None:
+            servers = {name: server for name, server in servers.items() if name in above.agent_type.mcp}
+    return dict(servers)
+
+
+def has_tool(node: AgentNode, name: str) -> bool:
+    """Whether an agent's type lets it have a tool."""
+    denied = node.denied_by(name) or (node.denied_by("task") if name in SPAWNING else None)
+    return denied is None and (node.agent_type is None or node.agent_type.tools.allows(name))
+
+
+def check_spawn(node: AgentNode) -> None:
+    """Raise SpawnForbiddenError, which names the limit and its setting, if an agent may not start a child now."""
+    shared = node.shared
+    if not shared.config.subagents.enabled:
+        raise SpawnForbiddenError("no agent may start children (setting `subagents.enabled`)")
+    denied = node.denied_by("task")
+    if denied is not None:
+        raise SpawnForbiddenError(
+            f"agents of type {denied.name!r}, and those below them, may not start children (`tools.deny` of the type); "
+            "do the work yourself"
+        )
+    if not node.may_spawn:
+        raise SpawnForbiddenError(
+            f"agents may nest {node.depth} deep and this one is at depth {node.depth} "
+            "(setting `subagents.max_depth`, or `depth` of a budget); do the work yourself"
+        )
+    try:
+        node.run.account.check_spawn()
+    except LimitReachedError as error:
+        raise SpawnForbiddenError(str(error)) from error
+    if shared.kernel_places.would_never_come(node):
+        raise no_kernel_left(shared.kernel_places)
+
+
+def check_has_tool(node: AgentNode, call: Call) -> None:
+    """Refuse what code in a cell asks for if it is a tool that the agent does not have.
+
+    Raises:
+        ApprovalDeniedError: The agent does not have it.
+    """
+    name = _tool_of(call)
+    if name is not None and not has_tool(node, name):
+        agent_type = next(above.agent_type.name for above in node.ancestors() if above.agent_type)
+        raise ApprovalDeniedError(f"agents of type {agent_type!r} do not have the tool {name}")
+
+
+@dataclass(kw_only=True)
+class ToolFilter(AbstractCapability[Any]):
+    """Takes away the tools that an agent's type does not let it have."""
+
+    node: AgentNode
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """See pydantic-ai.
+
+        Raises:
+            ConfigError: The type names a tool that is none.
+        """
+        del ctx
+        agent_type = self.node.agent_type
+        if agent_type is not None:
+            known = {*TOOL_NAMES, *(tool.name for tool in tool_defs)}
+            for name in (*(agent_type.tools.allow or ()), *agent_type.tools.deny):
+                if problem := unknown_tool(name, known, self.node.shared.config.mcp_servers):
+                    raise ConfigError(f"agent type {agent_type.name!r} ({agent_type.file}): {problem}")
+        return [tool for tool in tool_defs if has_tool(self.node, tool.name)]
+
+
+def _tool_of(call: Call) -> str | None:
+    match call:
+        case McpCall():
+            return mcp_tool_name(call.server, call.tool)
+        case SpawnCall():
+            return "task"
+        case ToolCall():
+            return call.tool_name
+        case CodeAction():
+            return "execute_ipython_cell"
+        case _:  # what a running cell does
+            return None

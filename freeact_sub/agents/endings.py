@@ -1,0 +1,72 @@
+"""What an error says of the end of a run: its status, and one sentence on it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelRetry,
+    ToolRetryError,
+    UnexpectedModelBehavior,
+)
+from pydantic_ai.models import Model
+
+from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
+from freeact_sub.events import RunStatus
+from freeact_sub.models.failures import failure
+from freeact_sub.text import one_line
+
+MAX_PROBLEMS: Final = 5
+MAX_PROBLEM_CHARS: Final = 600
+
+
+def status_of(error: Exception) -> RunStatus:
+    """The status of a run that an error has ended."""
+    match error:
+        case LimitReachedError(limit="seconds"):
+            return "timeout"
+        case LimitReachedError():
+            return "limit"
+        case KernelLostError():
+            return "kernel_lost"
+        case ApprovalDeniedError():
+            return "rejected"
+    return "failed"
+
+
+def sentence(error: Exception, model: Model) -> str:
+    """One sentence for people; the log has the traceback. Args: model: that was asked."""
+    is_request = isinstance(error, ModelAPIError | FallbackExceptionGroup)
+    return f"the model request failed: {reason(error, model)}" if is_request else reason(error, model)
+
+
+def reason(error: Exception, model: Model) -> str:
+    """What went wrong. Args: model: that was asked."""
+    if isinstance(error, UnexpectedModelBehavior) and (problem := _last_problem(error)):
+        return f"the model was told what was wrong, and went on as before ({error.message}); the last time it was: {problem}"
+    return failure(error, model)
+
+
+def _last_problem(error: BaseException) -> str:
+    """What the model was told the last time; empty: that is not why it ended."""
+    match error.__cause__:
+        case ToolRetryError() as cause:
+            content = cause.tool_retry.content
+            problem = _words(content) if isinstance(content, list) else str(content)
+        case ModelRetry() as cause:
+            problem = cause.message
+        case ValidationError() as cause:
+            problem = _words(cause.errors())
+        case _:
+            problem = ""
+    return one_line(problem, MAX_PROBLEM_CHARS)
+
+
+def _words(problems: Iterable[Mapping[str, Any] | Any]) -> str:
+    told = [problem for problem in problems if isinstance(problem, Mapping)][:MAX_PROBLEMS]
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, problem.get("loc", ()))), str(problem.get("msg", "")))))
+        for problem in told
+    )

@@ -1,0 +1,1 @@
+"""Which files runs have read, written and removed."""

@@ -1,0 +1,68 @@
+"""An agent's background children, from code: `agent.children`."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.calls import ToolCall
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.kernels import CellClock
+from freeact_sub.tools import BackgroundChildren, ChildState, Subagents, ToolResult
+from freeact_sub.tools.subagents import SubagentsArguments
+
+
+class BackgroundRequests:
+    """Answers `children`: the tool `subagents` with values instead of text; `send` and `cancel` are for one child."""
+
+    def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
+        self._calls = calls
+        self._children = children
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"children": self._answer}
+
+    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        try:
+            arguments = SubagentsArguments.model_validate(params)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            where = "".join(f"{part}: " for part in problem["loc"])
+            raise InvalidRequestError(f"agent.children: {where}{problem['msg'].removeprefix('Value error, ')}") from error
+        value: Any = None
+
+        async def work() -> ToolResult:
+            nonlocal value
+            # to wait for children has a bound of its own; that of the cell is on what the cell itself does
+            with clock.paused() if clock is not None and arguments.action == "wait" else nullcontext():
+                value = await self._do(arguments)
+            return ToolResult(text=str(value))
+
+        call: ToolCall = Subagents().call(arguments)
+        await self._calls.carry_out(call.tool_name, call, call.args, clock, work)
+        return value
+
+    async def _do(self, arguments: SubagentsArguments) -> Any:
+        children, ids = self._children, arguments.agent_ids
+        match arguments.action:
+            case "list":
+                return [_plain(child) for child in children.list()]
+            case "wait":
+                return [_plain(child) for child in await children.wait(ids, arguments.seconds)]
+            case "send":
+                return children.send(ids[0], arguments.text)
+            case "cancel":
+                return _plain(await children.cancel(ids[0]))
+
+
+def _plain(state: ChildState) -> dict[str, Any]:
+    """A state as JSON carries it."""
+    values = {
+        name: getattr(state, name) for name in ("agent_id", "description", "status", "action", "ended", "seconds", "error")
+    }
+    return {**values, "output": to_jsonable_python(state.output, fallback=str), "question": state.question}

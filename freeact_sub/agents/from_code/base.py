@@ -1,0 +1,109 @@
+"""`HostRequests`: finds who answers a request of code in a cell. `CodeCalls`: makes the calls that are asked for so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+from freeact_sub.agents.caller import acting_as
+from freeact_sub.agents.children.type_effects import check_has_tool
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.calls import Call
+from freeact_sub.errors import FreeactError
+from freeact_sub.kernels import CellClock
+from freeact_sub.tools import ToolResult, head_and_tail
+
+END_SECONDS: Final = 10.0
+"""How long calls that are cancelled are waited for."""
+
+Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
+"""Parameters and the clock of the cell that asks (None: no cell runs) to a value that JSON can carry. Or to an
+iterator: the texts that it yields are shown in the cell as they come, and its last item, no text, is the value."""
+
+
+class HostRequests:
+    """Answers what code in one agent's kernel asks of its host."""
+
+    def __init__(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
+        self._node = node
+        self._handlers = dict(handlers)
+
+    def add(self, handlers: Mapping[str, Handler]) -> None:
+        """Answer more methods."""
+        self._handlers.update(handlers)
+
+    async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        """See `HostRequestHandler`."""
+        handler = self._handlers.get(method)
+        if handler is None:
+            raise FreeactError(f"the host does not know the request {method!r}")
+        with acting_as(self._node):
+            return await handler(params, clock)
+
+
+class CodeCalls(ToolCalls):
+    """Makes the calls of code in an agent's cells; the agent is none that lacks the tool."""
+
+    reports_cancel = True
+
+    def __init__(self, node: AgentNode) -> None:
+        super().__init__(node)
+        self._open: set[asyncio.Task[Any]] = set()
+        """The tasks whose calls are made."""
+
+    async def check(self, call: Call, clock: CellClock | None) -> None:
+        """See `ToolCalls.ask_for`."""
+        await self.ask_for(call, tool_call_id_of(clock), clock)
+
+    def _check_allowed(self, call: Call) -> None:
+        check_has_tool(self.node, call)
+        super()._check_allowed(call)
+
+    async def carry_out(
+        self,
+        name: str,
+        call: Call,
+        args: Mapping[str, Any],
+        clock: CellClock | None,
+        work: Callable[[], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Makes a call as if the model had made it: see `ToolCalls.make`.
+
+        Raises:
+            FreeactError: It is denied, or fails.
+        """
+        limit = self.node.shared.config.kernel.output_chars
+
+        async def run() -> EndedCall[ToolResult]:
+            result = await work()
+            # the code has the value, whole; this is for those who look on
+            return EndedCall(value=result, text=head_and_tail(result.text, limit), outcome=result.outcome)
+
+        requested = RequestedCall(name=name, args=dict(args), call=call, tool_call_id=tool_call_id_of(clock), clock=clock)
+        with self._open_call():
+            return (await self.make(requested, run)).value
+
+    @contextmanager
+    def _open_call(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no asyncio task")
+        self._open.add(task)
+        try:
+            yield
+        finally:
+            self._open.discard(task)
+
+    async def end(self) -> None:
+        """Cancel the calls that are open, and wait until they have ended; the run that they belong to ends."""
+        tasks = set(self._open)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=END_SECONDS)
+
+
+def tool_call_id_of(clock: CellClock | None) -> str | None:
+    """Of the cell that asks."""
+    return clock.tool_call_id if clock is not None else None

@@ -1,0 +1,210 @@
+"""Children started by code: `await agent.task(...)`.
+
+A child from code is the same as one of the `task` tool: `CodeCalls.carry_out` asks for it and tells of it, `ChildOwner` runs
+it. What is more: values go into its kernel, and a typed answer comes back. The type is known to the kernel that asks, and to
+nobody else: an answer is held against it there, by a second request of the kernel that waits for something to check.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.agents.children.owner import ChildOwner
+from freeact_sub.agents.from_code.answers import output_type_of
+from freeact_sub.agents.from_code.base import CodeCalls, Handler, tool_call_id_of
+from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.calls import SpawnCall
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import FreeactError, InvalidRequestError
+from freeact_sub.kernels import CellClock, Kernel, hand_over
+from freeact_sub.modes import Mode
+from freeact_sub.tools import Outcome, SpawnRequest, ToolResult
+
+CHECK_SECONDS: Final = 30.0
+"""How long the kernel that asked may take to judge an answer; then it is taken as it is, and judged when it is there."""
+MAX_PROBLEM_CHARS: Final = 2000
+
+TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class _Params(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TaskParams(_Params):
+    """What `agent.task` in a kernel sends."""
+
+    task_id: TaskId
+    prompt: str = Field(min_length=1)
+    description: str = ""
+    agent: str | None = None
+    mode: Mode | None = None
+    max_turns: int | None = Field(default=None, ge=1)
+    scope: str = ""
+    budget: Budget = Budget()
+    branch: bool = False
+    inputs: list[str] = Field(default_factory=list)
+    """A line on each value that lies in the file of the task; empty: there is none."""
+    output: dict[str, Any] | None = None
+    """The JSON schema of the answer. None: text."""
+
+    @property
+    def variables(self) -> str:
+        """What is added to the prompt."""
+        lines = "\n".join(f"- {line}" for line in self.inputs)
+        return f"These variables are in your kernel, until it is reset:\n{lines}" if lines else ""
+
+    def to_budget(self) -> Budget:
+        """The limits that are asked for, wherever they stand."""
+        if self.max_turns is not None and self.budget.turns is not None:
+            raise InvalidRequestError("agent.task: max_turns and budget['turns'] are the same limit: give one of them")
+        return self.budget if self.max_turns is None else self.budget.model_copy(update={"turns": self.max_turns})
+
+
+@dataclass(kw_only=True, eq=False)
+class _TaskCall:
+    """A child at work for code in the kernel."""
+
+    request: asyncio.Task[Any] | None
+    answers: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
+    """To be checked by the kernel."""
+    verdict: asyncio.Future[str] | None = None
+    """Of the answer that is being checked."""
+    checker: asyncio.Task[Any] | None = None
+    """The kernel's request that waits for an answer to check."""
+
+    async def check(self, value: Any) -> str:
+        """What the kernel says is wrong with an answer; empty: nothing, or it says nothing."""
+        self.verdict = asyncio.get_running_loop().create_future()
+        self.answers.put_nowait(value)
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                return await self.verdict
+        except TimeoutError:
+            return ""
+        finally:
+            self.verdict = None
+
+
+class TaskRequests:
+    """Answers `task`, `task_check` and `task_cancel`."""
+
+    def __init__(self, calls: CodeCalls, children: ChildOwner, kernel: Callable[[], Awaitable[Kernel]]) -> None:
+        """Args: kernel: the kernel in which the code runs that asks."""
+        self._calls = calls
+        self._children = children
+        self._kernel = kernel
+        self._tasks: dict[str, _TaskCall] = {}
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"task": self._task, "task_check": self._check, "task_cancel": self._cancel}
+
+    async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
+        asked = _validated(params)
+        task = self._tasks.setdefault(asked.task_id, _TaskCall(request=None))
+        if task.request is not None:
+            raise InvalidRequestError("agent.task: task_id: it is in use")
+        task.request = asyncio.current_task()
+        try:
+            request = self._request(asked, task, clock)
+            result = await self._carry_out(asked, request, clock)
+        finally:
+            del self._tasks[asked.task_id]
+            if task.checker is not None:
+                task.checker.cancel()
+        return _wire(result)
+
+    def _request(self, asked: TaskParams, task: _TaskCall, clock: CellClock | None) -> SpawnRequest:
+        async def prepare(kernel: Kernel) -> str:
+            await hand_over(f"values-{asked.task_id}", await self._kernel(), kernel)
+            return asked.variables
+
+        return SpawnRequest(
+            prompt=asked.prompt,
+            description=asked.description,
+            agent=asked.agent,
+            mode=asked.mode,
+            scope=asked.scope,
+            budget=asked.to_budget(),
+            output_type=str if asked.output is None else output_type_of(asked.output, task.check),
+            output_schema=asked.output,
+            branch=asked.branch,
+            prepare=prepare if asked.inputs else None,
+            tool_call_id=tool_call_id_of(clock),
+        )
+
+    async def _carry_out(self, asked: TaskParams, request: SpawnRequest, clock: CellClock | None) -> RunResult:
+        ended: list[RunResult] = []
+
+        async def work() -> ToolResult:
+            # the child has limits of its own; that of the cell is on what the cell itself does
+            with clock.paused() if clock is not None else nullcontext():
+                child = await self._children.run(request)
+            ended.append(await child.result())
+            outcome: Outcome = "success" if child.completed else "failed"
+            return ToolResult(text=child.report, outcome=outcome)
+
+        call = SpawnCall(
+            prompt=f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt,
+            description=asked.description,
+            max_turns=request.budget.turns,
+            mode=asked.mode,
+            agent=asked.agent or "",
+        )
+        args = asked.model_dump(mode="json", exclude={"task_id"}, exclude_defaults=True)
+        await self._calls.carry_out("task", call, args, clock, work)
+        return ended[0]
+
+    async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        del clock
+        task_id, problem = str(params.get("task_id")), params.get("problem")
+        if problem is None:
+            # it comes before the task that it is of
+            task = self._tasks.setdefault(task_id, _TaskCall(request=None))
+        elif task_id in self._tasks:
+            task = self._tasks[task_id]
+        else:
+            raise InvalidRequestError("agent.task: the child has ended")
+        if task.verdict is not None and not task.verdict.done():
+            task.verdict.set_result(str(problem)[:MAX_PROBLEM_CHARS])
+        task.checker = asyncio.current_task()
+        try:
+            return await task.answers.get()
+        finally:
+            if task.request is None:
+                self._tasks.pop(task_id, None)
+
+    async def _cancel(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
+        del clock
+        task = self._tasks.get(str(params.get("task_id")))
+        for request in (task.request, task.checker) if task is not None else ():
+            if request is not None:
+                request.cancel()
+
+
+def _validated(params: Mapping[str, Any]) -> TaskParams:
+    try:
+        return TaskParams.model_validate(dict(params))
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise InvalidRequestError(f"agent.task: {'; '.join(problems)[:1000]}") from error
+
+
+def _wire(result: RunResult) -> dict[str, Any]:
+    """A result as the kernel gets it."""
+    spent = result.tree_usage
+    cost = None if spent.cost_usd is None else float(spent.cost_usd)
+    usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}
+    value = {**result.facts, "usage": usage, "text": text_of(result.output), "agent_id": result.agent_id}
+    try:
+        wire: dict[str, Any] = to_jsonable_python({**value, "output": result.output})
+    except ValueError as error:
+        raise FreeactError(f"the child's answer cannot be sent to the kernel: {error}") from error
+    return wire

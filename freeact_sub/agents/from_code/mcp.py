@@ -1,0 +1,62 @@
+"""Calls of MCP tools from code: `await agent.mcp.SERVER.TOOL(...)`."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.calls import McpCall
+from freeact_sub.errors import McpError
+from freeact_sub.kernels import CellClock
+from freeact_sub.mcp import McpServers
+from freeact_sub.spans import span
+from freeact_sub.tools import ToolResult, head_and_tail
+
+ERROR_CHARS: Final = 10_000
+"""Of what an exception in the kernel says."""
+
+
+class McpRequests:
+    """Answers `mcp_tools` and `mcp_call`."""
+
+    def __init__(self, calls: CodeCalls, servers: McpServers) -> None:
+        self._calls = calls
+        self._servers = servers
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"mcp_tools": self._tools, "mcp_call": self._call}
+
+    async def _tools(self, params: Mapping[str, Any], clock: CellClock | None) -> list[dict[str, Any]]:
+        del clock
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "parameters_json_schema": tool.parameters_json_schema,
+            }
+            for tool in await self._servers.tools(str(params.get("server")))
+        ]
+
+    async def _call(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        server, tool, args = str(params.get("server")), str(params.get("tool")), params.get("args")
+        call = McpCall(
+            server=server,
+            tool=tool,
+            args=dict(args) if isinstance(args, Mapping) else {},
+            read_only=self._servers.is_read_only(server, tool),
+        )
+        value: Any = None
+
+        async def work() -> ToolResult:
+            nonlocal value
+            with span("MCP call", server=call.server, tool=call.tool):
+                result = await self._servers.call(call.server, call.tool, call.args)
+            value = result.value
+            return ToolResult(text=result.text, outcome="failed" if result.is_error else "success")
+
+        name = f"{server}.{tool}"
+        result = await self._calls.carry_out(name, call, call.args, clock, work)
+        if result.outcome == "failed":
+            raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=server)
+        return value

@@ -1,0 +1,232 @@
+"""`PresentRun`: what is true of one run of an agent. `RunRecord` is that part of it which could be written to disk.
+
+Others change a run by its methods alone. When it has ended its limits, its slot and its place for a kernel are given back,
+and what is left to read is the record and the account.
+"""
+
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from pydantic_ai.messages import ModelMessage, repair_messages
+
+from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, Slots
+from freeact_sub.agents.budgets.clock import RunClock
+from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.files.attribution import RunFiles
+from freeact_sub.agents.results import AgentStatus
+from freeact_sub.approvals import Policy
+from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.errors import SpawnForbiddenError
+from freeact_sub.events import RunStatus
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """Plain data of one run."""
+
+    budget: Budget
+    """What the run may spend."""
+    status: AgentStatus = "idle"
+    usage: Usage = Usage()
+    """What the agent itself has spent."""
+    seconds: float = 0.0
+    """How long the run has lasted. 0: it has not ended."""
+    files: RunFiles
+    history: list[ModelMessage] = field(default_factory=list)
+    """The conversation; a root goes on with that of its last run."""
+    acted_outside: bool = False
+    """The agent, or one below it, has been let do something whose effect is not its answer."""
+
+
+@dataclass(kw_only=True, eq=False)
+class PresentRun:
+    """One run, from `begin` to `end`."""
+
+    record: RunRecord
+    account: Account
+    parent: "PresentRun | None"
+    """The run of the agent that started this one, until this one has ended. None: it is the root's."""
+    policy: Policy
+    """Decides about the agent's calls; it counts the folders of the present kernel as the agent's own."""
+    slots: Slots
+    kernel_places: KernelPlaces
+    holder: Holder
+    """The agent, as it holds a place for its kernel."""
+    scope: anyio.CancelScope | None = None
+    """Covers the run from its begin to its end: cancelling it reaches all descendants that do not outlive it."""
+    clock: RunClock = field(init=False)
+    _started: float = 0.0
+    _holds_slot: bool = False
+    _calls_waiting: int = 0
+
+    def __post_init__(self) -> None:
+        self._is_root = self.parent is None
+        self.clock = RunClock(self.account.budget.seconds, self.account.limit_error)
+
+    @property
+    def status(self) -> AgentStatus:
+        """What the agent does, or how the run has ended."""
+        return self.record.status
+
+    @property
+    def files(self) -> RunFiles:
+        """What the run has read and written."""
+        return self.record.files
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self.scope is not None
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether a call of the agent waits for a child, so that the run cannot end before that."""
+        return self._calls_waiting > 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it has lasted."""
+        return time.monotonic() - self._started if self.is_live else self.record.seconds
+
+    @property
+    def left(self) -> Budget:
+        """What a child could be given at this moment."""
+        return self.account.remaining(seconds=self.clock.left)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it, or a run above it, is being ended."""
+        return any(run.scope is not None and run.scope.cancel_called for run in self._with_ancestors())
+
+    def begin(self) -> None:
+        """The run begins; its time counts from now, and a cancel finds its scope."""
+        self._started, self.scope = time.monotonic(), anyio.CancelScope()
+        self.clock = RunClock(self.account.budget.seconds, self.account.limit_error)
+        self.record.status = "starting" if self._is_root else "queued"
+
+    def work(self) -> None:
+        """The agent has what it needs and works."""
+        self.record.status = "running"
+
+    def keep_history(self, messages: Sequence[ModelMessage]) -> None:
+        """The conversation as it is at the end; calls without an answer get one, or no model would take it."""
+        self.record.history = repair_messages(list(messages))
+
+    def end(self, status: RunStatus) -> None:
+        """The run has ended, and nothing stays reserved for it. Nobody reads a child's conversation any more."""
+        self.account.close()
+        if not self._is_root:
+            self.parent, self.record.history = None, []
+        self.record.seconds, self.record.status, self.scope = self.seconds, status, None
+
+    def cancel(self) -> bool:
+        """Begin to end it. Returns: False if it is not live."""
+        if self.scope is None:
+            return False
+        self.scope.cancel()
+        return True
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """The agent has a new kernel. Args: folders: those that are its own besides the workspace."""
+        self.policy = self.policy.with_scratch(folders)
+
+    def note_outside_action(self) -> None:
+        """The agent has been let do something outside; it counts for all above it as well."""
+        for run in self._with_ancestors():
+            run.record.acted_outside = True
+
+    def spend(self, usage: Usage, account: Account | None = None) -> None:
+        """Book what was spent. Args: account: one below the run's, or of an earlier run. None: the run's own."""
+        account = account or self.account
+        account.book(usage)
+        if self.account in account.self_and_ancestors():
+            self.record.usage += usage
+
+    def take_tool_call(self) -> None:
+        """Count a tool call that is about to run.
+
+        Raises:
+            LimitReachedError: The budget has none left.
+        """
+        self.account.take("tool_calls")
+        self.spend(Usage(tool_calls=1))
+
+    @contextmanager
+    def clocks_paused(self) -> Iterator[None]:
+        """A person is asked: meanwhile the time of this run, and of those that wait for it, stands still."""
+        with ExitStack() as stack:
+            for run in self._with_ancestors():
+                stack.enter_context(run.clock.paused())
+            yield
+
+    async def take_kernel_place(self) -> None:
+        """Wait for a place among the live kernels; the root has one."""
+        if not self._is_root:
+            with self.clock.paused():
+                await self.kernel_places.take(self.holder)
+
+    async def take_slot(self) -> None:
+        """Wait for one of the tree's slots; the root needs none."""
+        if self._is_root:
+            return
+        with self.clock.paused():
+            await self.slots.acquire()
+        if self._holds_slot or self._calls_waiting or self.scope is None:
+            # meanwhile another call of this agent has taken one, or waits for a child and needs none; or the run has ended
+            self.slots.release()
+        else:
+            self._holds_slot = True
+
+    def give_back_places(self) -> None:
+        """Let the next child work, and have a kernel; the root keeps its place."""
+        self._give_slot_back()
+        if not self._is_root:
+            self.kernel_places.give_back(self.holder)
+
+    @asynccontextmanager
+    async def waiting_for_child(self) -> AsyncIterator[None]:
+        """Give the slot back while waiting: agents that wait for each other's slots would wait for ever.
+
+        Raises:
+            SpawnForbiddenError: The child waits for a kernel that would never be free if this agent waited as well.
+        """
+        self._calls_waiting += 1
+        if self.kernel_places.stuck:
+            self._calls_waiting -= 1
+            raise no_kernel_left(self.kernel_places)
+        self.record.status = "waiting"
+        self._give_slot_back()
+        cut_short = True
+        try:
+            yield
+            cut_short = False
+        finally:
+            self._calls_waiting -= 1
+            # whoever gave this child up may go on: with a slot if one is free, for a cancellation must not wait for one
+            if self._calls_waiting == 0 and self.is_live and not (cut_short and self.slots.full):
+                await self.take_slot()
+            if self._calls_waiting == 0 and self.record.status == "waiting":
+                self.record.status = "running"
+
+    def _with_ancestors(self) -> Iterator["PresentRun"]:
+        run: PresentRun | None = self
+        while run is not None:
+            yield run
+            run = run.parent
+
+    def _give_slot_back(self) -> None:
+        if self._holds_slot:
+            self._holds_slot = False
+            self.slots.release()
+
+
+def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
+    """Why a child that would wait for a kernel for ever is not started."""
+    return SpawnForbiddenError(
+        f"all {places.size} kernels belong to agents that wait for a child, so the child would wait for ever (setting "
+        "`kernel.max_live`); do the work yourself"
+    )

@@ -1,0 +1,77 @@
+"""All that an agent's model reads before its first turn: its instructions, and the prompt with what is to be said of it."""
+
+import importlib.resources
+from collections.abc import Sequence
+from string import Template
+from typing import Final
+
+from freeact_sub.agents.children.type_effects import has_tool, startable
+from freeact_sub.agents.results import Pictures
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.text import one_line
+
+PICTURES: Final[dict[Pictures, str]] = {
+    "saved": "Pictures that a cell displays (matplotlib) are saved as files, and the user is told where.",
+    "shown": "Pictures that a cell displays (matplotlib) are shown to the user.",
+    "unseen": "The user sees no picture that a cell displays: save it to a file, and name that in your answer.",
+}
+SANDBOXED: Final = """
+- Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
+REPEATED_CHARS: Final = 1000
+"""A task of at most this length stands before and after all that a child reads: small models forget what is far away."""
+KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
+BRANCHED: Final = (
+    "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
+    "What you change in them stays with you."
+)
+
+
+def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_is_new: bool, branched: bool, values: str) -> str:
+    """The prompt of a run, with all that its model has to know besides.
+
+    Args:
+        prompt: What to do.
+        messages: What children have found since the last run.
+        kernel_is_new: The conversation is older than the kernel.
+        branched: The kernel started as a copy of the parent's.
+        values: What was put into the kernel for this run.
+    """
+    news = [*messages, KERNEL_IS_NEW] if kernel_is_new else messages
+    return "\n\n".join(part for part in (*news, prompt, BRANCHED if branched else "", values) if part)
+
+
+def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
+    """The system prompt of a run. Args: prompt: what its model is asked for. kernel: what it is told of where that runs."""
+    config, servers = node.shared.config, ", ".join(mcp_servers)
+    text = _template("system.md").substitute(
+        kernel=kernel,
+        pictures=PICTURES[node.shared.pictures],
+        outside=SANDBOXED if node.policy.wall == "workspace" else "",
+        mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
+        spawning=_spawning(node) if node.may_spawn and has_tool(node, "task") else "",
+    )
+    if node.parent is not None:
+        text += _template("child.md").substitute(
+            depth=node.depth,
+            budget=str(node.run.account.budget) or "no bounds",
+            levels=node.run.account.budget.depth,
+            task=f"\nYour task: {prompt}" if len(prompt) <= REPEATED_CHARS else "",
+            scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
+        )
+    own = f"\n\n{node.agent_type.prompt}" if node.agent_type and node.agent_type.prompt else ""
+    return f"{text}{own}\n{config.instructions}".strip()
+
+
+def _spawning(node: AgentNode) -> str:
+    """The children that the agent may start."""
+    text = (
+        f"\n- You can start child agents with task; {node.shared.config.subagents.max_concurrent} work at the same time. "
+        "Code can start them too, with values in and out: help(agent.task)."
+    )
+    types = startable(node).values()
+    lines = "".join(f"\n  - {agent_type.name}: {one_line(agent_type.description, 400)}" for agent_type in types)
+    return f"{text}\n- Types of child agents, for the argument `agent` of task:{lines}" if lines else text
+
+
+def _template(name: str) -> Template:
+    return Template(importlib.resources.files("freeact_sub.agents.prompts").joinpath(name).read_text(encoding="utf-8"))

@@ -1,0 +1,72 @@
+"""`Shared`: what all agents of one root share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
+
+from freeact_sub.activity import Activities
+from freeact_sub.agents.budgets.capacity import KernelPlaces, Slots
+from freeact_sub.agents.budgets.ledger import Ledger
+from freeact_sub.agents.children.answer_cache import AnswerCache
+from freeact_sub.agents.factory import AgentFactory, DefaultFactory
+from freeact_sub.agents.files.attribution import FileAttribution
+from freeact_sub.agents.other_models import OtherModels
+from freeact_sub.agents.present_run import PresentRun
+from freeact_sub.agents.results import Pictures
+from freeact_sub.agents.types.files import AgentTypes
+from freeact_sub.approvals import Gate, Policy
+from freeact_sub.channel import EventChannel
+from freeact_sub.config.schema import Config
+from freeact_sub.kernels import KernelProvider
+from freeact_sub.mcp import McpCatalogue
+from freeact_sub.models.traffic import Traffic
+
+
+@dataclass(kw_only=True)
+class Shared:
+    """Settings, services and books; knows agents by their ids alone."""
+
+    config: Config
+    model: Model
+    provider: KernelProvider
+    gate: Gate
+    policy: Policy
+    """Of the root; a child's is its parent's, or narrower."""
+    toolsets: Sequence[AbstractToolset[Any]] = ()
+    capabilities: Sequence[AbstractCapability[Any]] = ()
+    model_settings: dict[str, Any] = field(default_factory=dict)
+    types: AgentTypes = field(default_factory=AgentTypes)
+    factory: AgentFactory = field(default_factory=DefaultFactory)
+    """Decides what a child is."""
+    traffic: Traffic
+    """What all requests share."""
+    pictures: Pictures = "saved"
+    """What becomes of pictures that cells display, in the present run of the root."""
+    channel: EventChannel = field(default_factory=EventChannel)
+    """Of the present run of the root."""
+    ledger: Ledger = field(default_factory=Ledger)
+    answer_cache: AnswerCache = field(default_factory=AnswerCache)
+    """What children have answered, where `subagents.cache` is set."""
+    activities: Activities = field(default_factory=Activities)
+    file_attribution: FileAttribution = field(default_factory=FileAttribution)
+    """Who has written which file, in the present run of the root."""
+    runs: dict[str, PresentRun] = field(default_factory=dict)
+    """By agent id: its present run, or its last."""
+    kernel_places: KernelPlaces = field(init=False)
+    other_models: OtherModels = field(init=False)
+    slots: Slots = field(init=False)
+    catalogue: McpCatalogue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kernel_places = KernelPlaces(self.config.kernel.max_live)
+        self.renew()
+
+    def renew(self) -> None:
+        """The root is opened, perhaps again and in another event loop, to which locks of the last one belong."""
+        self.other_models = OtherModels(self.config, self.traffic)
+        self.slots = Slots(self.config.subagents.max_concurrent)
+        self.catalogue = McpCatalogue()

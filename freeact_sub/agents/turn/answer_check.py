@@ -1,0 +1,178 @@
+"""`AnswerCheck`: decides whether a response that would end a run is its whole answer.
+
+- A response that was cut off is none. The model is asked once to go on, and the parts are joined; of a value, which cannot
+  be joined, it is asked once for a shorter one. What is cut off again ends the run as `limit`, with what there is.
+- A response that the provider has stopped (its content filter, an error of its own) ends the run as `failed`.
+- An empty text is asked about once, and then the run has failed. So it is, for small models only, with what is no answer for
+  certain. What merely sounds like none is asked about once, and the next text is the answer, with a warning: `substance`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import ModelMessage, ModelResponse
+
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.turn.substance import EMPTY, SHOWN, Problem, is_empty, problem_with, situation_of
+from freeact_sub.errors import FreeactError, LimitReachedError
+from freeact_sub.models import acts_by_blocks, profile_of
+from freeact_sub.models.small.arguments import Schemas
+from freeact_sub.models.small.fences import has_python
+from freeact_sub.models.small.replies import text_of
+from freeact_sub.modes import AnswerCheck as Kind
+
+GO_ON: Final = (
+    "Your reply was cut off: it was longer than you may write at once. If it was your answer, go on exactly where it "
+    "breaks off, and repeat nothing: the parts are joined. A call or a block that was cut off was not run: make it again, "
+    "in smaller pieces."
+)
+SHORTER: Final = (
+    "Your reply was cut off: it was longer than you may write at once. Nothing at its end counts. Reply again, and be "
+    "shorter; make a long call in smaller pieces."
+)
+MORE: Final = "a larger model_settings.max_tokens may help"
+REPORT_CUT: Final = "the last report was cut off: it was longer than the model may write"
+
+
+def answers_of(node: AgentNode, *, texts: bool) -> "AnswerCheck":
+    """Makes the check for a run of an agent. Args: texts: its answer is a text."""
+    kind = node.shared.config.answer_check
+    return AnswerCheck(
+        kind=lambda: kind or ("small" if profile_of(node.model) == "small" else "empty"),
+        blocks=lambda: acts_by_blocks(node.model),
+        texts=texts,
+    )
+
+
+@dataclass(kw_only=True)
+class AnswerCheck:
+    """Checks the responses of one run, in order."""
+
+    kind: Callable[[], Kind] = lambda: "empty"
+    """Which texts are no answer; asked when a response is there."""
+    blocks: Callable[[], bool] = lambda: False
+    """Whether blocks of Python are actions; asked when a response is there."""
+    texts: bool = True
+    """The answer is a text. False: a value, which is looked at by its type."""
+    warnings: list[str] = field(default_factory=list)
+    """What people should know of the answer, one sentence each."""
+    _parts: list[str] = field(default_factory=list, init=False)
+    """Of an answer that was cut off, or that ends the run."""
+    _cut: bool = field(default=False, init=False)
+    """The last response was cut off, and the model was asked to go on."""
+    _asked: bool = field(default=False, init=False)
+    """The model was asked for an answer."""
+    _answered: bool = field(default=False, init=False)
+    """The last response was an answer. If the run goes on all the same, somebody has sent a message meanwhile."""
+
+    @property
+    def so_far(self) -> str:
+        """The text of an answer that was cut off, its parts joined; empty: there is none."""
+        return "".join(self._parts)
+
+    def whole(self, output: Any) -> Any:
+        """The answer of a run that has come to an end by itself, with the parts that came before."""
+        return self.so_far if self._parts and isinstance(output, str) else output
+
+    def reset(self) -> None:
+        """Drops what there is of an answer: the model is asked for it anew."""
+        self._parts, self._cut, self._asked, self._answered = [], False, False, False
+        self.warnings.clear()
+
+    def check(
+        self, response: ModelResponse, tools: Schemas | None = None, messages: Sequence[ModelMessage] = ()
+    ) -> FreeactError | None:
+        """Checks a response.
+
+        Args:
+            response: What the model has sent.
+            tools: Those that it may call.
+            messages: What it answers to.
+
+        Returns:
+            Why the run must end with this response. None: it must not.
+
+        Raises:
+            ModelRetry: The model is to be asked once more.
+        """
+        if self._answered:
+            self.reset()
+        text = text_of(response.parts)
+        stopped = _why_stopped(response)
+        if stopped is not None:
+            self._parts += [text] if text else []
+            return stopped
+        if response.tool_calls:  # the run goes on
+            self._parts, self._cut, self._asked = [], False, False
+            return None
+        if response.finish_reason == "length":
+            return self._check_piece(text)
+        if self._parts and not text.strip():
+            return LimitReachedError("output", why=f"the reply was cut off, and the model did not go on; {MORE}")
+        self._cut = False
+        if not self.texts:
+            return None
+        self._parts += [text] if self._parts and text else []
+        problem = self._check_whole(self.so_far or text, tools or {}, messages)
+        self._answered = bool(text)
+        return problem
+
+    def keep_piece(self, response: ModelResponse) -> None:
+        """Keeps what there is of a response that the budget has cut off, and that ends the run.
+
+        Raises:
+            ModelRetry: It has neither text nor calls: the model may still report.
+        """
+        if self._answered:
+            self.reset()
+        text = text_of(response.parts)
+        if self.texts and text and not response.tool_calls:
+            self._parts.append(text)
+        elif not text and not response.tool_calls:
+            raise ModelRetry(SHORTER)
+
+    def _check_piece(self, text: str) -> FreeactError | None:
+        if self.texts and text:
+            self._parts.append(text)
+        if self._cut:
+            return LimitReachedError("output", why=f"the reply was cut off, and so was the next one; {MORE}")
+        self._cut = True
+        raise ModelRetry(GO_ON if self.texts and text else SHORTER)
+
+    def _check_whole(self, text: str, tools: Schemas, messages: Sequence[ModelMessage]) -> FreeactError | None:
+        problem: Problem | None = EMPTY if is_empty(text) else None
+        if problem is None and self.kind() == "small":
+            problem = problem_with(text, tools, situation_of(messages))
+        if problem is None and len(self._parts) > 1 and self.blocks() and has_python(text):
+            problem = SHOWN  # of an action that was cut off the model has written the rest, instead of all of it
+        if problem is None:
+            return None
+        if not self._asked:
+            self._asked, self._parts = True, []
+            raise ModelRetry(problem.advice)
+        if problem.is_guess:
+            self.warnings.append(f"the answer may be none: {problem.what}, also when the model was asked")
+            return None
+        return FreeactError(f"the model gave no answer, also when it was asked for one: {problem.what}")
+
+    def check_report(self, response: ModelResponse) -> None:
+        """Warns where the last report of a run is not whole."""
+        stopped = _why_stopped(response)
+        if response.finish_reason == "length":
+            self.warnings.append(REPORT_CUT)
+        elif stopped is not None:
+            self.warnings.append(f"the last report is not whole: {stopped}")
+
+
+def _why_stopped(response: ModelResponse) -> FreeactError | None:
+    details = response.provider_details or {}
+    reason = details.get("refusal") or details.get("block_reason") or details.get("finish_reason")
+    detail = f": {reason}" if isinstance(reason, str) and reason not in ("content_filter", "error") else ""
+    match response.finish_reason:
+        case "content_filter":
+            return FreeactError(f"the provider's content filter stopped the answer{detail}")
+        case "error" if response.text:  # without, the model is asked once more: its call may only have been malformed
+            return FreeactError(f"the provider broke the answer off with an error of its own{detail}")
+    return None

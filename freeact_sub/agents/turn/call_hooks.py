@@ -1,0 +1,186 @@
+"""`CallHooks`: the model's tool calls go through `ToolCalls`, and what they come to is what the model reads."""
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, ToolDefinition, ToolDenied
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UnexpectedModelBehavior
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+
+from freeact_sub.agents.children.type_effects import SPAWNING
+from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
+from freeact_sub.agents.turn.repeats import Repeats, advice
+from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.calls import Call, CodeAction, ToolCall
+from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
+from freeact_sub.tools import (
+    AgentToolset,
+    Bounds,
+    McpToolset,
+    ToolResult,
+    bound_error,
+    bound_result,
+    model_content,
+    outcome_of,
+    text_of,
+    without_files,
+)
+
+MAX_WRONG_ARGUMENTS: Final = 5
+"""Mistakes in one call's arguments that the model reads."""
+
+FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
+"""What ends a run when a tool raises it; all else a tool raises is an answer that the model reads."""
+
+
+@dataclass(kw_only=True)
+class CallHooks(AbstractCapability[Any]):
+    """Makes every call of the model, those of a user's own tools included."""
+
+    turns: Turns
+    calls: ToolCalls
+    ours: AgentToolset
+    mcp: McpToolset
+    repeats: Repeats = field(default_factory=Repeats)
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai. Does not offer to start children where none may be; a call that comes all the same is refused."""
+        del ctx
+        if self.turns.node.may_spawn:
+            return request_context
+        parameters = request_context.model_request_parameters
+        offered = [tool for tool in parameters.function_tools if tool.name not in SPAWNING]
+        return replace(request_context, model_request_parameters=replace(parameters, function_tools=offered))
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        error: ValidationError | ModelRetry,
+    ) -> Any:
+        """See pydantic-ai. Says in a sentence what is wrong with arguments; as JSON it fills a small model's context."""
+        del ctx, call, args
+        if isinstance(error, ModelRetry):
+            raise error
+        raise ModelRetry(_wrong_arguments(tool_def, error)) from error
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
+    ) -> Any:
+        """See pydantic-ai. Makes the call, and notices one that repeats."""
+        del ctx, tool_def
+        requested = RequestedCall(
+            name=call.tool_name,
+            args=args if isinstance(args, dict) else call.args_as_dict(),
+            call=self._call_of(call.tool_name, args),
+            tool_call_id=call.tool_call_id,
+        )
+        ended = await self.calls.make(requested, lambda: self._run(requested, handler(args)), refused=self._refused)
+        self._count_repeats(requested, ended)
+        return ended.value
+
+    def _refused(self, reason: Refusal) -> EndedCall[Any]:
+        """The model reads why its call was not run; a denial ends the run where `on_denial` says so."""
+        if isinstance(reason, ApprovalDeniedError):
+            if self.turns.node.shared.config.on_denial == "end":
+                self.turns.ended = reason
+                raise reason
+            return EndedCall(value=ToolDenied(str(reason)), text=str(reason), outcome="denied")
+        if isinstance(reason, LimitReachedError):
+            self.turns.end(reason)
+        result = ToolResult(text=f"[ERROR] not run: {reason}", outcome="failed")
+        return EndedCall(value=model_content(result), text=result.text, outcome="failed")
+
+    async def _run(self, requested: RequestedCall, work: Awaitable[Any]) -> EndedCall[Any]:
+        """Runs the tool, and bounds its result, or its error, to what the model may read."""
+        node, began = self.turns.node, time.monotonic()
+        runs_code = isinstance(requested.call, CodeAction)
+        kernel, call_id = node.shared.config.kernel, requested.tool_call_id or ""
+        bounds = Bounds(
+            chars=kernel.output_chars,
+            pictures=kernel.show_images_to_model,
+            folder=node.output_folder,
+            root=node.shared.config.workspace,
+        )
+        try:
+            with node.shared.file_attribution.at_work(node.run.files.key) if runs_code else nullcontext():
+                result = await _awaited(requested.name, work)
+        except (ModelRetry, ToolRetryError, ToolFailed, ToolFailedError) as error:
+            await bound_error(error, bounds, call_id)
+            raise
+        result = await bound_result(result, bounds, call_id)
+        seconds = time.monotonic() - began
+        return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
+
+    def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
+        """Advises a model that goes in circles; if it goes on, the run ends."""
+        node = self.turns.node
+        bound = node.shared.config.max_repeats
+        if bound is None:
+            return
+        failed = ended.outcome == "failed"
+        text = without_files(ended.text, node.output_folder)  # each time it is another one
+        turn = node.run.account.counts["turns"]
+        times = self.repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
+        if times >= bound:
+            self.turns.end(LimitReachedError("repeats", amount=times, bound=bound))
+        elif times == bound - 1 and self.turns.context is not None:
+            self.turns.context.enqueue(advice(times, failed=failed))
+
+    async def on_tool_execute_error(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
+    ) -> Any:
+        """See pydantic-ai. Makes an answer of what a tool raises; its siblings go on."""
+        del ctx, call, tool_def, args
+        if isinstance(error, FATAL):
+            self.turns.ended = error
+            raise error
+        if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
+            raise error  # its retries are used up: an answer here would loop for ever
+        return model_content(ToolResult(text=f"[ERROR] {error_text(error)}", outcome="failed"))
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """See pydantic-ai. Approves calls of a user's tool that requires it: our gate asks when they are run."""
+        del ctx
+        approved = {call.tool_call_id: True for call in requests.approvals}
+        return DeferredToolResults(approvals=dict(approved)) if approved else None
+
+    def _call_of(self, name: str, args: Any) -> Call:
+        call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
+        return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
+
+
+async def _awaited(name: str, work: Awaitable[Any]) -> Any:
+    """Await a tool. One that ends as if it, or the whole program, were to end has failed; nobody else ends with it."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        why = "it cancelled itself"
+    except SystemExit as error:
+        why = f"it tried to end the program (SystemExit: {error.code})"
+    return model_content(ToolResult(text=f"[ERROR] the tool {name} ended without a result: {why}", outcome="failed"))
+
+
+def _wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
+    """What the model reads whose call does not fit its tool."""
+    wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:MAX_WRONG_ARGUMENTS])
+    schema = tool.parameters_json_schema
+    required = schema.get("required", ())
+    names = [name if name in required else f"{name} (may be left out)" for name in schema.get("properties", {})]
+    return f"{tool.name} was not called; its arguments are wrong: {wrong}. It takes: {', '.join(names) or 'none'}."

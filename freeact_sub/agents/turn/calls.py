@@ -1,0 +1,147 @@
+"""`ToolCalls`: what becomes of a tool call, whoever makes it, the model or code in a cell.
+
+A call is announced on the stream, counted, judged by rules and, if need be, by a person, run, and reported on the stream.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
+
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+
+from freeact_sub.agents.children.reuse import note_call
+from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.calls import Call, SpawnCall
+from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
+from freeact_sub.events import ToolCallStarted, ToolOutput
+from freeact_sub.kernels import CellClock
+from freeact_sub.tools import head_and_tail, text_of
+
+T = TypeVar("T")
+
+Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedError
+"""Why a call is not run."""
+
+NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
+"""With these the model, or pydantic-ai, makes the call again; `stream.py` reports what the model reads of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestedCall:
+    """A call that is to be made."""
+
+    name: str
+    args: dict[str, Any]
+    call: Call
+    """What rules and people judge."""
+    tool_call_id: str | None
+    """The model's; of a call that code makes, that of its cell. None: no cell runs."""
+    clock: CellClock | None = None
+    """Of the cell whose code makes the call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedCall(Generic[T]):
+    """What has come of a call."""
+
+    value: T
+    """For who made it."""
+    text: str
+    """For those who look on."""
+    outcome: Literal["success", "failed", "denied"]
+    seconds: float = 0.0
+    """How long it ran."""
+
+
+class ToolCalls:
+    """Makes the calls of one agent."""
+
+    reports_cancel: ClassVar[bool] = False
+    """A call that is cancelled is reported. The model's are not: the run ends with them, and says so."""
+
+    def __init__(self, node: AgentNode) -> None:
+        self.node = node
+
+    async def make(
+        self,
+        requested: RequestedCall,
+        run: Callable[[], Awaitable[EndedCall[T]]],
+        *,
+        refused: Callable[[Refusal], EndedCall[T]] | None = None,
+    ) -> EndedCall[T]:
+        """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
+
+        Args:
+            requested: The call.
+            run: Runs it.
+            refused: What a call comes to that must not be run. None: the reason is raised.
+
+        Raises:
+            LimitReachedError: The budget has no call left.
+            SpawnForbiddenError: It would start a child, and none may be started.
+            ApprovalDeniedError: It is denied.
+        """
+        started = ToolCallStarted(tool_name=requested.name, args=requested.args)
+        await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
+        try:
+            try:
+                self.node.run.take_tool_call()
+                await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
+            except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
+                if refused is None:
+                    raise
+                ended = refused(error)
+            else:
+                ended = await run()
+        except NOT_OVER:
+            raise
+        except asyncio.CancelledError:
+            if self.reports_cancel:
+                self._report(requested, "cancelled", "failed")
+            raise
+        except (ToolFailed, ToolFailedError) as error:  # how a user's tool says so; its text is bounded already
+            text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
+            self._report(requested, text, "failed")
+            raise
+        except Exception as error:  # border: whatever it is, those who look on read it, and who made the call gets it
+            text = head_and_tail(error_text(error), self.node.shared.config.kernel.output_chars)
+            self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
+            raise
+        self._report(requested, ended.text, ended.outcome)
+        return ended
+
+    async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> None:
+        """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell stand still.
+
+        Raises:
+            SpawnForbiddenError: It would start a child, and none may be started.
+            ApprovalDeniedError: It is denied.
+        """
+        node = self.node
+        self._check_allowed(call)
+        await node.shared.gate.check(
+            call, node.run.policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=self._paused(clock)
+        )
+        note_call(call, node)
+
+    def _check_allowed(self, call: Call) -> None:
+        """Raises if the agent cannot make the call, whatever a person says."""
+        if isinstance(call, SpawnCall):
+            check_spawn(self.node)
+
+    @contextmanager
+    def _paused(self, clock: CellClock | None) -> Iterator[None]:
+        with self.node.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+            yield
+
+    def _report(self, requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
+        output = ToolOutput(tool_name=requested.name, content=text, outcome=outcome)
+        self.node.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending waits for nobody
+
+
+def error_text(error: Exception) -> str:
+    """What a call has failed with; of errors that are not ours also the type."""
+    return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,53 @@
+"""`InnerTasks`: the asyncio tasks that pydantic-ai makes for a run, so that a cancelled run leaves none behind.
+
+pydantic-ai 2.68 loses sight of its inner tasks (of the run, and of a streamed request) when the run is cancelled in the very
+moment in which they hand over; they would wait for ever.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import ModelRequestContext
+
+END_SECONDS: Final = 0.5
+"""How long a cancelled run waits for tasks that were left behind."""
+
+
+@dataclass(kw_only=True)
+class InnerTasks(AbstractCapability[Any]):
+    """Notes the tasks in which the hooks of one run are called, and ends those that are left behind."""
+
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        return await self._noted(handler())
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        return await self._noted(handler(request_context))
+
+    async def _noted(self, work: Awaitable[Any]) -> Any:
+        """Await the work of a hook; meanwhile the task in which this happens can be ended."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no asyncio task")
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+
+    async def end(self) -> None:
+        """Ends what the cancelled run has left behind."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=END_SECONDS)

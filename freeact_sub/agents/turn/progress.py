@@ -1,0 +1,71 @@
+"""`RequestProgress`: shows how far a model request is that takes long, so that nobody takes a slow model for a dead one."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import ModelRequestContext
+
+from freeact_sub import models
+from freeact_sub.channel import Emitter
+from freeact_sub.events import ModelProgress
+
+FIRST_SECONDS: Final = 2.0
+"""A request that is quicker shows nothing."""
+STEP_SECONDS: Final = 1.0
+
+
+@dataclass(kw_only=True)
+class RequestProgress(AbstractCapability[Any]):
+    """Emits ModelProgress for the requests of one run, which are made one after the other."""
+
+    emitter: Emitter
+    only_pauses: bool = False
+    """Only while a request waits for a provider that is busy."""
+    _latest: models.RequestState | None = field(default=None, init=False)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """The run goes on inside: pydantic-ai opens requests in the task of the run, wherever its hooks are called."""
+        with models.watch(self._note):
+            yield
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._latest = None
+        timers: list[asyncio.TimerHandle] = []
+
+        def tell() -> None:
+            if self.emitter.channel.is_idle:  # a reader that is behind has more to read than this
+                self.emitter.put(self._event(loop.time() - began))
+            timers[:] = [loop.call_later(STEP_SECONDS, tell)]
+
+        timers.append(loop.call_later(FIRST_SECONDS, tell))
+        try:
+            return await handler(request_context)
+        finally:
+            timers[0].cancel()
+
+    def _note(self, progress: models.RequestState) -> None:
+        before, self._latest = self._latest, progress
+        pauses, paused = progress.paused_seconds is not None, before is not None and before.paused_seconds is not None
+        if pauses != paused or (pauses and self.only_pauses):
+            self.emitter.put(self._event(progress.seconds))
+
+    def _event(self, seconds: float) -> ModelProgress:
+        known = self._latest
+        if known is None:
+            return ModelProgress(seconds=seconds, tokens=0)
+        return ModelProgress(
+            seconds=seconds,
+            tokens=known.pieces,
+            tokens_per_second=known.pieces_per_second,
+            paused_seconds=known.paused_seconds,
+        )

@@ -1,0 +1,217 @@
+"""Named types of agents: one Markdown file each, `.agents/agents/NAME.md`; the head says what it is, the body is its prompt.
+
+A type narrows what an agent may do, or says who does it (model, prompt); it never gives more than the agent that starts it
+has. A wrong file is left out, and a sentence names its line. `children/type_effects.py` says what a type does.
+"""
+
+import difflib
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from freeact_sub.agents.types.frontmatter import BadLineError, Document, read_document
+from freeact_sub.agents.types.output_types import output_type_of
+from freeact_sub.config.budget import Budget
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError, sentence
+from freeact_sub.modes import CodeActions, Mode
+from freeact_sub.system.safe_files import files_in, read_file
+from freeact_sub.tools import TOOL_NAMES
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolNames:
+    """Which tools an agent has, by name; `*` stands for any characters."""
+
+    allow: tuple[str, ...] | None = None
+    """None: all."""
+    deny: tuple[str, ...] = ()
+    """Wins over `allow`, and holds for all agents below as well."""
+
+    def allows(self, name: str) -> bool:
+        """Whether the agent may have it, as far as `allow` says."""
+        return self.allow is None or _matches(name, self.allow)
+
+    def denies(self, name: str) -> bool:
+        """Whether nobody from here on may have it."""
+        return _matches(name, self.deny)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentType:
+    """A named type of agents."""
+
+    name: str
+    description: str
+    """What it is good for: the model reads it to choose."""
+    prompt: str = ""
+    """Added to the system prompt of its agents."""
+    file: str = ""
+    """Where it stands."""
+    model: str | None = None
+    """A name of `config.models`, or `PROVIDER:NAME`. None: the model of the agent that starts it."""
+    code_actions: CodeActions | None = None
+    """How its model says which code to run. None: as with the agent that starts it."""
+    tools: ToolNames = ToolNames()
+    mode: Mode | None = None
+    """None: that of the agent that starts it; it is never more than that."""
+    budget: Budget = Budget()
+    """Replaces the defaults; a call may replace it again."""
+    mcp: tuple[str, ...] | None = None
+    """The MCP servers it has, of those that the agent has which starts it. None: all of these."""
+    max_depth: int | None = None
+    """How deep agents may nest for its agents to start others. None: the setting."""
+    output: Mapping[str, Any] | None = None
+    """JSON schema of its answer. None: text."""
+    allow_agents: tuple[str, ...] | None = None
+    """The types that its agents may start. None: all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentTypes:
+    """What was read."""
+
+    types: Mapping[str, AgentType] = field(default_factory=dict)
+    """By name."""
+    problems: tuple[str, ...] = ()
+    """One sentence for each file that is wrong, with the file and the line."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Tools(_Section):
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+class _Head(_Section):
+    description: str = Field(min_length=1)
+    model: str | None = Field(default=None, min_length=1)
+    code_actions: CodeActions | None = None
+    tools: _Tools = _Tools()
+    mode: Mode | None = None
+    budget: Budget = Budget()
+    mcp: tuple[str, ...] | None = None
+    max_depth: int | None = Field(default=None, ge=0, le=10)
+    output: dict[str, Any] | None = None
+    allow_agents: tuple[str, ...] | None = None
+
+
+def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes:
+    """Read the types of all folders; of two with one name that of the earlier folder counts.
+
+    Args:
+        config: Names the folders and the MCP servers.
+        other_tools: There are tools of a user's own, so a name that nobody knows here may be one of theirs.
+    """
+    types: dict[str, AgentType] = {}
+    problems: list[str] = []
+    for folder in config.agent_folders:
+        for path in files_in(folder, ".md"):
+            try:
+                agent_type = read_agent_type(path, config, other_tools=other_tools)
+            except BadLineError as error:
+                problems.append(sentence(f"{path}, line {error.line}: {error}; this agent type is left out"))
+            except ConfigError as error:
+                problems.append(sentence(f"{path}: {error}; this agent type is left out"))
+            else:
+                types.setdefault(agent_type.name, agent_type)
+    for agent_type in types.values():
+        unknown = [unknown_name("agent type", name, types) for name in agent_type.allow_agents or () if name not in types]
+        problems += [f"{agent_type.file}: `allow_agents` names {problem}" for problem in unknown]
+    return AgentTypes(types=types, problems=tuple(problems))
+
+
+def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) -> AgentType:
+    """Read one file.
+
+    Raises:
+        BadLineError: A line of it is wrong.
+        ConfigError: It cannot be read, or its name is none.
+    """
+    if not NAME.fullmatch(path.stem):
+        raise ConfigError(f"its name must be of letters, digits, `-` and `_`, and not {path.stem!r}")
+    try:
+        text = read_file(path).decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"it cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"it cannot be read: {error}") from error
+    return parse_agent_type(text, path.stem, config, file=str(path), other_tools=other_tools)
+
+
+def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", other_tools: bool = False) -> AgentType:
+    """Make a type of a file's text.
+
+    Raises:
+        BadLineError: A line of it is wrong.
+    """
+    document = read_document(text)
+    try:
+        head = _Head.model_validate(document.head)
+    except ValidationError as error:
+        raise _problem(document, error) from error
+    if not other_tools:
+        servers = [server for server, settings in config.mcp_servers.items() if not settings.disabled]
+        for way in ("allow", "deny"):
+            for index, tool in enumerate(getattr(head.tools, way) or ()):
+                if problem := unknown_tool(tool, TOOL_NAMES, servers):
+                    raise BadLineError(f"`tools.{way}`: {problem}", line=document.line_of(("tools", way, index)))
+    for index, server in enumerate(head.mcp or ()):
+        if server not in config.mcp_servers:
+            message = f"`mcp`: {unknown_name('MCP server', server, config.mcp_servers)}"
+            raise BadLineError(message, line=document.line_of(("mcp", index)))
+    if head.output is not None:
+        try:
+            output_type_of(head.output)
+        except ConfigError as error:
+            raise BadLineError(f"`output`: {error}", line=document.line_of(("output",))) from error
+    values = {field: value for field, value in head if field != "tools"}
+    return AgentType(name=name, prompt=document.body, file=file, tools=ToolNames(**head.tools.model_dump()), **values)
+
+
+def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> str | None:
+    """What is wrong with a tool's name, which may have `*`; None if there is, or may be, such a tool."""
+    if _is_of_a_server(name, servers) or fnmatch.filter(known, name):
+        return None
+    return unknown_name("tool", name, known)
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """What is said of a name that is none."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}" if names else "there are none"
+    return f"there is no {what} {name!r}: {hint}"
+
+
+def _is_of_a_server(name: str, servers: Iterable[str]) -> bool:
+    """MCP tools are named `SERVER_TOOL`; which there are is known only once the server runs."""
+    return any(name.startswith(f"{server}_") or fnmatch.fnmatchcase(f"{server}_", name) for server in servers)
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _problem(document: Document, error: ValidationError) -> BadLineError:
+    """The first thing that is wrong, as a sentence with its line."""
+    problem = error.errors()[0]
+    path: tuple[int | str, ...] = problem["loc"]
+    name, line = ".".join(map(str, path)), document.line_of(path)
+    if problem["type"] == "extra_forbidden":
+        sections: dict[str, type[BaseModel]] = {"tools": _Tools, "budget": Budget}
+        section = sections.get(str(path[0]), _Head) if path[1:] else _Head
+        return BadLineError(f"`{name}`: {unknown_name('setting', str(path[-1]), section.model_fields)}", line=line)
+    if problem["type"] == "missing":
+        return BadLineError(f"`{name}` is missing", line=line)
+    return BadLineError(f"`{name}`: {problem['msg'].removeprefix('Value error, ')}", line=line)

@@ -1,0 +1,148 @@
+"""Reads the head of a Markdown file: YAML between two lines `---`, as plain data that knows on which line each part stands.
+
+PyYAML parses; of what YAML can say only what JSON can say is taken: no tags, and no aliases, with which a small file could
+stand for an endless value. Plain words are read as YAML 1.2 reads them: `no` and `on` are text.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import yaml
+
+from freeact_sub.config.parsing import check
+from freeact_sub.errors import ConfigError
+
+FENCE: Final = "---"
+MAX_CHARS: Final = 50_000
+"""Of a head: the reader of YAML takes a second for a million."""
+PLAIN_TAGS: Final = frozenset({f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")})
+CONSTANTS: Final[dict[str, Any]] = {"": None, "~": None, "null": None, "true": True, "false": False}
+INTEGER: Final = re.compile(r"[-+]?[0-9]{1,100}")
+NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Of a value in the head: keys and indices from outside in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A file's head and body."""
+
+    head: dict[str, Any]
+    body: str
+    lines: dict[Path, int] = field(default_factory=dict)
+    """On which line of the file a part of the head stands, counted from 1."""
+
+    def line_of(self, path: Path) -> int:
+        """The line of a part, or of what it is missing from."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+class BadLineError(ConfigError):
+    """A line of a file is wrong.
+
+    Attributes:
+        line: Which one, counted from 1.
+    """
+
+    def __init__(self, message: str, *, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def read_document(text: str) -> Document:
+    """Take a text apart into head and body.
+
+    Raises:
+        BadLineError: There is no head, or it is not what is described above.
+    """
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    if lines[0].rstrip() != FENCE:
+        raise BadLineError(f"it must begin with a line `{FENCE}`, the settings, and another line `{FENCE}`", line=1)
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == FENCE), None)
+    if end is None:
+        raise BadLineError(f"the settings have no end: write a line `{FENCE}` behind them", line=1)
+    if sum(map(len, lines[:end])) > MAX_CHARS:
+        raise BadLineError(f"the settings have more than {MAX_CHARS:,} characters", line=2)
+    reader = _Reader()
+    head = reader.read("\n".join(lines[1:end]))
+    return Document(head=head, body="\n".join(lines[end + 1 :]).strip(), lines=reader.lines)
+
+
+class _Composer(yaml.BaseLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it open
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not read", problem_mark=event.start_mark)
+        return super().compose_node(parent, index)
+
+
+class _Reader:
+    """Makes plain data of YAML, and notes the lines."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Path, int] = {}
+
+    def read(self, text: str) -> dict[str, Any]:
+        try:
+            node = yaml.compose(text, Loader=_Composer)
+            value = None if node is None else self._value(node, ())
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = 2 + (mark.line if mark is not None else 0)
+            raise BadLineError(f"it is no YAML: {error.problem or error.context}", line=line) from error
+        except yaml.reader.ReaderError as error:
+            raise BadLineError(f"it is no YAML: {error.reason}", line=2 + text.count("\n", 0, error.position)) from error
+        except RecursionError as error:
+            raise BadLineError("the settings are nested too deeply", line=2) from error
+        if value is None:
+            return {}
+        try:
+            check(value, texts=False)
+        except ValueError as error:
+            raise BadLineError(f"the settings cannot be used: {error}", line=2) from error
+        if not isinstance(value, dict):
+            raise BadLineError("the settings must be lines `name: value`", line=2)
+        return value
+
+    def _value(self, node: yaml.Node, path: Path) -> Any:
+        line = 2 + node.start_mark.line  # line 1 is the fence
+        self.lines.setdefault(path, line)
+        if node.tag not in PLAIN_TAGS:
+            raise BadLineError(f"tags ({node.tag}) are not read", line=line)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
+        quoted = not isinstance(node, yaml.ScalarNode) or node.style is not None
+        return node.value if quoted else _plain(node.value, line)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, value in node.value:
+            line = 2 + key.start_mark.line
+            if not isinstance(key, yaml.ScalarNode):
+                raise BadLineError("a name must be text", line=line)
+            if key.value in values:
+                raise BadLineError(f"`{key.value}` stands there twice", line=line)
+            self.lines[(*path, key.value)] = line
+            values[key.value] = self._value(value, (*path, key.value))
+        return values
+
+
+def _plain(text: str, line: int) -> Any:
+    """A word without quotes: null, a boolean, a number, else text."""
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if NUMBER.fullmatch(text):
+        number = float(text)
+        if not math.isfinite(number):
+            raise BadLineError(f"{text[:40]} is too large a number", line=line)
+        return number
+    return text

@@ -1,0 +1,69 @@
+"""`decide` judges a call by rules and mode. It asks nobody, remembers nothing, and has no effect.
+
+`plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied here as well, whatever a rule allows,
+so that nobody is asked for what cannot happen. What happens outside the wall, MCP calls and a user's own tools, `auto` asks
+for, unless the server says that a tool is read-only; children stand behind the wall of their parent and need no question.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from freeact_sub.approvals.access import judge_connection, judge_write
+from freeact_sub.approvals.addresses import spellings
+from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
+from freeact_sub.approvals.rules.patterns import escaped
+from freeact_sub.approvals.shell import judge_command, judge_outside
+from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+
+HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents"})
+"""Tools that touch nothing but the agent itself and its children; `ask` costs what its budget allows."""
+
+
+def decide(call: Call, policy: Policy) -> Ruling:
+    """Judges a call by rules and mode; of a child's policy and its parent's, the stricter counts."""
+    ruling = _decide_here(call, policy)
+    if ruling.verdict == "ask" and ruling.lasting and not ruling.suggests:
+        ruling = replace(ruling, suggests=_suggested(call))
+    if policy.parent is None or ruling.verdict == "deny":
+        return ruling
+    return strictest([ruling, decide(call, policy.parent)])
+
+
+def _suggested(call: Call) -> tuple[str, ...]:
+    """Patterns to offer for a call. The judges of commands and files suggest their own."""
+    match call:
+        case NetworkConnect():
+            return (f"connect:{escaped(spellings(call)[0])}",)
+        case ShellCommand() | FileWrite():
+            return ()
+        case _:
+            return (call.kind if call.whole else f"{call.kind}:{escaped(call.subject)}",)
+
+
+def _decide_here(call: Call, policy: Policy) -> Ruling:
+    match call:
+        case ShellCommand():
+            return judge_outside(call, policy) if call.outside else judge_command(call, policy)
+        case FileWrite():
+            return strictest(judge_write(path, "", policy) for path in dict.fromkeys((call.path, call.named or call.path)))
+        case NetworkConnect():
+            return judge_connection(spellings(call), policy)
+        case McpCall() if policy.mode == "plan" and not call.read_only:
+            return denied_by_mode(policy, "MCP tools run only if their server says that they are read-only")
+        case SpawnCall() if policy.mode == "plan" and call.mode not in (None, "plan"):
+            return denied_by_mode(policy, "children can only be in mode plan as well")
+        case ToolCall():
+            return _tool(call, policy)
+        case _:
+            return by_rule(call.kind, [call.subject], policy) or by_mode(policy, call.topic)
+
+
+def _tool(call: ToolCall, policy: Policy) -> Ruling:
+    harmless = call.tool_name in HARMLESS_TOOLS
+    if policy.mode == "plan" and not harmless:
+        return denied_by_mode(policy, "tools that are not known to be read-only do not run")
+    if ruling := by_rule(call.kind, [call.subject], policy):
+        return ruling
+    if harmless:
+        return Ruling(verdict="allow", rule="it touches only the agent and its children")
+    return by_mode(policy, call.topic)

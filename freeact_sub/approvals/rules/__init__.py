@@ -1,0 +1,1 @@
+"""Rules: their patterns, the files that they stand in, and what is offered to whoever answers "always"."""

@@ -1,0 +1,58 @@
+"""`ProjectRules`: the file of the project's rules, to which the answer "always in this project" adds.
+
+Code in the workspace may have changed the file since it was read. What it wrote must not count as looked at because a
+person has answered a question: then nothing is added, and whoever answered is told.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from freeact_sub.approvals.rules.rule import with_rule
+from freeact_sub.config.schema import PERMISSIONS_FILE
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import ConfigError
+from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, replace_beneath
+
+
+class ProjectRules:
+    """Adds rules to the file of one project."""
+
+    def __init__(self, workspace: Path, trust: Trust) -> None:
+        """Notes the file's present content. Args: workspace: the project. trust: records what is written."""
+        self._workspace = workspace
+        self._path = workspace / PERMISSIONS_FILE
+        self._trust = trust
+        self._known = self._content()
+
+    def allow(self, patterns: Iterable[str]) -> None:
+        """Adds patterns to the `allow` list.
+
+        Raises:
+            ConfigError: The file cannot be written, or has changed since it was read.
+        """
+        content = new = self._content()
+        trusted = content is None or self._trust.knows(self._path, content)
+        if content != self._known and not trusted:
+            raise ConfigError(f"{self._path} has changed, and nobody has looked at it since")
+        link = next((path for path in (self._path.parent, self._path) if path.is_symlink()), None)
+        if link is not None:
+            raise ConfigError(f"{link} is a symbolic link: rules are not written through one")
+        for text in patterns:
+            new = with_rule(new or b"", "allow", text, self._path)
+        if new is None or new == content:
+            return
+        try:
+            make_folder(self._path.parent)
+            replace_beneath(self._workspace, self._path, new)
+        except OSError as error:
+            raise ConfigError(f"cannot write {self._path}: {error.strerror}") from error
+        self._known = new
+        if trusted:
+            self._trust.add({self._path: new})
+
+    def _content(self) -> bytes | None:
+        try:
+            with open(self._path, "rb", opener=beneath(self._workspace)) as file:
+                return file.read(MAX_BYTES)
+        except OSError:
+            return None  # missing, or not to be read: whoever adds to it says why

@@ -1,0 +1,99 @@
+"""`RuleFiles`: rules that count from the moment in which their file is saved.
+
+What a file forbids counts at once. What it allows counts at once where the file stands outside the workspace, or somebody
+has looked at its content: code of an agent can write the workspace. A file that is broken, or gone, keeps its rules.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from freeact_sub.approvals.rules.rule import Rule, Rules, parse_rules, shipped_rules
+from freeact_sub.config.schema import PERMISSIONS_FILE, user_folder
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import ConfigError
+from freeact_sub.system.safe_files import read_file
+
+_Mark: TypeAlias = tuple[int, ...] | None
+"""Changes when the file changes. None: there is no file."""
+CHANGED: Final = (
+    "what it forbids counts from now on; what it allows counts once somebody has looked at it, at the next start"
+)
+
+
+class RuleFiles:
+    """The rules of an agent's files."""
+
+    def __init__(self, files: Iterable[Path], workspace: Path, trust: Trust) -> None:
+        """Read the files.
+
+        Args:
+            files: The files, the most specific first.
+            workspace: The agent's workspace. A `deny` in a file that is made there or in the user's folder later counts too.
+            trust: The contents that somebody has looked at.
+
+        Raises:
+            ConfigError: A file cannot be read, or has a wrong line.
+        """
+        self._workspace = workspace
+        self._trust = trust
+        usual = (workspace / PERMISSIONS_FILE, user_folder() / PERMISSIONS_FILE.name)
+        self._given = tuple(files)
+        self._marks: dict[Path, _Mark] = {path: _mark(path) for path in self._given}
+        self._levels = {path: _read(path) for path in self._given}
+        self._first = dict(self._levels)
+        self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
+        self.rules = self._joined()
+        """As of the last look."""
+
+    def refresh(self) -> tuple[str, ...]:
+        """Reads changed files again; returns notices about them for people."""
+        changed = [path for path, mark in self._marks.items() if _mark(path) != mark]
+        told = [sentence for path in changed if (sentence := self._renew(path))]
+        if changed:
+            self.rules = self._joined()
+        return tuple(told)
+
+    def _renew(self, path: Path) -> str:
+        self._marks[path] = _mark(path)
+        if self._marks[path] is None:
+            return f"{path} is gone: its rules count until the end"
+        try:
+            content = read_file(path)
+            new = parse_rules(content, path, str(path))
+        except OSError as error:
+            return f"cannot read {path}: {error.strerror}; the rules that were read before count"
+        except ConfigError as error:
+            return f"{error}; the rules that were read before count"
+        if self._counts(path, content):
+            self._levels[path] = self._first[path] = new
+            return ""
+        first = self._first.get(path, ())
+        strict = [rule for rule in new if rule.verdict != "allow" and rule not in first]
+        self._levels[path] = (*first, *strict)
+        return f"{path} has changed: {CHANGED}" if any(rule.verdict == "allow" and rule not in first for rule in new) else ""
+
+    def _counts(self, path: Path, content: bytes) -> bool:
+        """Whether all of a file counts: the file was given, and no agent's code has written it."""
+        places = (path.absolute(), path.resolve())
+        outside = not any(place.is_relative_to(self._workspace) for place in places)
+        return path in self._given and (outside or self._trust.knows(path, content))
+
+    def _joined(self) -> Rules:
+        return Rules(levels=(*self._levels.values(), *shipped_rules().levels))
+
+
+def _mark(path: Path) -> _Mark:
+    try:
+        found = os.stat(path)  # noqa: PTH116  # before each decision
+    except (OSError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+def _read(path: Path) -> tuple[Rule, ...]:
+    try:
+        return parse_rules(read_file(path), path, str(path))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error

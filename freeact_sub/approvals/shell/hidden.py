@@ -1,0 +1,80 @@
+"""Finds forbidden commands among the arguments of programs that may start them, though nobody knows that they do.
+
+A word may be the command's first, as after `fakeroot`, or hold all of it, as in `tmux new 'git push'` or between quotes in
+`awk 'BEGIN{system("git push")}'`. What a program puts together while it runs nobody can see here.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from freeact_sub.approvals.policy import Policy, Ruling
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern
+from freeact_sub.approvals.shell import dangers
+from freeact_sub.approvals.shell.script import Command, read_script
+from freeact_sub.approvals.shell.wrappers import without_options
+
+DANGEROUS: Final = frozenset({*dangers.RECURSIVE, "find", "dd"})
+MAX_TEXTS: Final = 20
+"""Texts to read as scripts; of more, the content counts as unknown."""
+ASKED: Final = Ruling(verdict="ask", rule="a forbidden command is among its words", lasting=False)
+
+
+def hidden_commands(command: Command, policy: Policy) -> Iterator[Ruling]:
+    """Asks for each forbidden command that an allowed one may start."""
+    forbidden = _Forbidden(policy)
+    for start, word in enumerate(command.words[1:], start=1):
+        if forbidden.may_begin(word) and forbidden.has(replace(command, words=command.words[start:])):
+            yield ASKED
+    texts = [
+        text
+        for word in command.words[1:]
+        for text in _texts(word)
+        if any(map(forbidden.may_begin, re.split(r"[\s;&|(]+", text)))
+    ]
+    found = (inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands)
+    if len(texts) > MAX_TEXTS or any(forbidden.has(inner) for inner in found):
+        yield ASKED
+
+
+def _texts(word: str) -> Iterator[str]:
+    """The parts of a word that may be scripts."""
+    if not re.search(r"[\s'\"]", word) or UNKNOWN in word or WILD in word:
+        return
+    yield word
+    yield from re.split(r"[=!]", word)[1:]
+    quoted = [one or other for one, other in re.findall(r"'([^']*)'|\"([^\"]*)\"", word)]
+    yield from quoted
+    yield " ".join(quoted)
+
+
+class _Forbidden:
+    """The commands that rules forbid."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._workspace = policy.workspace
+        rules = (rule for level in policy.rules.levels for rule in level)
+        self._patterns = [rule.pattern for rule in rules if rule.verdict == "deny" and rule.pattern.kind == "shell"]
+        firsts = {pattern.glob.partition(" ")[0] for pattern in self._patterns}
+        self._firsts = [Pattern(kind="tool", glob=first) for first in firsts]
+        self._begin: dict[str, bool] = {"": False}
+
+    def may_begin(self, word: str) -> bool:
+        """Tests quickly whether a forbidden command may begin with a word."""
+        name = word.rpartition("/")[2]
+        if name not in self._begin:
+            known = not name.startswith("-") and UNKNOWN not in name and WILD not in name
+            git = any(first.covers("git", self._workspace) for first in self._firsts) if name.startswith("git-") else False
+            self._begin[name] = known and (
+                git or name in DANGEROUS or any(first.covers(name, self._workspace) for first in self._firsts)
+            )
+        return self._begin[name]
+
+    def has(self, command: Command) -> bool:
+        """Whether a command is forbidden, as written or without its folder and the options before its subcommand."""
+        name = command.words[0].rpartition("/")[2]
+        texts = {command.text, " ".join((name, *command.words[1:])), *without_options(name, command.words)}
+        if any(pattern.covers(text, self._workspace) for pattern in self._patterns for text in texts):
+            return True
+        return name in DANGEROUS and dangers.danger_of(command, self._workspace) == "sure"

@@ -1,0 +1,190 @@
+"""Judges a shell command by rules and mode: the strictest ruling on its parts counts."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
+from freeact_sub.approvals.folder_reads import judge_folder, judge_wildcard
+from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
+from freeact_sub.approvals.rules.rule import SHIPPED
+from freeact_sub.approvals.rules.suggest import command_pattern
+from freeact_sub.approvals.shell import dangers
+from freeact_sub.approvals.shell.hidden import hidden_commands
+from freeact_sub.approvals.shell.program_options import Reading, read_options
+from freeact_sub.approvals.shell.script import Command, Script, read_script
+from freeact_sub.approvals.shell.sockets import connections, may_connect
+from freeact_sub.approvals.shell.words import names
+from freeact_sub.approvals.shell.wrappers import without_options
+from freeact_sub.calls import ShellCommand
+
+PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLUMNS LINES NO_COLOR TERM")
+"""Variables that change only how a program writes, not what it does."""
+SPEAKING: Final = r"\w*_proxy|npm_config_\w*|c?d?path|[fm]path|manpath|module_path|fignore|histchars|prompt\d?|psvar"
+"""Lower-case variables that programs or a shell obey."""
+OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return basename dirname")
+"""Shell builtins that do not open the files that their arguments name."""
+ONLY_NAME: Final = names("ls stat du df find tree realpath readlink")
+"""Programs that do not read the content of the files that a wildcard finds."""
+MAX_NAMES: Final = 50
+"""Names of files to look for in a word."""
+_MARKS: Final = re.compile(r"[=:,@'\"()\s]")
+PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
+
+
+def judge_command(call: ShellCommand, policy: Policy) -> Ruling:
+    """Judges a command that runs behind the wall of the mode."""
+    script = read_script(call.command)
+    return strictest([*_parts(script, call, policy)])
+
+
+def judge_outside(call: ShellCommand, policy: Policy) -> Ruling:
+    """Judges a command for the host: `deny` rules count, else a person is asked, whatever else allows it."""
+    ruling = judge_command(call, replace(policy, mode="full", parent=None))
+    if ruling.verdict == "deny":
+        return ruling
+    if policy.mode == "plan":
+        return denied_by_mode(policy, "nothing runs outside the sandbox")
+    return Ruling(verdict="ask", rule="it runs outside the sandbox", lasting=False, needs_person=True)
+
+
+def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Ruling]:
+    if script.bomb:
+        yield Ruling(verdict="deny", rule=dangers.BOMB, lasting=False)
+    if script.opaque:
+        yield Ruling(verdict="ask", rule=script.opaque, lasting=False)
+    for name in script.assigned:
+        if changes_programs(name):
+            yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
+    yield from _about_functions(script, policy)
+    yield from _about_connections(script, call, policy)
+    for file in script.files:
+        for folder in file.folders:
+            place = _join(call.cwd, folder)
+            yield judge_write(file.path, place, policy) if file.writes else judge_read(file.path, place, policy)
+    for command in script.commands:
+        moved = replace(command, folders=tuple(_join(call.cwd, folder) for folder in command.folders))
+        yield replace(ruling := _command(moved, policy), part=ruling.part or command.text)
+    if not script.commands and not script.files and not script.opaque:
+        yield Ruling(verdict="allow", rule="it starts no program")
+
+
+def _about_functions(script: Script, policy: Policy) -> Iterator[Ruling]:
+    """Asks about functions with the name of an allowed program: they replace it."""
+    allowed = [rule for level in policy.rules.levels for rule in level if rule.verdict == "allow"]
+    firsts = {rule.pattern.glob.split()[0] for rule in allowed if rule.pattern.kind == "shell" and rule.pattern.glob}
+    for name in script.functions:
+        if any(Pattern(kind="shell", glob=first).may_match(name, policy.workspace) for first in firsts if first.strip("*")):
+            yield unless_full(f"it gives {name} another meaning", policy, part=name)
+
+
+def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Ruling]:
+    for spelled in dict.fromkeys(connections(call.command, script)):
+        ruling = judge_connection(spelled, policy)
+        suggests = (f"connect:{escaped(spelled[0])}",) if ruling.lasting and UNKNOWN not in spelled[0] else ()
+        yield replace(ruling, part=f"connect to {spelled[0]}", suggests=suggests)
+    for file in script.files:
+        if not may_connect(file.path):
+            continue
+        asked = by_mode(policy, "connections") if policy.mode == "ask" else None  # else a wall decides, or nobody
+        forbidden = by_rule("connect", [f"{UNKNOWN}:{UNKNOWN}"], policy) or asked
+        if forbidden is not None and forbidden.verdict != "allow":
+            yield replace(forbidden, verdict="ask", rule=f"it may be a connection: {forbidden.rule}", lasting=False)
+
+
+def _command(command: Command, policy: Policy) -> Ruling:
+    reading = read_options((command.words[0].rpartition("/")[2], *command.words[1:]))
+    rulings = [ruling for ruling in _about_files(command, reading, policy) if ruling.verdict != "allow"]
+    danger = dangers.danger_of(command, policy.workspace)
+    if danger == "sure":
+        return Ruling(verdict="deny", rule=dangers.SENTENCE, lasting=False)
+    if danger == "possible":
+        rulings.append(Ruling(verdict="ask", rule=f"it may be that {dangers.SENTENCE}", lasting=False))
+    rulings.append(_by_name(command, reading, policy))
+    if any(name not in PLAIN_VARIABLES for name in command.assigned):
+        rulings.append(unless_full("it changes variables, which may change what the program does", policy))
+    if not command.wraps and reading.doubt:
+        rulings += hidden_commands(command, policy)
+    return strictest(rulings)
+
+
+def _by_name(command: Command, reading: Reading, policy: Policy) -> Ruling:
+    """Judges a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
+    folder, _, name = command.words[0].rpartition("/")
+    short = " ".join((name, *command.words[1:]))
+    trusted = not folder or folder in PROGRAM_FOLDERS
+    ruling = by_rule(
+        "shell",
+        [short if trusted else command.text],
+        policy,
+        also=[command.text, short, *without_options(name, command.words)],
+    )
+    if command.wraps and (ruling is None or ruling.verdict == "allow"):
+        return Ruling(verdict="allow", rule="what it starts is judged by itself")
+    if ruling is not None and _is_shipped(ruling):
+        ruling = _as_shipped(ruling, reading, command, policy)
+    ruling = ruling or by_mode(policy, "commands")
+    if ruling.suggests:
+        return ruling
+    return replace(ruling, suggests=command_pattern((name if trusted else command.words[0], *command.words[1:])))
+
+
+def _is_shipped(ruling: Ruling) -> bool:
+    """Whether a shipped rule with open arguments allows it; the table of options then checks the arguments."""
+    return (
+        ruling.verdict == "allow"
+        and ruling.source == SHIPPED
+        and ruling.decided_by is not None
+        and "*" in ruling.decided_by.pattern.glob
+    )
+
+
+def _as_shipped(ruling: Ruling, reading: Reading, command: Command, policy: Policy) -> Ruling:
+    if reading.doubt:
+        by = by_mode(policy, "commands")
+        return by if by.verdict == "allow" else replace(by, rule=f"{shown(reading.doubt)} is not known to be harmless here")
+    if reading.walks:
+        words = reading.operands if len(reading.operands) > 1 else (*reading.operands, ".")
+        places = [(word, folder) for word in words for folder in command.folders]
+        return strictest([ruling, *(judge_folder(word, folder, policy, hidden=reading.hidden) for word, folder in places)])
+    return ruling
+
+
+def _about_files(command: Command, reading: Reading, policy: Policy) -> Iterator[Ruling]:
+    program = command.words[0].rpartition("/")[2]
+    if program in OPEN_NOTHING:
+        return
+    for name in dict.fromkeys([*reading.values, *(name for word in command.words[1:] for name in _names_in(word))]):
+        for folder in command.folders if name else ():
+            if not name.rpartition("/")[2].startswith(WILD):  # else it may be any name: what is there now counts
+                yield judge_read(name, folder, policy)
+            if WILD in name and program not in ONLY_NAME:
+                yield judge_wildcard(name, folder, policy)
+
+
+def _names_in(word: str) -> Iterator[str]:
+    """The possible file names in a word: after an option's letters, `=`, `:`, `,` or `@`, or in quotes."""
+    yield word
+    if not _MARKS.search(word) and not word.startswith("-"):
+        return
+    for mark in "=:,@":
+        yield word.rpartition(mark)[2]
+        yield word.partition(mark)[2]
+    yield from _MARKS.split(word)[:MAX_NAMES]
+    if word.startswith("-") and not word.startswith("--"):
+        places = [at for at in range(2, len(word)) if at == 2 or word[at] in "./~"]
+        yield from (word[at:] for at in places[:MAX_NAMES])
+        yield from (UNKNOWN,) if len(places) > MAX_NAMES else ()
+
+
+def _join(cwd: str, folder: str) -> str:
+    return f"{cwd}/{folder}" if cwd and folder[:1] not in ("/", "~", UNKNOWN) else folder
+
+
+def changes_programs(variable: str) -> bool:
+    """Whether a shell variable may change what programs do; most lower-case names are the script's own."""
+    return variable not in PLAIN_VARIABLES and (
+        any(char.isupper() for char in variable) or bool(re.fullmatch(SPEAKING, variable))
+    )

@@ -1,0 +1,323 @@
+"""`read_script` parses a shell command into the programs that it starts and the files that it opens.
+
+The parser is tree-sitter with its grammar of bash. A grammar for editors goes on where it does not understand, and where it
+is wrong it is wrong silently; so this walk knows a list of forms, and all else, a gap between two nodes that is not white
+space included, makes the script `opaque`: somebody has to look at it. What runs can be more than what is found here in no
+case that is known (the tests run bash beside it), and less in many: both branches of an `if` are found.
+
+What a word will be is not always known: see `patterns.py` for `UNKNOWN` and `WILD`.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import tree_sitter
+import tree_sitter_bash
+from tree_sitter import Node
+
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.shell.variable_changes import change_of
+from freeact_sub.approvals.shell.words import OpaqueError, WordReader, bare, encoded, names, shown_part, text_of
+from freeact_sub.approvals.shell.wrappers import inside
+
+MAX_CHARS: Final = 20_000
+MAX_PARTS: Final = 300
+MAX_FOLDERS: Final = 8
+"""Bound on the directories that a command may start in."""
+
+GROUPS: Final = names(
+    "program list pipeline negated_command compound_statement subshell do_group if_statement elif_clause else_clause "
+    "while_statement for_statement case_statement redirected_statement command_substitution process_substitution"
+)
+MARKS: Final = names(
+    "&& || ; & | |& ;; ;& ;;& ! { } ( ) do done if then elif else fi while until for in case esac $( ` <( >( function"
+) | {"\n"}
+READING: Final = frozenset({"<", "<&"})
+WRITING: Final = frozenset({">", ">>", ">|", "&>", "&>>", ">&"})
+RESERVED: Final = names("if then else elif fi do done case esac while until for select in function { } ! [[ ]] coproc let")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A program that the script may start."""
+
+    words: tuple[str, ...]
+    """The name and arguments, without quotes."""
+    folders: tuple[str, ...]
+    """Folders that it may start in, relative to the script's folder."""
+    assigned: tuple[str, ...] = ()
+    """Variables set for the command."""
+    wraps: bool = False
+    """True: it does nothing itself; the program that it starts is another command."""
+
+    @property
+    def text(self) -> str:
+        """The words joined by spaces."""
+        return " ".join(self.words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedFile:
+    """A file that the shell itself opens."""
+
+    path: str
+    folders: tuple[str, ...]
+    writes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """The actions of a shell command, as far as they are known before it runs."""
+
+    commands: tuple[Command, ...] = ()
+    files: tuple[OpenedFile, ...] = ()
+    assigned: tuple[str, ...] = ()
+    """Shell variables that it sets, exports or removes."""
+    functions: tuple[str, ...] = ()
+    """Functions that it defines."""
+    opaque: str = ""
+    """Why some actions are unknown; empty: all are known."""
+    bomb: bool = False
+    """A function starts itself in the background (a fork bomb)."""
+
+
+def read_script(text: str) -> Script:
+    """Parses a shell command. Never raises."""
+    walk = _Walk()
+    opaque = ""
+    try:
+        walk.script(text)
+    except OpaqueError as error:
+        opaque = str(error)
+    return Script(
+        commands=tuple(walk.commands),
+        files=tuple(walk.files),
+        assigned=tuple(walk.assigned),
+        functions=tuple(walk.functions),
+        opaque=opaque,
+        bomb=walk.bomb,
+    )
+
+
+@cache
+def _parser() -> tree_sitter.Parser:
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+class _Walk(WordReader):
+    def __init__(self) -> None:
+        super().__init__()
+        self.commands: list[Command] = []
+        self.files: list[OpenedFile] = []
+        self.assigned: list[str] = []
+        self.functions: list[str] = []
+        self.bomb = False
+        self._folders = [""]
+        self._repeats = 0
+        """Loops and functions around: what stands there may run more than once, or later."""
+
+    def script(self, text: str) -> None:
+        if len(text) > MAX_CHARS:
+            raise OpaqueError(f"the command is longer than {MAX_CHARS:,} characters")
+        if re.search(rf"[\x00-\x08\x0b-\x1f\x7f{UNKNOWN}{WILD}\ud800-\udfff]", text):
+            raise OpaqueError("the command has characters that cannot be seen")
+        if re.search(r"(?<!\$)\{\w+(\[[^\]]*\])?\}[<>]", text):
+            raise OpaqueError("a redirection sets a variable")
+        root = _parser().parse(encoded(text)).root_node
+        self._statement(root)
+        if root.has_error:  # also where nothing of it was looked at
+            raise OpaqueError(f"the command is not understood: {shown_part(root)}")
+
+    def substitution(self, node: Node) -> None:
+        self._group(node)
+
+    # Statements
+
+    def _statement(self, node: Node) -> None:
+        with self.deeper(node):
+            if node.type in GROUPS:
+                with self._repeating(node.type in ("while_statement", "for_statement")):
+                    self._group(node)
+            elif node.type == "command":
+                self._command(node)
+            elif node.type == "function_definition":
+                self._function(node)
+            elif node.type in ("variable_assignment", "variable_assignments", "declaration_command", "unset_command"):
+                self._assignments(node)
+            elif node.type == "case_item":
+                self._case_item(node)
+            elif node.type == "test_command":
+                self.value(node)
+            elif node.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
+                self._redirect(node)
+            elif node.type != "comment":
+                raise OpaqueError(f"a part of the command is not understood: {shown_part(node)}")
+
+    def _group(self, node: Node) -> None:
+        for index, child in enumerate(node.children):
+            if child.is_named:
+                field = node.field_name_for_child(index)
+                if node.type in ("for_statement", "case_statement") and field in ("value", "variable"):
+                    if field == "value":
+                        self.word(child)
+                    else:
+                        self.assigned.append(text_of(child))
+                else:
+                    self._statement(child)
+            elif child.type not in MARKS:
+                raise OpaqueError(f"a part of the command is not understood: {shown_part(child)}")
+
+    def _case_item(self, node: Node) -> None:
+        for index, child in enumerate(node.children):
+            if node.field_name_for_child(index) == "value":
+                if re.search(r"[$`]", text_of(child)):
+                    raise OpaqueError("the pattern of a case is not a plain text")
+            elif child.is_named:
+                self._statement(child)
+
+    def _function(self, node: Node) -> None:
+        name = node.child_by_field_name("name")
+        before = len(self.commands)
+        self.functions.append(text_of(name) if name is not None else UNKNOWN)
+        with self._repeating(True):
+            for child in node.named_children:
+                if child != name:
+                    self._statement(child)
+        calls_itself = name is not None and any(command.words[0] == text_of(name) for command in self.commands[before:])
+        if calls_itself and re.search(r"[|&]", text_of(node)):
+            self.bomb = True
+
+    def _assignments(self, node: Node) -> None:
+        for child in node.children if node.type != "variable_assignment" else [node]:
+            if child.type == "variable_assignment":
+                self.assigned.append(self._assignment(child))
+            elif child.type == "variable_name":
+                self.assigned.append(text_of(child))
+            elif child.type in ("export", "unset", "local", "readonly"):
+                continue
+            else:  # options such as `declare -f`, `unset -f`, or a name that is made up
+                raise OpaqueError(f"a declaration is not understood: {shown_part(node)}")
+
+    def _assignment(self, node: Node) -> str:
+        name = node.child_by_field_name("name")
+        if name is None or name.type != "variable_name":
+            raise OpaqueError(f"an assignment is not understood: {shown_part(node)}")
+        value = node.child_by_field_name("value")
+        if value is not None and value.type == "array":
+            for item in value.named_children:
+                self.word(item)
+        elif value is not None:
+            self.word(value)
+        return text_of(name)
+
+    # Commands
+
+    def _command(self, node: Node) -> None:
+        words: list[str] = []
+        assigned: list[str] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                assigned.append(self._assignment(child))
+            elif child.type in ("file_redirect", "heredoc_redirect", "herestring_redirect"):
+                self._redirect(child)
+            elif child.type == "command_name":
+                words.append(self._command_name(child))
+            elif words:
+                words.append(self.word(child))
+            else:
+                raise OpaqueError(f"a command is not understood: {shown_part(node)}")
+        if not words:
+            raise OpaqueError(f"a command is not understood: {shown_part(node)}")
+        self._add(tuple(words), tuple(assigned))
+
+    def _command_name(self, node: Node) -> str:
+        child = node.children[0] if node.child_count else node
+        name = self.word(child) if node.child_count else bare(text_of(node))
+        if not name or re.search(rf"[{UNKNOWN}{WILD}\s]", name):
+            raise OpaqueError(f"which program is started is known only when it runs: {shown_part(node)}")
+        if child.type == "word" and text_of(child) in RESERVED:
+            raise OpaqueError(f"a command is not understood: {shown_part(node)}")
+        return name
+
+    def _add(self, words: tuple[str, ...], assigned: tuple[str, ...]) -> None:
+        if len(self.commands) >= MAX_PARTS:
+            raise OpaqueError(f"the command has more than {MAX_PARTS} parts")
+        content = inside(words)
+        change = change_of(words)
+        self.assigned += change.variables
+        self.commands.append(Command(words=words, folders=tuple(self._folders), assigned=assigned, wraps=content.wraps))
+        if content.opaque or change.opaque:
+            raise OpaqueError(content.opaque or change.opaque)
+        with self.deeper(None):
+            for command in content.commands:
+                if not command or re.search(rf"[{UNKNOWN}{WILD}\s]|^$", command[0]):
+                    raise OpaqueError(f"which program {words[0]} starts is known only when it runs")
+                self._add(command, assigned + content.assigned)
+            for script in content.scripts:
+                if UNKNOWN in script or WILD in script:
+                    raise OpaqueError(f"what {words[0]} runs is known only when it runs")
+                self.script(script)
+        if words[0] in ("cd", "pushd", "popd"):
+            self._change_folder(words)
+
+    def _change_folder(self, words: tuple[str, ...]) -> None:
+        to = words[1] if len(words) == 2 else "~" if words == ("cd",) else UNKNOWN
+        if self._repeats or words[0] != "cd" or to.startswith("-") or UNKNOWN in to or WILD in to:
+            to = UNKNOWN
+        new = [to] if to[:1] in ("/", "~", UNKNOWN) else [f"{folder}/{to}" if folder else to for folder in self._folders]
+        self._folders += [folder for folder in new if folder not in self._folders]
+        if len(self._folders) > MAX_FOLDERS:
+            self._folders = [UNKNOWN]
+
+    # Redirections
+
+    def _redirect(self, node: Node) -> None:
+        with self.deeper(node):
+            if node.type == "herestring_redirect":
+                for child in node.named_children:
+                    self.word(child)
+            elif node.type == "heredoc_redirect":
+                self._here_document(node)
+            else:
+                self._file_redirect(node)
+
+    def _file_redirect(self, node: Node) -> None:
+        operator = next((child.type for child in node.children if not child.is_named), "")
+        if operator in (">&-", "<&-"):
+            return
+        targets = node.children_by_field_name("destination")
+        if operator not in READING | WRITING or len(targets) != 1:
+            raise OpaqueError(f"a redirection is not understood: {shown_part(node)}")
+        path = self.word(targets[0])
+        if not (operator.endswith("&") and re.fullmatch(r"\d+-?|-", path)):
+            self.files.append(OpenedFile(path=path, folders=tuple(self._folders), writes=operator in WRITING))
+
+    def _here_document(self, node: Node) -> None:
+        start = next((text_of(child) for child in node.children if child.type == "heredoc_start"), "")
+        if not re.fullmatch(r"\w+|'\w+'|\"\w+\"", start):
+            raise OpaqueError("the mark of a here-document is not a plain word")
+        for child in node.children:
+            if child.type == "heredoc_body":
+                if start[0] not in "'\"" and re.search(r"\$[({\[]|`", text_of(child)):
+                    raise OpaqueError("a here-document has commands in it")
+            elif child.type == "pipeline" and child.children and child.children[0].type in ("|", "|&"):
+                for part in child.named_children:
+                    self._statement(part)
+            elif child.is_named and child.type not in ("heredoc_start", "heredoc_end", "file_descriptor"):
+                self._statement(child) if child.type in GROUPS | {"command", "file_redirect"} else self.word(child)
+
+    # Guards
+
+    @contextmanager
+    def _repeating(self, repeats: bool) -> Iterator[None]:
+        self._repeats += repeats
+        if repeats:
+            self._folders = [UNKNOWN] if len(self._folders) > 1 else self._folders
+        try:
+            yield
+        finally:
+            self._repeats -= repeats

@@ -1,0 +1,1 @@
+"""Settings: their values (`schema`, `budget`), their readers (`load`, `trust`), and the naming of errors (`section`)."""

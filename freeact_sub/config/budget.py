@@ -1,0 +1,117 @@
+"""Budgets and usage as plain values; the ledger adds usage up to every ancestor.
+
+`Budget` validates bounds from settings, the SDK and a model's arguments; errors name the field.
+Cost is None while no request of the sum has a known price, so that an unknown price never looks like "free".
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from freeact_sub.config.section import Section
+
+
+class Budget(Section):
+    """Bounds on a run. None: what the parent has left; for the root, no bound.
+
+    Bounds in `OWN` count the agent alone; all others count its descendants too.
+    """
+
+    OWN: ClassVar[frozenset[str]] = frozenset({"turns", "tool_calls"})
+
+    turns: int | None = Field(default=None, ge=0)
+    """Model responses of the agent itself; the last report at a limit is extra."""
+    tool_calls: int | None = Field(default=None, ge=0)
+    """Tool calls of the agent and its code."""
+    requests: int | None = Field(default=None, ge=0)
+    """Model requests, including `ask`, last reports and failed requests."""
+    tokens: int | None = Field(default=None, ge=0)
+    """Input and output tokens together."""
+    cost_usd: Decimal | None = Field(default=None, ge=0)
+    """Needs a model whose price is known."""
+    seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """From start to end, without the time in which a person is asked or the agent waits for its turn."""
+    children: int | None = Field(default=None, ge=0)
+    """Spawns in the whole subtree."""
+    depth: int | None = Field(default=None, ge=0, le=10)
+    """Levels of agents below this one."""
+
+    def over(self, defaults: "Budget") -> Self:
+        """This budget, with defaults for its missing bounds."""
+        return self._with({name: getattr(defaults, name) if mine is None else mine for name, mine in self})
+
+    def cut(self, left: "Budget") -> Self:
+        """This budget, cut to what is left."""
+        bounds = {name: [bound for bound in (mine, getattr(left, name)) if bound is not None] for name, mine in self}
+        return self._with({name: min(known) if known else None for name, known in bounds.items()})
+
+    def _with(self, bounds: dict[str, int | float | Decimal | None]) -> Self:
+        return self.model_copy(update=bounds)
+
+    def __repr_args__(self) -> Iterator[tuple[str, int | float | Decimal]]:
+        """The bounds that there are; see pydantic."""
+        return ((name, bound) for name, bound in self if bound is not None)
+
+    def __str__(self) -> str:
+        units = {"seconds": "s", "cost_usd": "USD"}
+        known = [
+            f"{bound:,} {units.get(name, name.replace('_', ' '))}"
+            for name, bound in self
+            if bound is not None and name != "depth" and not (name == "children" and self.depth == 0)
+        ]
+        return ", ".join(known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a run, or a tree of runs, has spent."""
+
+    turns: int = 0
+    """Model responses received."""
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal | None = None
+    """Cost of the requests with a known price. None: no price is known."""
+    unpriced_turns: int = 0
+    """Requests without a known price, which the cost leaves out."""
+    estimated_requests: int = 0
+    """Requests that were cut off after they were sent, or whose provider told no count. The sums have estimates for them,
+    which may be lower than the provider's count."""
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
+        return Usage(
+            turns=self.turns + other.turns,
+            tool_calls=self.tool_calls + other.tool_calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=sum(costs, Decimal(0)) if costs else None,
+            unpriced_turns=self.unpriced_turns + other.unpriced_turns,
+            estimated_requests=self.estimated_requests + other.estimated_requests,
+        )
+
+    @property
+    def tokens_text(self) -> str:
+        """The tokens as text, marked if they are a lower bound."""
+        return f"at least {self.tokens:,}" if self.estimated_requests else f"{self.tokens:,}"
+
+    @property
+    def cost_text(self) -> str:
+        """The cost as text, marked if it is a lower bound; empty if no price is known. Rounding never makes it $0.0000."""
+        if self.cost_usd is None:
+            return ""
+        cost = f"${self.cost_usd:.1g}" if 0 < self.cost_usd < Decimal("0.00005") else f"${self.cost_usd:.4f}"
+        return f"at least {cost}" if self.unpriced_turns or self.estimated_requests else cost
+
+    def __str__(self) -> str:
+        cost = self.cost_text or "cost unknown"
+        return f"turns {self.turns}, tool calls {self.tool_calls}, tokens {self.tokens_text}, {cost}"

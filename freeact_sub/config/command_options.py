@@ -1,0 +1,77 @@
+"""The command-line options for settings, shared by `freeact-sub` and `%%agent`.
+
+Nothing but the standard library and words of our own is imported here: the command line answers `--help` at once.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from freeact_sub.errors import ConfigError
+from freeact_sub.modes import MODES, CodeActions, Headless, Profile
+
+_SETTINGS: Final = ("model", "base_url", "code_actions", "profile", "mode", "headless")
+"""Options named like their setting."""
+_OTHERS: Final = ("yes", "max_turns", "sandbox", "workspace", "mcp")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options to a parser whose default is `argparse.SUPPRESS`."""
+    parser.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
+    parser.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
+    parser.add_argument(
+        "--code-actions",
+        choices=get_args(CodeActions),
+        help="how the model says which code to run: tool calls, fenced blocks, or (auto, the default) either",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=get_args(Profile),
+        help="small: models are told less of each tool (the default where the server tells of 16k tokens or less)",
+    )
+    parser.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
+    parser.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
+    parser.add_argument(
+        "--max-turns",
+        metavar="N",
+        type=_turns,
+        help="model responses the root agent may use in a run (default: no bound, but a run makes at most 1000 model "
+        "requests and starts 200 children; settings budget.requests and budget.children)",
+    )
+    parser.add_argument("--mode", choices=MODES, help="how much runs without a question (default: ask)")
+    parser.add_argument(
+        "--headless",
+        choices=get_args(Headless),
+        help="ask nobody: what would be asked is allowed, denied, or (auto) allowed in the modes auto and full only",
+    )
+    parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
+    parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")
+
+
+def given(options: argparse.Namespace) -> dict[str, Any]:
+    """The given options, by name."""
+    return {name: getattr(options, name) for name in (*_SETTINGS, *_OTHERS) if hasattr(options, name)}
+
+
+def load_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """The arguments for `load_config`.
+
+    Raises:
+        ConfigError: The workspace is no directory.
+    """
+    values = given(options)
+    settings = {name: values.get(name) for name in _SETTINGS}
+    settings["budget"] = {"turns": values.get("max_turns")}
+    settings["kernel"] = {"sandbox": values.get("sandbox")}
+    if values.get("yes"):
+        settings["headless"] = "allow"
+    workspace: Path | None = values.get("workspace")
+    if workspace is not None and not workspace.expanduser().is_dir():
+        raise ConfigError(f"--workspace: {workspace} is not a directory")
+    return {"workspace": workspace, "arguments": settings, "mcp_file": values.get("mcp")}
+
+
+def _turns(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns: give 1 or more")
+    return int(text)

@@ -1,0 +1,55 @@
+"""`GatewayConfig`: where kernels on other machines come from."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator
+
+from freeact_sub.config.section import Section
+
+
+def check_url(url: str, example: str) -> None:
+    """Raise ValueError unless it is a whole URL of HTTP."""
+    try:
+        TypeAdapter(AnyHttpUrl).validate_python(url)
+    except ValidationError as error:
+        raise ValueError(f"`url` is no URL such as {example}: {error.errors()[0]['msg']}") from None
+
+
+class GatewayConfig(Section):
+    """Kernels of Jupyter gateways: of other machines (docs/gateway.md)."""
+
+    url: tuple[str, ...] = ()
+    """Of a Jupyter Kernel Gateway, an Enterprise Gateway or a Jupyter server; of several, each kernel comes from the one
+    that has the fewest."""
+    token: str = Field(default="", repr=False)
+    """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
+    headers: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Sent with each request, for proxies that ask for more than a token."""
+    ca_file: Path | None = None
+    """Certificates of authorities that vouch for an `https` gateway, besides the system's."""
+    certificate_file: Path | None = None
+    """Certificate and key of this client, for a gateway that asks for one."""
+    kernel: str = ""
+    """Name of the kernelspec there. Empty: the gateway's usual one."""
+    workspace: Literal["none", "shared"] = "none"
+    """`shared`: the workspace is there under the same path, by a volume; `none`: its files are not there."""
+    trusted: bool = False
+    """Kernels there may run code unasked (modes `plan` and `auto`), though no wall of ours is around them."""
+    retry: bool = False
+    """An agent whose gateway is gone goes on with a new, empty kernel at another one. False: its run ends as
+    `kernel_lost`."""
+    lease_seconds: float = Field(default=60, ge=2)
+    """A kernel that has not heard of this program for so long ends by itself."""
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("url")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        for url in urls:
+            check_url(url, "http://127.0.0.1:8888")
+        return urls

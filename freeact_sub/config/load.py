@@ -1,0 +1,210 @@
+"""`load_config`: the one reader of settings files and environment variables (file, environment, arguments; later wins).
+
+The file is `.freeact/config.toml` in the workspace; a variable is `FREEACT_` and the setting's path in capitals with `__`
+between its parts (`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`). A wrong setting is a `ConfigError` that names it and where it
+was found.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from freeact_sub.config.parsing import check, parse_json, parse_toml
+from freeact_sub.config.schema import AGENT_TYPES, CONFIG_FILE, PERMISSIONS_FILE, Config, McpServerConfig, user_folder
+from freeact_sub.config.section import words_of
+from freeact_sub.config.trust import Trust
+from freeact_sub.config.variables import fill_variables
+from freeact_sub.errors import ConfigError, UntrustedError
+from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folder, read_file
+
+ENVIRONMENT_PREFIX = "FREEACT_"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def load_config(
+    workspace: Path | str | None = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    mcp_file: Path | str | None = None,
+    trust: Trust | None = None,
+) -> Config:
+    """Read the settings: file, then environment, then arguments; a later value replaces an earlier one.
+
+    Args:
+        workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
+        arguments: Nested settings that win over all others; values of None are passed over.
+        environment: Variables to read instead of `os.environ`.
+        mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
+        trust: The contents that somebody has looked at; files of the workspace count only with these. None: all files
+            count, which suits a program that reads its own folder: who can change the files can change the program.
+
+    Raises:
+        ConfigError: A setting is unknown or has a wrong value, or a file cannot be read.
+        UntrustedError: Nobody has looked at the content of a file of the workspace.
+    """
+    variables = os.environ if environment is None else environment
+    folder = _full_path(workspace or Path.cwd())
+    files = _Files()
+    settings = _read_toml(files, folder / CONFIG_FILE)
+    _merge(settings, _from_environment(variables))
+    _merge(settings, _without_none(arguments or {}))
+    settings.setdefault("workspace", folder)
+    if "permission_files" not in settings:
+        rules = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
+        settings["permission_files"] = tuple(path for path in rules if is_file(path))
+    if "agent_folders" not in settings:
+        folders = (folder / AGENT_TYPES, user_folder(variables) / AGENT_TYPES.name)
+        settings["agent_folders"] = tuple(path for path in folders if is_folder(path))
+    usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if is_file(path))
+    found = _expanded(mcp_file) if mcp_file else next(usual, None)
+    if found is not None:
+        servers = _mcp_servers(files.read(found), found, variables)
+        settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
+    config = _validate(Config, settings)
+    if trust is not None:
+        types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
+        for path in (*config.permission_files, *types):
+            files.read(path)
+        untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
+        if untrusted:
+            raise UntrustedError(untrusted, headless=config.headless is not None)
+    return config
+
+
+def _full_path(path: Path | str) -> Path:
+    try:
+        return full_path(path)
+    except OSError as error:
+        raise ConfigError(f"there is no folder {str(path)!r}: {error.strerror}") from error
+
+
+def _expanded(path: Path | str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+class _Files:
+    """Reads files once, so that the content that is judged is the content that counts."""
+
+    def __init__(self) -> None:
+        self._contents: dict[Path, bytes] = {}
+
+    def read(self, path: Path) -> bytes:
+        """Reads a file.
+
+        Raises:
+            ConfigError: The file cannot be read.
+        """
+        try:
+            content = self._contents[path] = read_file(path)
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        return content
+
+    def untrusted(self, trust: Trust, workspaces: Iterable[Path], own: Path) -> dict[Path, bytes]:
+        """The files in a workspace that nobody has looked at. Args: own: the user's folder, which needs no look."""
+
+        def is_in(path: Path, folder: Path) -> bool:
+            return path.absolute().is_relative_to(folder) or path.resolve().is_relative_to(folder)
+
+        return {
+            path: content
+            for path, content in self._contents.items()
+            if any(is_in(path, folder) for folder in workspaces) and not path.resolve().is_relative_to(own.resolve())
+            if not trust.knows(path, content)
+        }
+
+
+def read_mcp_servers(path: Path | str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Read the `mcpServers` of a standard `mcp.json`; `${VAR}` and `${VAR:-default}` are filled in anywhere.
+
+    Raises:
+        ConfigError: The file cannot be read, is not such a file, or names a variable that is not set.
+    """
+    path = _expanded(path)
+    return _mcp_servers(_Files().read(path), path, os.environ if environment is None else environment)
+
+
+def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    servers = content.get("mcpServers") if isinstance(content, dict) else None
+    if not isinstance(servers, dict):
+        raise ConfigError(f'{path} has no object `mcpServers`: write {{"mcpServers": {{"name": {{"command": …}}}}}}')
+    filled: dict[str, Any] = fill_variables(servers, variables, path)
+    for name, server in filled.items():
+        _validate(McpServerConfig, server, where=f"{path}, server {name!r}: ")
+    return filled
+
+
+def _read_toml(files: _Files, path: Path) -> dict[str, Any]:
+    if not os.path.lexists(path):
+        return {}
+    try:
+        settings: dict[str, Any] = parse_toml(files.read(path))
+    except ValueError as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    _validate(Config, settings, where=f"{path}: ")
+    return settings
+
+
+def _from_environment(variables: Mapping[str, str]) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for variable, text in variables.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        *parents, name = variable.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+        section: dict[str, Any] = {}
+        inner = section
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[name] = _parsed(text)
+        try:
+            check(section)
+        except ValueError as error:
+            raise ConfigError(f"environment variable {variable}: {error}") from error
+        _validate(Config, section, where=f"environment variable {variable}: ")
+        _merge(settings, section)
+    return settings
+
+
+def _parsed(text: str) -> Any:
+    """Parses JSON tables and lists; other text stays text, which pydantic converts to the field's type."""
+    if text[:1] in ("{", "["):
+        try:
+            return parse_json(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _merge(settings: dict[str, Any], newer: Mapping[str, Any]) -> None:
+    for name, value in newer.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(name), dict):
+            _merge(settings[name], value)
+        else:
+            settings[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _without_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, Mapping) else value
+        for name, value in arguments.items()
+        if value is not None
+    }
+
+
+def _validate(model: type[_Model], settings: Mapping[str, Any], where: str = "") -> _Model:
+    try:
+        return model.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(where + words_of(model, error)) from error

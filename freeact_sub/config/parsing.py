@@ -1,0 +1,91 @@
+"""Parses settings files and variables within bounds.
+
+Somebody else may have written them. So parsing takes no seconds and no deep stack, and refuses texts that neither a path nor
+a variable can be.
+"""
+
+import json
+import re
+import reprlib
+import tomllib
+from collections.abc import Callable
+from typing import Any, Final
+
+MAX_DEPTH: Final = 100
+"""Bound on nested tables and lists."""
+MAX_KEY_PARTS: Final = 30
+"""Bound on the parts of a dotted key."""
+DEEP_KEY: Final = re.compile(rf"""(?:(?:(?<![\w-])[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_KEY_PARTS}}}""")
+"""A dotted key of TOML with too many parts: the parser takes quadratic time for it."""
+SHOWN: Final = reprlib.Repr()
+"""Shortens values in messages."""
+SHOWN.maxstring = SHOWN.maxother = SHOWN.maxlong = 100
+
+
+def parse_toml(content: bytes) -> Any:
+    """Reads TOML.
+
+    Raises:
+        ValueError: The content is no TOML, or exceeds the bounds; the text says how.
+    """
+    text = content.decode()
+    if DEEP_KEY.search(text):
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
+    return _checked(tomllib.loads, text)
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Reads JSON.
+
+    Raises:
+        ValueError: As for TOML.
+    """
+    return _checked(json.loads, content)
+
+
+def _checked(parse: Callable[[Any], Any], content: bytes | str) -> Any:
+    try:
+        value = parse(content)
+    except RecursionError:
+        raise _too_deep() from None
+    check(value)
+    return value
+
+
+def check(value: Any, *, texts: bool = True) -> None:
+    """Checks a value level by level, without a deep stack.
+
+    Args:
+        value: A TOML or JSON value.
+        texts: Check texts too.
+
+    Raises:
+        ValueError: The value is nested too deeply, or holds a text that neither a path nor a variable can be.
+    """
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner += (*item, *item.values())
+            elif isinstance(item, list):
+                inner += item
+            elif texts and isinstance(item, str):
+                _check_text(item)
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{SHOWN.repr(text)} has a character that is none (half of a surrogate pair)") from None
+    if "\0" in text:
+        raise ValueError(f"{SHOWN.repr(text)} has a null character")
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested more than {MAX_DEPTH} deep")

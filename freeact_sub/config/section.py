@@ -1,0 +1,75 @@
+"""`Section`, the frozen base of all settings and bounds; its errors name the wrong setting and the nearest right one.
+
+A section that is made in Python (`Config(modle=...)`) raises a `ConfigError`. Data that is validated (`model_validate`:
+files, the arguments of a model) raises pydantic's `ValidationError`, which the reader of the data turns into a sentence.
+"""
+
+import difflib
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from freeact_sub.config.parsing import SHOWN
+from freeact_sub.errors import ConfigError
+
+MAX_PROBLEMS: Final = 5
+"""Problems in one message."""
+
+
+class Section(BaseModel):
+    """A group of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:  # the type checker reads the fields
+
+        def __init__(self, **values: Any) -> None:
+            """Raises ConfigError for an unknown or wrong value."""
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError(words_of(type(self), error)) from error
+
+        __init__.__pydantic_base_init__ = True  # else pydantic would make nested sections by it, and lose their place
+
+
+def words_of(model: type[BaseModel], error: ValidationError) -> str:
+    """Describes the problems of a section's values for people."""
+    problems = [*islice(_problems(model, error), MAX_PROBLEMS)]
+    more = error.error_count() - len(problems)
+    return "; ".join([*problems, f"and {more:,} more"] if more else problems)
+
+
+def _problems(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            place, wrong = problem["loc"][:-1], str(problem["loc"][-1])
+            near = _nearest(wrong, _known_names(model, place))
+            meant = " or ".join(f"`{'.'.join([*map(str, place), other])}`" for other in near)
+            yield f"unknown setting `{name}`: " + (f"did you mean {meant}?" if near else "there is none here")
+        elif name:
+            yield f"setting `{name}`: {problem['msg'].removeprefix('Value error, ')} (got {SHOWN.repr(problem['input'])})"
+        else:
+            yield problem["msg"].removeprefix("Value error, ")
+
+
+def _nearest(wrong: str, known: list[str]) -> list[str]:
+    """The nearest names, two if both are near: `modle` may be `mode` or `model`."""
+    return difflib.get_close_matches(wrong, known, n=2, cutoff=0.75) or difflib.get_close_matches(wrong, known, 1, 0)
+
+
+def _known_names(model: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
+    """The setting names of the section at a path."""
+    here: Any = model
+    for part in path:
+        # of a table or a list: what it holds
+        here = here.model_fields[str(part)].annotation if _is_section(here) else get_args(here)[-1]
+        here = next((kind for kind in get_args(here) if _is_section(kind) and type(None) in get_args(here)), here)
+    return list(here.model_fields) if _is_section(here) else []
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)

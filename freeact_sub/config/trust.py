@@ -1,0 +1,72 @@
+"""`Trust` records which contents of settings files a person has looked at.
+
+Code of an agent may write the workspace, and files in the workspace say what the next start runs and allows: settings,
+rules, MCP servers, agent types. So a file counts only with content that somebody has looked at. The record has a digest
+for each path, and is in the user's own folder: out of reach of workspaces, and without copies of secrets.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import ConfigError
+from freeact_sub.system.safe_files import read_file, replace_file
+
+RECORD: Final = "trusted.json"
+
+
+class Trust:
+    """The record of one user."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args: folder: the user's own folder, see `user_folder`; it need not exist."""
+        self._record = folder / RECORD
+        self._now: dict[str, str] = {}
+        """What this program was told; it counts also where it cannot be written."""
+
+    def knows(self, path: Path, content: bytes) -> bool:
+        """Whether the record has the file with this content."""
+        return digest(content) in (self._now.get(_key(path)), self._read().get(_key(path)))
+
+    def add(self, files: Mapping[Path, bytes]) -> None:
+        """Records the contents of files.
+
+        Raises:
+            ConfigError: The record cannot be written; it holds for this process all the same.
+        """
+        new = {_key(path): digest(content) for path, content in files.items()}
+        self._now |= new
+        try:
+            self._record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = os.open(self._record.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)  # two programs may add at the same time
+                known = {path: value for path, value in self._read().items() if os.path.lexists(path)}
+                replace_file(self._record, json.dumps(known | new, indent=1, sort_keys=True).encode(), mode=0o600)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise ConfigError(
+                f"what you trust cannot be remembered: cannot write {self._record}: {error.strerror}"
+            ) from error
+
+    def _read(self) -> dict[str, str]:
+        """Reads the record; an unreadable or wrong one counts as empty."""
+        try:
+            record = json.loads(read_file(self._record))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return {path: value for path, value in record.items() if isinstance(value, str)} if isinstance(record, dict) else {}
+
+
+def digest(content: bytes) -> str:
+    """The digest of a content in the record."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _key(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  # a link is a name of its own: what it leads to may be changed

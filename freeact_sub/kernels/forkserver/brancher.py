@@ -1,0 +1,288 @@
+"""Branches: a running kernel is forked, variables and all, and the fork becomes a kernel of its own. Linux only.
+
+The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The
+fork is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell
+that awaits), or in a request of a cell to its host that blocks. What the fork then does to become a kernel is in
+`detach.py`. It never returns into the frames below: the cell that waits there goes on in the origin only.
+
+Who owns a branch: it must not end with its origin, so it may not stay a child of it. The origin forks a process between,
+which forks the branch; when the host has told the fork server whom to expect, the one between is killed. The branch then
+falls to the next subreaper, which is the server, for the origin steps aside from being one for that moment. (A daemon
+whose parent ends in the same moment falls to the server too, and is killed when the next kernel ends. `CLONE_PARENT` would
+need no such step, but only the C library's own `fork` leaves its locks usable.)
+
+What a fork finds locked stays locked in it. Of the threads that exist at the fork, all are the kernel's own, or it is
+refused. What they may hold at that moment: locks of the C library, of `logging`, `threading` and the standard streams,
+each of which sees to a fork itself; locks of the output streams, of iopub and of zmq, which the branch makes anew; and the
+lock of a module that one of them is importing for the first time, of which there is none after the kernel's first
+messages. Locks that the waiting cell itself holds stay held in the branch: nobody will leave its `with`.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None)
+GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
+"""Open in a process that uses a GPU, whatever the library."""
+NOT_TO_BE_FORKED = "libgomp"
+"""GNU OpenMP waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
+ZMQ_THREADS = "ZMQbg"
+
+
+class Brancher:
+    """Makes branches of this kernel."""
+
+    def __init__(self, app: Any, requests: Any) -> None:
+        self.app = app
+        self.requests = requests
+        self.kernel = app.kernel
+        self.wanted: dict[str, dict[str, Any]] = {}
+        self.forked: dict[str, tuple[int, int, int]] = {}
+        """By request: the process between, the branch, and the pipe it waits for, until the branch is the server's."""
+        self.lock = threading.Lock()
+        """The main thread forks, the control thread tells what becomes of it."""
+        self.kernel.control_handlers["freeact_branch"] = self.on_message
+
+    def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
+        """Called in the control thread."""
+        content = message["content"]
+        branch_id = content["id"]
+        if content["op"] == "fork":
+            self.wanted[branch_id] = content
+            self.requests.when_main_thread_waits(lambda: self.fork(branch_id))
+        elif content["op"] == "seat":
+            self.seat(branch_id)
+        else:
+            self.abandon(branch_id)
+
+    def say(self, branch_id: str, **content: Any) -> None:
+        """Tells the host."""
+        kernel = self.kernel
+        kernel.session.send(kernel.iopub_socket, "freeact_branch", {"id": branch_id, **content})
+
+    def fork(self, branch_id: str) -> None:
+        """Called in the main thread. In the branch it does not return."""
+        interrupts: list[Any] = []
+        handler = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
+        try:
+            with self.lock, sys.modules["freeact_guest.hook"].nothing_asked():
+                request = self.wanted.pop(branch_id, None)
+                answer = self.answer(branch_id, request) if request is not None else None
+            if answer is not None:
+                self.say(branch_id, **answer)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            if interrupts:  # one of them counts, and now it cannot lose a process of ours
+                signal.raise_signal(signal.SIGINT)
+
+    def answer(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Forks, if that can be done, and returns the answer for the host."""
+        reason = self.unsafe()
+        if not reason:
+            try:
+                forked = self.forked[branch_id] = self.fork_twice(request)
+            except OSError as error:
+                reason = f"it could not be forked: {error}"
+            else:
+                return {"state": "forked", "pid": forked[1]}
+        return {"state": "refused", "reason": reason}
+
+    def fork_twice(self, request: dict[str, Any]) -> tuple[int, int, int]:
+        """See `forked`.
+
+        Raises:
+            OSError: The system has no room for two more processes.
+        """
+        for stream in (self.kernel._stdout, self.kernel._stderr):
+            stream.flush()
+        me, server = os.getpid(), os.getppid()
+        (told, tell), (waits, go) = os.pipe(), os.pipe()
+        # an interrupt, which goes to the whole group, is for the origin only
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        report = b""
+        try:
+            between = fork_quietly()
+            if between == 0:
+                os.close(told)
+                os.close(go)
+                be_between(self, request, me, server, tell, waits)
+            os.close(tell)
+            tell = told
+            report = os.read(told, 64)
+            if not report.isdigit():
+                reap(between)
+                raise OSError(report.decode() or "the process between ended")
+        finally:
+            for descriptor in {told, tell, waits} | (set() if report.isdigit() else {go}):
+                os.close(descriptor)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        return between, int(report), go
+
+    def seat(self, branch_id: str) -> None:
+        """Gives the branch to the fork server."""
+        with self.lock:
+            forked = self.forked.pop(branch_id, None)
+        if forked is None:
+            return
+        between, _, go = forked
+        prctl(PR_SET_CHILD_SUBREAPER, 0)
+        try:
+            kill(between)
+            reap(between)
+        finally:
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
+        with contextlib.suppress(BrokenPipeError):  # it was killed
+            os.write(go, b"g")
+        os.close(go)
+        self.say(branch_id, state="seated")
+
+    def abandon(self, branch_id: str) -> None:
+        """Nobody wants the branch any more."""
+        with self.lock:
+            self.wanted.pop(branch_id, None)
+            self.end(branch_id)
+        self.say(branch_id, state="abandoned")
+
+    def end(self, branch_id: str) -> None:
+        """Ends a branch that is still ours, if it is."""
+        forked = self.forked.pop(branch_id, None)
+        if forked is not None:
+            between, branch, go = forked
+            os.close(go)
+            for pid in (branch, between):
+                kill(pid)
+            for pid in (between, branch):  # the second is our child once the first has ended
+                reap(pid)
+
+    def unsafe(self) -> str:
+        """Why this kernel must not be forked now; empty: it can be."""
+        own = {threading.main_thread(), *own_threads(self.app, self.kernel)}
+        of_line = sys.modules["freeact_guest.line"].LineThread
+        others = sorted(
+            thread.name for thread in threading.enumerate() if thread not in own and not isinstance(thread, of_line)
+        )
+        if others:
+            return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"
+        if self.kernel.eventloop is not None:
+            return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
+        if uses_gpu(open_files()):
+            return "it uses a GPU, and what is on it cannot be forked"
+        if has_foreign_threads() and is_mapped(NOT_TO_BE_FORKED):
+            return (
+                "it has threads of GNU OpenMP, which does not survive a fork (OMP_NUM_THREADS=1 keeps it from starting them)"
+            )
+        return ""
+
+
+def be_between(brancher: Brancher, request: dict[str, Any], origin: int, server: int, tell: int, waits: int) -> None:
+    """The life of the process between: it forks the branch, tells of it, and waits to be killed. Does not return."""
+    try:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == origin:
+            try:
+                branch = fork_quietly()
+            except OSError as error:
+                os.write(tell, str(error.strerror).encode()[:64])
+                return
+            if branch == 0:
+                os.close(tell)
+                be_branch(brancher, request, server, waits)
+            os.write(tell, b"%d" % branch)
+            while True:
+                signal.pause()
+    finally:
+        os._exit(1)
+
+
+def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: int) -> None:
+    """The life of a branch. Does not return."""
+    code = 1
+    try:
+        os.setsid()
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        sys.modules["freeact_detach"].become_kernel(brancher.app, brancher.requests, request, waits)
+        Brancher(brancher.app, brancher.requests)
+        seated = os.read(waits, 1)  # the process between is gone; nothing comes if the origin ends before
+        os.close(waits)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if seated and os.getppid() == server:
+            brancher.app.start()
+            code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0
+    except BaseException:  # noqa: BLE001  # border: the end of a kernel's process; its log says why
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        os._exit(code & 0xFF)
+
+
+def own_threads(app: Any, kernel: Any) -> list[Any]:
+    """The threads that belong to the kernel itself."""
+    streams = [getattr(stream, "watch_fd_thread", None) for stream in (kernel._stdout, kernel._stderr)]
+    return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat, *streams]
+
+
+def open_files() -> list[str]:
+    """What the descriptors of this process lead to."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return found
+
+
+def uses_gpu(paths: list[str]) -> bool:
+    """Whether one of the open files is a GPU."""
+    return any(path.startswith(GPU_DEVICES) for path in paths)
+
+
+def has_foreign_threads() -> bool:
+    """Whether there are threads that neither Python nor zmq has started."""
+    known = {thread.native_id for thread in threading.enumerate()}
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):
+            if int(name) not in known:
+                with open(f"/proc/self/task/{name}/comm") as file:
+                    if not file.read().startswith(ZMQ_THREADS):
+                        return True
+    return False
+
+
+def is_mapped(library: str) -> bool:
+    """Whether a library of this name is loaded."""
+    with open("/proc/self/maps") as file:
+        return any(library in line for line in file)
+
+
+def fork_quietly() -> int:
+    """Newer Pythons warn of every fork with threads; which there are was looked at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def kill(pid: int) -> None:
+    """Kills a process of ours."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def reap(pid: int) -> None:
+    """Waits for a child's end; code in the kernel may have been quicker."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux only, as all of this."""
+    LIBC.prctl(option, value, 0, 0, 0)

@@ -1,0 +1,135 @@
+"""`Branches`: how the host has a live kernel forked, and how the fork comes to belong to the fork server.
+
+The kernel forks itself (`brancher.py` says how); the host only tells it when, and tells the server whom to expect.
+What a kernel says is not trusted: the server looks whether the process is two generations below that kernel before it
+takes it in, and a lie costs the liar one of its own processes at most.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jupyter_client.manager import AsyncKernelManager
+
+from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.forkserver.process import ForkServer
+from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.system.closing import carry_out
+
+PORTS: Final = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+ABANDON_SECONDS: Final = 2.0
+"""How long the kernel may take to drop a branch. One that is busy in code that does not let go of the interpreter drops it
+later: what it is told stays in its queue."""
+END_SECONDS: Final = 3.0
+
+
+class Branches:
+    """The branches of one kernel that are being made."""
+
+    def __init__(self, client: KernelClient) -> None:
+        """Args: client: of the kernel, whose owner passes the answers on to `receive`."""
+        self._tell = client.tell_branch
+        self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._lost = False
+
+    def receive(self, content: dict[str, Any]) -> None:
+        """An answer of the kernel; one that nobody waits for is dropped."""
+        answers = self._answers.get(str(content.get("id")))
+        if answers is not None:
+            answers.put_nowait(content)
+
+    def lose(self, reason: str) -> None:
+        """The kernel has ended, or is being closed."""
+        self._lost = True
+        for answers in self._answers.values():
+            answers.put_nowait({"state": "lost", "reason": f"it ended: {reason}"})
+
+    async def make(self, server: ForkServer, origin: int, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
+        """Has the kernel fork itself; cancelling leaves nothing behind.
+
+        Args:
+            server: The fork server that the kernel came from.
+            origin: The kernel's process id.
+            request: What the branch needs to open as a kernel.
+
+        Returns:
+            The process id of the branch and a future with its exit code, as `ForkServer.start`.
+
+        Raises:
+            KernelBranchError: It cannot be forked; the text says why.
+        """
+        branch_id, adopted = uuid.uuid4().hex, None
+        answers = self._answers[branch_id] = asyncio.Queue()
+        try:
+            self._tell({"id": branch_id, "op": "fork", **request})
+            pid = _process(await _next(answers, "forked"))
+            adopted = pid, await _adopted(server, pid, origin)
+            self._tell({"id": branch_id, "op": "seat"})
+            await _next(answers, "seated")
+        except BaseException:
+            await carry_out(self._abandon(branch_id, answers, server, adopted))
+            raise
+        finally:
+            del self._answers[branch_id]
+        return adopted
+
+    async def _abandon(
+        self,
+        branch_id: str,
+        answers: asyncio.Queue[dict[str, Any]],
+        server: ForkServer,
+        adopted: tuple[int, asyncio.Future[int]] | None,
+    ) -> None:
+        self._tell({"id": branch_id, "op": "abandon"})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ABANDON_SECONDS):
+                while not self._lost and (await answers.get()).get("state") != "abandoned":
+                    pass
+        if adopted is not None:  # perhaps it belongs to the server by now
+            pid, ended = adopted
+            server.end(pid)
+            await asyncio.wait({ended}, timeout=END_SECONDS)
+
+
+def check_branch(spec: KernelSpec, origin: KernelSpec) -> None:
+    """Refuses a branch that differs from its kernel in what a fork cannot change.
+
+    Raises:
+        KernelBranchError: It names what differs.
+    """
+    for name in ("python", "workspace", "environment", "sandbox"):
+        if getattr(spec, name) != getattr(origin, name):
+            raise KernelBranchError(f"a branch cannot have another {name} than the kernel that it is made of")
+
+
+def choose_connection(manager: AsyncKernelManager) -> dict[str, Any]:
+    """Numbers the sockets of a kernel in a new folder, and returns its connection information as JSON can carry it."""
+    for number, name in enumerate(PORTS, 1):
+        setattr(manager, name, number)
+    info = manager.get_connection_info()
+    return {**info, "key": info["key"].decode()}
+
+
+async def _next(answers: asyncio.Queue[dict[str, Any]], expected: str) -> dict[str, Any]:
+    answer = await answers.get()
+    if answer.get("state") != expected:
+        raise KernelBranchError(f"the kernel cannot be branched: {answer.get('reason')}")
+    return answer
+
+
+def _process(answer: dict[str, Any]) -> int:
+    pid = answer.get("pid")
+    if not isinstance(pid, int):
+        raise KernelBranchError("the kernel cannot be branched: its answer names no process")
+    return pid
+
+
+async def _adopted(server: ForkServer, pid: int, origin: int) -> asyncio.Future[int]:
+    """Has the server expect the branch, and returns a future with its exit code."""
+    try:
+        return await server.adopt(pid, origin)
+    except KernelStartError as error:
+        raise KernelBranchError(f"the kernel cannot be branched: {error}") from error

@@ -1,0 +1,170 @@
+"""How a process that was forked from a running kernel becomes a kernel of its own, around the same shell and variables.
+
+It shares no socket, thread or event loop with its origin: it makes new ones, on top of the stack on which it was forked.
+What must not be touched are the zmq contexts and loops of the origin. Their descriptors are the same open files: to remove
+one from an epoll here would remove it there. So every inherited pipe, socket and event descriptor is covered, before
+anything else, by one that can do nothing, and the old objects are kept for ever, so that none of them cleans up (`KEPT`).
+
+Shell, app and output streams stay the same objects, for code refers to them: extensions, loggers, `get_ipython()`. What
+they are connected to is new.
+"""
+
+import asyncio
+import builtins
+import contextlib
+import fcntl
+import gc
+import importlib
+import logging
+import os
+import signal
+import stat
+import sys
+from typing import Any
+
+PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+KEPT: list[Any] = []
+"""What the origin has left in its branch and must never be cleaned up there."""
+
+
+def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -> None:
+    """Lets go of the origin, and opens a kernel around the shell and its variables.
+
+    Args:
+        app: The `IPKernelApp`.
+        requests: The `Requests` of the guest.
+        request: What the host has sent (`kernels/local.py`).
+        kept: A descriptor that stays as it is.
+    """
+    gc.freeze()  # to look at objects is to copy their pages, and nothing of the origin is to be cleaned up
+    old = app.kernel
+    leave_descriptors(request["log"], old, kept)
+    KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
+    KEPT.append((dict(app.__dict__), dict(app._trait_values), old, requests.waiting, requests.blocked, requests.loop))
+    leave_loop(requests.loop)
+    leave_cell(app.shell, old)
+    os.environ.update(request["environment"])
+    for path in request["folders"]:
+        os.makedirs(path, exist_ok=True)
+    seed()
+    if request["wall"] is not None and "landlock" in request["wall"]["pieces"]:
+        # a domain of its own within the origin's: neither the origin nor another branch of it is to be reached from here
+        sys.modules["freeact_wall"].restrict_files(request["wall"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    open_app(app, request, old)
+    loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+    requests.errands.clear()
+    sys.modules["freeact_guest.agent"].install(app.shell, request["servers"], loop, request["audit"], requests)
+
+
+def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """What runs in the loop of the origin runs there only."""
+    signal.set_wakeup_fd(-1)
+    task = asyncio.current_task(loop)
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)  # for loops of others; this one is left without returning
+    asyncio._set_running_loop(None)
+    asyncio.set_event_loop(asyncio.new_event_loop())
+
+
+def leave_descriptors(log_path: str, old: Any, kept: int) -> None:
+    """Open files stay open, each at its own position from now on; what is a connection to somebody is the origin's."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    logs = {1, 2, *(getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr))}
+    for descriptor in (0, *logs):
+        os.dup2(null, descriptor)  # should there be no log, nothing is written into the origin's output
+    os.close(null)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    nothing = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    for descriptor in logs:
+        os.dup2(log, descriptor)
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor not in {0, log, nothing, kept, *logs}:
+            with contextlib.suppress(OSError):  # the listing's own is closed by now
+                leave_descriptor(descriptor, nothing)
+    os.close(nothing)
+    os.close(log)
+
+
+def leave_descriptor(descriptor: int, nothing: int) -> None:
+    """See `leave_descriptors`. The number stays taken: an object may still close it, and must not close one of ours."""
+    kind, replacement = os.fstat(descriptor).st_mode, nothing
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    if flags & os.O_PATH or stat.S_ISDIR(kind) or (stat.S_ISCHR(kind) and not is_terminal(descriptor)):
+        return
+    if stat.S_ISREG(kind):
+        with contextlib.suppress(OSError):  # not to be opened again: then it is closed
+            replacement = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+            os.lseek(replacement, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+    os.dup2(replacement, descriptor, inheritable=os.get_inheritable(descriptor))
+    if replacement != nothing:
+        os.close(replacement)
+
+
+def is_terminal(descriptor: int) -> bool:
+    """Whether it is an end of a terminal, the master's included."""
+    return os.isatty(descriptor) or os.readlink(f"/proc/self/fd/{descriptor}").endswith("ptmx")
+
+
+def leave_cell(shell: Any, old: Any) -> None:
+    """Puts back what a cell that runs has put in place for its time; it goes on in the origin only."""
+    while shell.display_trap.is_active:
+        shell.display_trap.__exit__(None, None, None)
+    shell.displayhook.exec_result = None
+    if not isinstance(shell.display_pub, shell.display_pub_class):
+        shell.init_display_pub()  # it was captured
+    if getattr(builtins.input, "__self__", None) is old:
+        old._restore_input()  # type: ignore[union-attr]  # it is a kernel's method
+    shell.execution_count = max(shell.execution_count, len(shell.history_manager.input_hist_parsed))
+
+
+def seed() -> None:
+    """Branches of one kernel draw different random numbers; the generator of `random` sees to it itself."""
+    numpy_random, tempfile = sys.modules.get("numpy.random"), sys.modules.get("tempfile")
+    if numpy_random is not None:
+        numpy_random.seed()
+    if tempfile is not None:
+        tempfile.tempdir = None  # type: ignore[attr-defined]  # found out in the environment of the origin
+
+
+def open_app(app: Any, request: dict[str, Any], old: Any) -> None:
+    """Gives the app new sockets, threads and a new kernel around its old shell, in the order of `IPKernelApp.initialize`."""
+    shell, comms = app.shell, importlib.import_module("comm").get_comm_manager()
+    app.context = app.heartbeat = None
+    app.session = type(app.session)(parent=app)
+    for name in PORTS:
+        setattr(app, name, 0)
+    app.connection_file = request["connection_file"]
+    app.load_connection_info(request["connection"])
+    sys.argv = ["ipykernel_launcher.py", "-f", app.connection_file]
+    tornado = logging.getLogger("tornado")
+    handlers = tornado.handlers[:]
+    app.init_sockets()
+    app.init_heartbeat()
+    tornado.handlers[:] = handlers  # it has got one more, like the first
+    if request["attach"]:
+        app.write_connection_file()
+    app.log_connection_info()
+    reopen_output(app, old)
+    type(old).clear_instance()
+    app.init_kernel()
+    if app.kernel.shell is not shell:
+        raise RuntimeError("the kernel did not take the shell of its origin")
+    shell.kernel = shell.parent = app.kernel
+    for comm in comms.comms.values():
+        comm.kernel = app.kernel
+    comms.kernel = app.kernel
+
+
+def reopen_output(app: Any, old: Any) -> None:
+    """The output streams are the same objects, for loggers and others hold them; what they are connected to is new."""
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    streams = {"stdout": old._stdout, "stderr": old._stderr}
+    for name, stream in streams.items():
+        KEPT.append(dict(stream.__dict__))
+        stream.__init__(app.session, app.iopub_thread, name)
+    sys.stdout, sys.stderr = streams.values()
+    app.outstream_class = None  # they are there
+    app.init_io()

@@ -1,0 +1,263 @@
+"""`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
+
+A spare is a whole kernel, started and prepared, of one `SpareKey` (what a kernel is started with, but for whom); handing it
+out costs nothing. The next one is made when one was handed out and no start is under way: a start that somebody waits for
+comes first. None is made while memory is short, and none is kept but for the keys that were asked for last: agents of many
+workspaces may share a provider, and the workspace is part of the key. Where forking is not possible or not safe, kernels are
+started as plain subprocesses, and one log line says so.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.forkserver.launchers import ForkLauncher
+from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
+from freeact_sub.kernels.jupyter import NOT_READY
+from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelSpec
+from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
+from freeact_sub.kernels.wall.gaps import Gaps
+from freeact_sub.kernels.wall.repositories import Repositories
+from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.system.closing import end_task
+
+FREE_MEMORY_FOR_SPARES: Final = 0.1
+"""Share of the machine's memory that must be free for a spare to be made."""
+KEYS_WITH_SPARES: Final = 2
+"""So many keys have spares; those of the one that was asked for longest ago go."""
+DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
+"""What the preload profile `data` imports, where it is installed."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SpareKey:
+    python: str
+    workspace: Path
+    environment: tuple[tuple[str, str], ...]
+    mcp_servers: tuple[str, ...]
+    sandbox: SandboxPolicy | None
+    audit: AuditSettings | None
+
+    @classmethod
+    def of(cls, spec: KernelSpec) -> "_SpareKey":
+        return cls(
+            python=spec.python,
+            workspace=spec.workspace,
+            environment=tuple(sorted(spec.environment.items())),
+            mcp_servers=spec.mcp_servers,
+            sandbox=spec.sandbox,
+            audit=spec.audit,
+        )
+
+
+class ForkKernelProvider(LocalKernelProvider):
+    """Forks kernels; falls back to plain subprocesses."""
+
+    def __init__(
+        self, *, preload: tuple[str, ...] = (), spares: int = 1, on_notice: Callable[[str], None] | None = None
+    ) -> None:
+        """Args: preload: modules that every kernel finds imported. spares: how many kernels are kept ready."""
+        super().__init__(on_notice=on_notice)
+        self._preload = DATA_STACK if preload == ("data",) else preload
+        self._spares_wanted = spares
+        self._servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
+        self._spares: dict[_SpareKey, deque[LocalKernel]] = {}
+        """In the order in which they were last asked for."""
+        self._starts = 0
+        """Starts under way that somebody waits for."""
+        self._idle = asyncio.Event()
+        self._refilling: set[_SpareKey] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
+        """See `LocalKernelProvider.start`."""
+        kept = await (gaps or self._gaps).check(spec)
+        key = _SpareKey.of(spec)
+        self._keep_spares_for(key)
+        kernel = self._take_spare(key, kept)
+        if kernel is not None:
+            kernel.hand_out(handler)
+            self._refill_soon(key, spec)
+            return kernel
+        self._starts += 1
+        self._idle.clear()
+        try:
+            return await self._start_waited_for(spec, handler)
+        finally:
+            self._starts -= 1
+            if self._starts == 0:
+                self._idle.set()
+            self._refill_soon(key, spec)
+
+    async def aclose(self) -> None:
+        """See `KernelProvider.aclose`."""
+        self._closed = True
+        for task in tuple(self._background):
+            await end_task(task)
+        spares = [kernel for kernels in self._spares.values() for kernel in kernels]
+        self._spares.clear()
+        await asyncio.gather(*(kernel.aclose() for kernel in spares))
+        servers, self._servers = self._servers, {}
+        for starting in servers.values():
+            if not starting.done():
+                await end_task(starting)
+            if server := _server_of(starting):
+                await server.aclose()
+        await super().aclose()
+
+    async def drop_spares(self, workspaces: Collection[Path]) -> None:
+        """Ends the spares for these workspaces: who has used them is gone."""
+        keys = [key for key in self._spares if key.workspace in workspaces]
+        spares = [kernel for key in keys for kernel in self._spares.pop(key)]
+        await asyncio.gather(*(kernel.aclose() for kernel in spares))
+
+    async def refilled(self) -> None:
+        """Waits until no spare is being made."""
+        while self._background:
+            await asyncio.wait(self._background)
+
+    async def _start_waited_for(self, spec: KernelSpec, handler: HostRequestHandler) -> LocalKernel:
+        try:
+            async with asyncio.timeout(spec.start_timeout_seconds):
+                server = await self._server(spec)
+        except TimeoutError as error:
+            raise KernelStartError(NOT_READY.format(seconds=spec.start_timeout_seconds)) from error
+        if server is None:
+            return await self._start_subprocess(spec, handler)
+        return await self._fork(spec, handler, server)
+
+    async def _fork(self, spec: KernelSpec, handler: HostRequestHandler, server: ForkServer) -> LocalKernel:
+        return await LocalKernel(spec, ForkLauncher(spec, self._context, server), handler).open()
+
+    async def _server(self, spec: KernelSpec) -> ForkServer | None:
+        """The fork server for a kernel, started if need be; None where kernels cannot be forked."""
+        if sys.platform != "linux":
+            return None
+        key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
+        starting = self._servers.get(key)
+        if starting is None or not _is_usable(starting):
+            ended = _server_of(starting) if starting is not None else None
+            starting = self._servers[key] = asyncio.create_task(
+                _start_server(key, instead_of=ended), name="start fork server"
+            )
+        return await asyncio.shield(starting)
+
+    def _keep_spares_for(self, key: _SpareKey) -> None:
+        self._spares[key] = self._spares.pop(key, deque())  # now the newest
+        for old in list(self._spares)[:-KEYS_WITH_SPARES]:
+            for kernel in self._spares.pop(old):
+                self._forget(kernel)
+
+    def _take_spare(self, key: _SpareKey, kept: Repositories) -> LocalKernel | None:
+        """A spare that still fits: its wall does not know of a repository that was made since."""
+        spares = self._spares[key]
+        while spares:
+            kernel = spares.popleft()
+            if kernel.lost_reason is None and kernel.launcher.kept == kept:
+                return kernel
+            self._forget(kernel)
+        return None
+
+    def _forget(self, kernel: LocalKernel) -> None:
+        """A spare that died while it waited, or does not fit any more, or that nobody will ask for: it and its files go."""
+        self._in_background(kernel.aclose())
+
+    def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
+        if not self._closed and key not in self._refilling and self._wants_spare(key):
+            self._refilling.add(key)
+            self._in_background(self._refill(key, spec))
+
+    def _wants_spare(self, key: _SpareKey) -> bool:
+        return key in self._spares and len(self._spares[key]) < self._spares_wanted
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="spare kernels")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _refill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        try:
+            await self._fill(key, spec)
+        finally:
+            self._refilling.discard(key)
+
+    async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        while self._wants_spare(key):
+            if self._starts:
+                self._idle.clear()
+                await self._idle.wait()
+            if free_memory() < FREE_MEMORY_FOR_SPARES:
+                return
+            server = await self._server(spec)
+            if server is None:
+                return
+            try:
+                kernel = await self._fork(spec, _nobody, server)
+            except KernelStartError as error:
+                logger.warning("no spare kernel: %s", error)
+                return
+            if not self._wants_spare(key):  # any more
+                self._forget(kernel)
+                return
+            self._spares[key].append(kernel)
+
+
+def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
+    """None: it is not there yet, has failed, or kernels cannot be forked."""
+    there = starting.done() and not starting.cancelled() and starting.exception() is None
+    return starting.result() if there else None
+
+
+def _is_usable(starting: asyncio.Task[ForkServer | None]) -> bool:
+    """What failed once may go well now; a server that has ended is replaced."""
+    if not starting.done():
+        return True
+    if starting.cancelled() or starting.exception() is not None:
+        return False
+    server = starting.result()
+    return server is None or server.alive
+
+
+async def _start_server(key: ForkKey, *, instead_of: ForkServer | None = None) -> ForkServer | None:
+    if instead_of is not None:
+        await instead_of.aclose()
+    try:
+        server = ForkServer(key)
+    except OSError as error:
+        raise KernelStartError(f"no private folder for a kernel: {error}") from error
+    try:
+        await server.open()
+    except KernelStartError as error:
+        logger.warning("kernels are started as plain subprocesses, which is slower: %s", error)
+        await server.aclose()
+        return None
+    except BaseException:
+        await server.aclose()
+        raise
+    return server
+
+
+async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:
+    """A spare kernel has no agent yet, and no code of anybody that could ask."""
+    del params, clock
+    raise KernelStartError(f"a spare kernel asked for {method}")
+
+
+def free_memory() -> float:
+    """Share of the machine's memory that is available; 1.0 where that cannot be told."""
+    sizes: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(":")
+            sizes[name] = int(value.split()[0])
+    return sizes["MemAvailable"] / sizes["MemTotal"] if "MemAvailable" in sizes else 1.0

@@ -1,0 +1,115 @@
+"""`ForkLauncher`: a kernel that a fork server forks; `BranchLauncher`: one that another such kernel forks of itself."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any, Final
+
+import zmq.asyncio
+
+from freeact_sub.errors import KernelBranchError
+from freeact_sub.kernels.channels import KernelChannels
+from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection
+from freeact_sub.kernels.forkserver.process import ForkServer
+from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
+from freeact_sub.kernels.private import private_environment
+from freeact_sub.kernels.wall import sandbox
+from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
+
+KILL_TIMEOUT_SECONDS: Final = 3.0
+
+
+class ForkLauncher(LocalLauncher):
+    """Has a kernel forked by a fork server, which has made the guest part of it."""
+
+    has_guest = True
+
+    def __init__(
+        self, spec: KernelSpec, context: zmq.asyncio.Context, server: ForkServer, *, folder: KernelFolder | None = None
+    ) -> None:
+        """Args: server: forks the kernel. folder: of the kernel's own; None: a new one."""
+        super().__init__(spec, context, folder or KernelFolder(server.new_folder()))
+        self.server = server
+        self._process: tuple[int, asyncio.Future[int]] | None = None
+        """Its id and its exit code, when it has ended; None: it was not started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the kernel, the leader of its process group."""
+        return None if self._process is None else self._process[0]
+
+    async def launch(self) -> KernelChannels:
+        """See `Launcher`. Returns when the kernel's sockets are bound, so that no client has to connect twice."""
+        environment = await self._prepare()
+        self._manager.write_connection_file()
+        request = {**self._request(), "cwd": str(self.spec.workspace), "environment": environment}
+        self._process = await self.server.start(request)
+        return self._started(self._process[1])
+
+    async def interrupt(self) -> None:
+        """See `Launcher`."""
+        if self._process is not None and not self._process[1].done():
+            # not through the server: a signal that arrives late would interrupt the next cell
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process[0], signal.SIGINT)
+
+    async def kill(self) -> None:
+        """See `Launcher`."""
+        if self._process is not None and not self._process[1].done():
+            self.server.end(self._process[0])
+            await asyncio.wait({self._process[1]}, timeout=KILL_TIMEOUT_SECONDS)
+
+    def branch(self, spec: KernelSpec, branches: Branches) -> "BranchLauncher":
+        """See `Launcher`."""
+        try:
+            folder = self.folder.new_branch()
+        except OSError as error:
+            raise KernelBranchError(f"no private folder for a branch: {error}") from error
+        return BranchLauncher(spec, self, branches, folder)
+
+    def _request(self) -> dict[str, Any]:
+        """What the kernel needs in any case to become one."""
+        return {
+            "connection_file": self._manager.connection_file,
+            "log": str(self.folder.path / LOG_FILE),
+            "servers": self.spec.mcp_servers,
+            "audit": self.spec.hook_settings(self.scratch),
+            "wall": self.wall,
+        }
+
+
+class BranchLauncher(ForkLauncher):
+    """Has a kernel forked by another one.
+
+    All that the fork needs is sent to it. Nothing is written here: code in the origin can replace what is in our folder.
+    """
+
+    def __init__(self, spec: KernelSpec, origin: ForkLauncher, branches: Branches, folder: KernelFolder) -> None:
+        """Args: origin: of the kernel that forks itself. branches: of that kernel. folder: of the branch's own."""
+        super().__init__(spec, origin.context, origin.server, folder=folder)
+        self._origin = origin
+        self._branches = branches
+
+    async def launch(self) -> KernelChannels:
+        """See `Launcher`."""
+        if len(f"{self._manager.ip}-{len(PORTS)}") > SOCKET_PATH_CHARS:
+            raise KernelBranchError("the kernel is the branch of too many branches: its sockets would have too long a path")
+        if self._origin.pid is None:
+            raise KernelBranchError("a kernel that was not started cannot be branched")
+        private: Mapping[str, str] = {}
+        if self.spec.sandbox is not None or self.spec.audit is not None:
+            private = private_environment(self.spec, self.scratch)
+        if self._origin.wall is not None:
+            self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path)
+        request = {
+            **self._request(),
+            "connection": choose_connection(self._manager),
+            "attach": self.spec.sandbox is None,
+            "environment": {VARIABLE: str(self.folder.path), **private},
+            "folders": list(private.values()),
+        }
+        self._process = await self._branches.make(self.server, self._origin.pid, request)
+        return self._started(self._process[1])

@@ -1,0 +1,255 @@
+"""`ForkServer`: the host's end of a fork server.
+
+One server for each key: the Python, the modules to preload, the environment. The server itself (`server.py`) is
+started through the process guard, so that neither `kill -9` of this process nor of the server leaves anything behind.
+"""
+
+import asyncio
+import contextlib
+import importlib.resources
+import itertools
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.guest import guest_source
+from freeact_sub.system.closing import carry_out, end_guarded, end_task
+from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
+from freeact_sub.system.removal import remove
+
+LINE_LIMIT: Final = 1 << 20
+START_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkKey:
+    """What cannot be changed after the server has started: kernels that differ in it come from different servers."""
+
+    python: str
+    preload: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+class ForkUnsafeError(KernelStartError):
+    """Forking is not safe here, for example because a preloaded module has started threads; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kernel:
+    pid: int
+    bound: asyncio.Future[None]
+    ended: asyncio.Future[int]
+
+
+class ForkServer:
+    """A running fork server and the kernels that came from it."""
+
+    def __init__(self, key: ForkKey) -> None:
+        self.key = key
+        self._folder = make_folder()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._numbers = itertools.count()
+        self._starting: dict[int, asyncio.Future[_Kernel]] = {}
+        self._kernels: dict[int, _Kernel] = {}
+        self.ready: Mapping[str, Any] = {}
+        """What the server told of itself when it was ready."""
+        self.alive = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the server's guard."""
+        return self._process.pid if self._process else None
+
+    async def open(self) -> None:
+        """Starts the server and waits until it can fork.
+
+        Raises:
+            ForkUnsafeError: It came up, but with threads.
+            KernelStartError: It did not come up.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs, (self._folder / "server.log").open("ab") as log:
+            script = importlib.resources.files(__package__).joinpath("server.py")
+            guard = [*GUARD_COMMAND, str(os.getpid()), "--remove", str(self._folder)]
+            self._process = subprocess.Popen(  # noqa: ASYNC220  # a fork and an exec; the waiting is below
+                [*guard, self.key.python, str(script), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=dict(self.key.environment),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
+        self._send({"preload": list(self.key.preload), "guest": guest_source()})
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                line = await reader.readline()
+        except (TimeoutError, ConnectionError):
+            line = b""
+        if not line:
+            raise KernelStartError("the fork server did not start", log=self.log_tail())
+        self.ready = json.loads(line)["ready"]
+        for name, reason in self.ready["failed_preloads"].items():
+            logger.info("kernels start without %s preloaded: %s", name, reason)
+        if self.ready["threads"] != 1:
+            raise ForkUnsafeError(f"the fork server has {self.ready['threads']} threads after preloading {self.key.preload}")
+        if not self.ready["prebuilt"]:
+            logger.warning("kernels are forked after imports only, which is slower: %s", self.ready["reason"])
+        self.alive = True
+        self._reading = asyncio.create_task(self._read(reader), name="fork server")
+
+    async def start(self, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
+        """Forks a kernel and waits until it has bound its sockets.
+
+        Returns:
+            Its process id, and a future with its exit code, negative for a signal; by then all it has started is gone too.
+        """
+        kernel = await self._ask_for("start", {"umask": _umask(), **request})
+        try:
+            await asyncio.shield(kernel.bound)
+        except BaseException:
+            self.end(kernel.pid)
+            raise
+        return kernel.pid, kernel.ended
+
+    async def adopt(self, pid: int, origin: int) -> asyncio.Future[int]:
+        """Has the server expect a branch, which a kernel of its own has forked of itself.
+
+        Args:
+            pid: Of the branch, as the kernel says; the server looks whether it can be true.
+            origin: Process id of the kernel.
+
+        Returns:
+            A future with the exit code of the branch, as of `start`.
+        """
+        return (await self._ask_for("adopt", {"pid": pid, "origin": origin})).ended
+
+    def new_folder(self) -> Path:
+        """A private folder for a kernel; it goes with the server at the latest, whatever ends that."""
+        return Path(tempfile.mkdtemp(prefix="", dir=self._folder))
+
+    def end(self, pid: int) -> None:
+        """Ends a kernel, with everything it has started; `ended` tells when that is done."""
+        self._send({"op": "end", "pid": pid})
+
+    async def aclose(self) -> None:
+        """Ends the server and all its kernels. Can be called again."""
+        await carry_out(self._close())
+
+    def log_tail(self) -> str:
+        """The end of what the server wrote to its standard streams."""
+        with contextlib.suppress(OSError):
+            return (self._folder / "server.log").read_text(errors="replace")[-2000:]
+        return ""
+
+    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> _Kernel:
+        if not self.alive:
+            raise KernelStartError("the fork server has ended")
+        number = next(self._numbers)
+        started: asyncio.Future[_Kernel] = asyncio.get_running_loop().create_future()
+        self._starting[number] = started
+        self._send({"op": operation, "id": number, **request})
+        try:
+            return await asyncio.shield(started)
+        except asyncio.CancelledError:
+            # the kernel will be there in a moment, and nobody wants it any more
+            started.add_done_callback(self._end_unwanted)
+            raise
+
+    async def _close(self) -> None:
+        self.alive = False
+        if self._writer is not None:
+            self._writer.close()  # the server ends at the end of its input
+        if self._reading is not None:
+            await end_task(self._reading)
+        if self._process is not None:
+            ended = asyncio.ensure_future(asyncio.to_thread(self._process.wait, 2 * CLOSE_SECONDS))
+            await end_guarded(self._process, ended, timeout_seconds=CLOSE_SECONDS)
+        self._lose_all()
+        remove_soon(self._folder)
+
+    def end_with_program(self) -> None:
+        """Ends the server and removes its folder, for a program that exits without having closed it; waits for the end."""
+        if self._process is not None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSE_SECONDS)
+        remove(str(self._folder), entries=ENTRIES_AT_ONCE)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                self._receive(json.loads(line))
+        except ConnectionError:
+            pass
+        finally:
+            self.alive = False
+            self._lose_all()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        loop = asyncio.get_running_loop()
+        match message:
+            case {"started": number, "pid": pid}:
+                kernel = _Kernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
+                self._kernels[pid] = kernel
+                self._starting.pop(number).set_result(kernel)
+            case {"failed": number, "reason": reason} if number in self._starting:
+                self._starting.pop(number).set_exception(KernelStartError(f"the kernel could not be forked: {reason}"))
+            case {"bound": pid}:
+                _resolve(self._kernels[pid].bound, None)
+            case {"ended": pid, "code": code}:
+                kernel = self._kernels.pop(pid)
+                _fail(kernel.bound, f"the kernel ended while it started, with exit code {code}")
+                _resolve(kernel.ended, code)
+
+    def _lose_all(self) -> None:
+        """The server is gone, and so are its kernels."""
+        for started in self._starting.values():
+            _fail(started, "the fork server ended")
+        for kernel in self._kernels.values():
+            _fail(kernel.bound, "the fork server ended")
+            _resolve(kernel.ended, -signal.SIGKILL)
+        self._starting.clear()
+        self._kernels.clear()
+
+    def _end_unwanted(self, started: asyncio.Future[_Kernel]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            self.end(started.result().pid)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _fail(future: asyncio.Future[Any], reason: str) -> None:
+    if not future.done():
+        future.set_exception(KernelStartError(reason))
+        future.exception()  # retrieved: its waiter may be gone
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _umask() -> int:
+    """This process's file mode mask; it can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

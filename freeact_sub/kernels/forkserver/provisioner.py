@@ -1,0 +1,190 @@
+"""`ForkProvisioner`: kernels that other Jupyter programs start by a kernelspec are forked (entry point `freeact-fork`).
+
+What its traits say stands in `kernel.json` (`metadata.kernel_provisioner.config`) and so is the word of whoever runs that
+program: nothing in the request for a kernel can widen it. `kernelspec.py` writes such a file.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from jupyter_client.provisioning import KernelProvisionerBase
+from traitlets import Dict, List, Unicode
+
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
+from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.private import private_environment
+from freeact_sub.kernels.wall import sandbox
+from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep
+
+KILL_TIMEOUT_SECONDS: Final = 3.0
+OF_ONE_KERNEL: Final = ("KERNEL_", "JPY_")
+"""Beginnings of the variables that programs set for each kernel; they are no reason for another fork server."""
+
+
+class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_client is not followed by the type checker
+    """Has a kernel forked by a fork server that all such kernels of this loop share."""
+
+    preload: list[str] = List(Unicode())
+    """Modules that each kernel finds imported."""
+    wall: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
+    """The wall around each kernel: `mode`, `workspace` (None: a folder of its own) and the settings of `kernel` that a wall
+    has, such as `network`. None: there is none."""
+    servers: list[str] | None = List(Unicode(), default_value=None, allow_none=True)
+    """Names of MCP servers of `agent`. None: code finds no `agent`, until whoever connects installs it."""
+    audit: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
+    """What code does without asking (`guest/hook.py`). None: it asks for nothing."""
+
+    _server: ForkServer | None = None
+    _folder: KernelFolder | None = None
+    """Of a walled kernel."""
+    _restarting = False
+    pid: int | None = None
+    exited: asyncio.Future[int] | None = None
+    """The kernel's exit code, when it has ended; None: it was not started."""
+    connection_info: dict[str, Any]
+
+    @property
+    def has_process(self) -> bool:
+        """See Jupyter."""
+        return self.pid is not None
+
+    async def poll(self) -> int | None:
+        """See Jupyter."""
+        return self.exited.result() if self.exited is not None and self.exited.done() else None
+
+    async def wait(self) -> int | None:
+        """See Jupyter."""
+        if self.exited is None:
+            return 0
+        code = await asyncio.shield(self.exited)
+        self.pid = None
+        return code
+
+    async def send_signal(self, signum: int) -> None:
+        """See Jupyter."""
+        if self.pid is not None and self.exited is not None and not self.exited.done():
+            # not through the server: a signal that arrives late would interrupt the next cell
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signum)
+
+    async def kill(self, restart: bool = False) -> None:
+        """Ends the kernel and all that it has started."""
+        self._restarting = restart
+        if self._server is not None and self.pid is not None and self.exited is not None and not self.exited.done():
+            self._server.end(self.pid)
+            await asyncio.wait({self.exited}, timeout=KILL_TIMEOUT_SECONDS)
+
+    terminate = kill
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """See Jupyter."""
+        self.exited = None
+        self._restarting = False
+        manager = self.parent
+        if self.wall is not None:
+            # no port can be reached through the wall; and the key is read by nobody but this kernel
+            self._folder = self._folder or KernelFolder(make_folder())
+            manager.transport, manager.ip = "ipc", str(self._folder.path / "k")
+            manager.connection_file = str(self._folder.path / "kernel.json")
+        manager.write_connection_file()
+        self.connection_info = manager.get_connection_info()
+        return dict(await super().pre_launch(cmd=manager.format_kernel_cmd(), **kwargs))
+
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
+        """Forks the kernel; returns when its sockets are bound, so that no client waits for a second attempt to connect."""
+        environment = dict(kwargs["env"])
+        common = tuple(sorted(item for item in environment.items() if not item[0].startswith(OF_ONE_KERNEL)))
+        key = ForkKey(python=cmd[0], preload=tuple(self.preload), environment=common)
+        self._server = await _shared_server(key)
+        cwd = Path(kwargs.get("cwd") or Path.cwd())
+        wall = None
+        if self.wall is not None and self._folder is not None:
+            cwd, wall = await asyncio.to_thread(_built, dict(self.wall), cmd[0], environment, self._folder.path)
+        self.pid, self.exited = await self._server.start(
+            {
+                "connection_file": self.parent.connection_file,
+                "cwd": str(cwd),
+                "environment": environment,
+                "log": getattr(kwargs.get("stdout"), "name", os.devnull),
+                "servers": self.servers,
+                "audit": self.audit,
+                "wall": wall,
+            }
+        )
+        self.exited.add_done_callback(self._drop_folder)
+        return self.connection_info
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """See Jupyter."""
+        if not restart:
+            self._drop_folder()
+
+    async def shutdown_requested(self, restart: bool = False) -> None:
+        """See Jupyter. Clients of a kernel that is restarted find it at the same address."""
+        self._restarting = restart
+
+    def _drop_folder(self, *_: Any) -> None:
+        """Removes the private folder; programs do not clean up after a kernel that has died."""
+        if self._folder is not None and not self._restarting:
+            folder, self._folder = self._folder, None
+            folder.give_up()
+
+
+_shared_servers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ForkKey, asyncio.Task[ForkServer]]] = WeakKeyDictionary()
+
+
+async def _shared_server(key: ForkKey) -> ForkServer:
+    """For kernels that other Jupyter programs start by a kernelspec: a server that lasts as long as the program."""
+    servers = _shared_servers.setdefault(asyncio.get_running_loop(), {})
+    known = servers.get(key)
+    if known is None or (known.done() and (known.cancelled() or known.exception() is not None or not known.result().alive)):
+        servers[key] = asyncio.create_task(_opened(ForkServer(key)), name="start fork server")
+    return await asyncio.shield(servers[key])
+
+
+async def _opened(server: ForkServer) -> ForkServer:
+    try:
+        await asyncio.to_thread(sweep)  # of a program that was killed
+        await server.open()
+        atexit.register(server.end_with_program)
+    except BaseException:
+        await server.aclose()
+        raise
+    return server
+
+
+def _built(
+    settings: dict[str, Any], python: str, environment: dict[str, str], folder: Path
+) -> tuple[Path, dict[str, Any] | None]:
+    """Makes what a walled kernel has, as `LocalLauncher` does.
+
+    Args:
+        settings: See `ForkProvisioner.wall`.
+        python: The kernel's.
+        environment: The kernel's; what is private to it is added.
+        folder: Of the kernel's own.
+
+    Returns:
+        Its working directory, and what its wall leaves open.
+    """
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    workspace = Path(settings.pop("workspace", None) or scratch)
+    mode = settings.pop("mode", "auto")
+    policy = sandbox.policy_for(mode, KernelConfig(python=python, **settings), workspace)
+    spec = KernelSpec(owner_id="", python=python, workspace=workspace, environment=environment, sandbox=policy)
+    private = private_environment(spec, scratch)
+    for path in private.values():
+        Path(path).mkdir(parents=True, exist_ok=True)
+    environment |= {**private, VARIABLE: str(folder)}
+    if policy is None:
+        return workspace, None
+    machine = sandbox.support()
+    sandbox.check(policy, machine)
+    return workspace, sandbox.wire(policy, machine, folder, workspace, sandbox.find_kept(policy))

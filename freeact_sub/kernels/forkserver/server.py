@@ -1,0 +1,331 @@
+"""The fork server: a warm, single-threaded Python that forks IPython kernels on request. Run as a script.
+
+    python server.py CONTROL_FD
+
+It runs in the kernels' Python, so it needs ipykernel and the standard library only. Before it serves it imports IPython and
+ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelApp` with its shell, but without sockets,
+threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
+
+It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
+`{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `brancher.py`)
+and `end`. It tells when a kernel has bound its sockets and when
+it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
+
+Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
+a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
+child of ours that is no kernel is what a dead kernel has left: it is killed. What is above this server, the process guard,
+does the same for the server itself.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import types
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LIBC = ctypes.CDLL(None)
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""A server with threads must not fork, and numerical libraries start theirs on import, unless one is all they get."""
+KILL_ROUNDS = 100
+
+
+class Server:
+    """Forks kernels, watches them, and tells the host of their ends."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.buffer = b""
+        self.app: Any = None
+        self.prebuilt = False
+        self.kernels: dict[int, bool] = {}
+        self.binding: dict[int, int] = {}
+        """Read end of a kernel's pipe to its process id, until it has bound its sockets."""
+
+    def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Imports all that kernels will need, and builds what can be built before a fork."""
+        failed = {}
+        for name in BLAS_THREADS:
+            os.environ.setdefault(name, "1")  # here only: a kernel gets the environment of its request
+        for name in settings["preload"]:
+            try:
+                importlib.import_module(name)
+            except Exception as error:  # noqa: BLE001  # border: any module may fail in any way; kernels can do without
+                failed[name] = f"{type(error).__name__}: {error}"
+        exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
+        reason = ""
+        try:
+            self.app = sys.modules["freeact_prebuild"].prebuild()
+            self.prebuilt = True
+        except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import
+            reason = f"{type(error).__name__}: {error}"
+        gc.collect()
+        gc.freeze()  # what is here is never collected, and so its pages stay shared
+        threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+        return {"threads": threads, "prebuilt": self.prebuilt, "reason": reason, "failed_preloads": failed}
+
+    def serve(self) -> None:
+        """Answers requests until the host is gone."""
+        wakeup, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            waited_for: list[Any] = [self.control, wakeup, *self.binding]
+            ready, _, _ = select.select(waited_for, [], [])
+            for descriptor in [item for item in ready if item in self.binding]:
+                self.on_bound(descriptor)
+            if wakeup in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wakeup, 4096)
+                self.reap()
+            if self.control in ready and not self.receive():
+                return
+
+    def receive(self) -> bool:
+        """Handles what the host has sent, and returns False when the host is gone."""
+        try:
+            data = self.control.recv(65536)
+        except ConnectionError:
+            return False
+        if not data:
+            return False
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            try:
+                getattr(self, f"on_{request['op']}")(request)
+            except OSError as error:
+                self.send({"failed": request.get("id"), "reason": str(error)})
+        return True
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # the host is gone: the next read tells us
+            self.control.sendall(json.dumps(message).encode() + b"\n")
+
+    def on_start(self, request: dict[str, Any]) -> None:
+        """Forks a kernel."""
+        bound, bound_writer = os.pipe()
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.dup2(bound_writer, 3)
+                become_kernel(request, me)
+                self.run_kernel(request)
+                code = 0
+            except SystemExit as error:
+                code = error.code if isinstance(error.code, int) else 0
+            except BaseException:  # noqa: BLE001  # border: the end of a kernel's process; its log says why
+                import traceback
+
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                leave(code)
+        os.close(bound_writer)
+        self.kernels[pid] = True
+        self.binding[bound] = pid
+        self.send({"started": request["id"], "pid": pid})
+
+    def on_adopt(self, request: dict[str, Any]) -> None:
+        """Expects a branch: two generations below the kernel it was forked from, it will be our child in a moment.
+
+        Raises:
+            OSError: It is no such process; a kernel may say what it likes.
+        """
+        pid = request["pid"]
+        if request["origin"] not in self.kernels or parent(parent(pid)) != request["origin"]:
+            raise ProcessLookupError(f"process {pid} is no branch of that kernel")
+        self.kernels[pid] = True
+        self.send({"started": request["id"], "pid": pid})
+
+    def on_end(self, request: dict[str, Any]) -> None:
+        """Ends a kernel with everything it has started; the host hears of it when that is done."""
+        pid = request["pid"]
+        if pid in self.kernels and parent(pid) != os.getpid():
+            del self.kernels[pid]  # a branch that never came to us: it goes with the kernel below which it is
+            self.send({"ended": pid, "code": -signal.SIGKILL})
+        elif pid in self.kernels:
+            for kill in (os.killpg, os.kill):  # before its setsid() the group is not there yet
+                with contextlib.suppress(ProcessLookupError):
+                    kill(pid, signal.SIGKILL)
+            self.reap(wait_for=pid)
+
+    def on_bound(self, descriptor: int) -> None:
+        pid = self.binding.pop(descriptor)
+        if os.read(descriptor, 1):
+            self.send({"bound": pid})
+        os.close(descriptor)
+
+    def reap(self, wait_for: int | None = None) -> None:
+        """Collects what has ended. What an ended kernel has left is killed before its end is told."""
+        ended: dict[int, int] = {}
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                waiting = wait_for is not None and wait_for not in ended
+                pid, status = os.waitpid(wait_for if waiting and wait_for else -1, 0 if waiting else os.WNOHANG)
+                if pid == 0:
+                    break
+                if self.kernels.pop(pid, None):
+                    ended[pid] = os.waitstatus_to_exitcode(status)
+        if ended:
+            for pid in ended:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            self.kill_orphans()
+        for descriptor in [descriptor for descriptor, pid in self.binding.items() if pid in ended]:
+            del self.binding[descriptor]  # nothing is told of a kernel behind its end
+            os.close(descriptor)
+        for pid, code in ended.items():
+            self.send({"ended": pid, "code": code})
+
+    def kill_orphans(self) -> None:
+        for attempt in range(KILL_ROUNDS):
+            orphans = [pid for pid in children() if pid not in self.kernels]
+            if not orphans:
+                return
+            for pid in orphans:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            for pid in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.0005 if attempt < 20 else 0.005)
+
+    def run_kernel(self, request: dict[str, Any]) -> None:
+        """The forked child's life."""
+        prebuild = sys.modules["freeact_prebuild"]
+        arguments = [*prebuild.ARGUMENTS, "-f", request["connection_file"]]
+        sys.argv = ["ipykernel_launcher.py", *arguments]
+        if self.prebuilt:
+            prebuild.finish(self.app, request["connection_file"])
+        else:
+            from ipykernel.kernelapp import IPKernelApp
+
+            self.app = IPKernelApp.instance()
+            self.app.initialize(arguments)
+            os.write(3, b"b")
+            os.close(3)
+        if request["servers"] is not None:
+            loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+            agent = sys.modules["freeact_guest.agent"]
+            requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
+            sys.modules["freeact_brancher"].Brancher(self.app, requests)
+        self.app.start()
+
+
+def become_kernel(request: dict[str, Any], server: int) -> None:
+    """Makes the forked process independent of what it was forked from."""
+    os.setsid()
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if os.getppid() != server:
+        os._exit(1)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.closerange(4, 1 << 20)
+    os.chdir(request["cwd"])
+    os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    time.tzset()
+    # random, ssl, uuid, secrets and tempfile see to a fork themselves; numpy's global generator does not
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    tempfile: Any = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile.tempdir = None  # found out before the fork, from another environment
+    if request.get("wall") is not None:
+        sys.modules["freeact_wall"].build(request["wall"])
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # new credentials may have taken it away
+        if os.getppid() != server:
+            os._exit(1)
+
+
+def leave(code: int) -> None:
+    """Ends a kernel's process without the clean-up of the process it was forked from."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+    os._exit(code & 0xFF)
+
+
+def children() -> list[int]:
+    """The processes whose parent we are."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; 0: there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name, in parentheses, may hold anything; the parent is the second field after it
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux only, as this server is."""
+    LIBC.prctl(option, value, 0, 0, 0)
+
+
+def load(name: str, path: str) -> None:
+    """Makes a file a module, under a name that is not in the way of a kernel's own code."""
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = path
+    with open(path, "rb") as file:
+        exec(compile(file.read(), path, "exec"), module.__dict__)  # noqa: S102  # our own source
+
+
+def main(descriptor: int) -> None:
+    """Serves the host at the other end of the descriptor."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != folder]
+    sys.argv = ["ipykernel_launcher.py"]
+    control = socket.socket(fileno=descriptor)
+    control.set_inheritable(False)
+    for name in ("wall", "view", "seccomp"):  # compiled once, and not in each kernel that is forked
+        load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
+    for name in ("prebuild", "brancher", "detach"):
+        load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
+    server = Server(control)
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = control.recv(65536)
+        if not piece:
+            return
+        data += piece
+    server.send({"ready": server.prepare(json.loads(data))})
+    server.serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+    os._exit(0)

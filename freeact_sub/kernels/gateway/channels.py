@@ -1,0 +1,336 @@
+"""`GatewayChannels`: messages to a kernel and back over one WebSocket, which is opened again when it drops.
+
+What is sent is kept until something comes that belongs to it (a kernel tells of each message that it is busy with it), and
+is sent again over a new connection; the guest knows what it had already. What the kernel sends meanwhile the server keeps,
+under the session id that all connections of one kernel have.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from freeact_sub.errors import KernelLostError, KernelStartError
+from freeact_sub.kernels.channels import CHANNELS, ChannelName
+from freeact_sub.kernels.gateway.frames import (
+    V1,
+    content_of,
+    header_of,
+    metadata_of,
+    pack,
+    pack_old,
+    parent_id_of,
+    unpack,
+    unpack_old,
+)
+from freeact_sub.kernels.gateway.numbered import NumberedOutput
+from freeact_sub.kernels.gateway.server import GatewayServer, refused_connection
+from freeact_sub.kernels.messages import MessageError
+from freeact_sub.system.closing import end_task
+
+MAX_SENT_BYTES: Final = 8 * 2**20
+"""Of one frame: a server closes the connection over one of more than 10 MiB."""
+WAITING_MESSAGES: Final = 1000
+RECONNECT_SECONDS: Final = 20.0
+"""For how long a connection is tried that drops, or is not answered."""
+REFUSED_SECONDS: Final = 1.0
+"""For how long it is tried while nobody listens: then the gateway has ended, and its kernels with it."""
+RETRY_SECONDS: Final = 0.2
+FIRST_SERVER_ERROR: Final = 500
+LOST_OUTPUT: Final = "[the connection to the kernel was cut off for a while: output of this cell may be missing]\n"
+ANSWERS: Final = frozenset({"freeact_values", "freeact_end"})
+"""Of the guest to `ask`."""
+LIMITED: Final = b"rate exceeded"
+RATE_LIMIT: Final = re.compile(r"IOPub (message|data) rate exceeded")
+"""How a server begins to say that it drops output, and all else that is published."""
+QUICK_ACKNOWLEDGEMENT: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+
+logger = logging.getLogger(__name__)
+
+
+class GatewayChannels:
+    """The channels to one kernel of a server. See `KernelChannels`."""
+
+    def __init__(
+        self,
+        server: GatewayServer,
+        kernel_id: str,
+        *,
+        lease_seconds: float,
+        on_lost: Callable[[str, bool], None],
+        on_notice: Callable[[str], None] = logger.warning,
+        protocols: tuple[str, ...] = (V1,),
+    ) -> None:
+        """Make them; `open` connects.
+
+        Args:
+            server: That has the kernel.
+            kernel_id: Its id there.
+            lease_seconds: What the kernel is promised.
+            on_lost: Told once how the kernel has ended, and whether its server has gone with it.
+            on_notice: Told what a person should mend at the server.
+            protocols: Subprotocols that are asked for.
+        """
+        self._server, self._kernel_id = server, kernel_id
+        self._lease_seconds = lease_seconds
+        self._on_lost, self._on_notice = on_lost, on_notice
+        self._protocols = protocols
+        self.session_id = uuid.uuid4().hex
+        self._received: dict[str, asyncio.Queue[list[bytes] | Exception]] = {
+            channel: asyncio.Queue(WAITING_MESSAGES) for channel in CHANNELS
+        }
+        self._unacknowledged: dict[str, tuple[ChannelName, list[bytes]]] = {}
+        self._to_send: asyncio.Queue[tuple[ChannelName, list[bytes]]] = asyncio.Queue()
+        self._answers: dict[str, asyncio.Future[tuple[Mapping[str, Any], list[bytes]]]] = {}
+        self._running: asyncio.Task[None] | None = None
+        self._output = NumberedOutput()
+        self._lost = ""
+        self._closed = False
+        self.restarted = False
+        """The server has put another kernel in the place of one that has died."""
+        self._ready = False
+        """The kernel has been heard; one that says that it starts is another one."""
+        self._told_of_limit = False
+
+    async def open(self) -> None:
+        """Connect; returns when the server has heard of the kernel.
+
+        Raises:
+            KernelStartError: There is no connection.
+        """
+        try:
+            connection = await self._connection(None)
+        except InvalidStatus as error:
+            raise KernelStartError(refused_connection(self._server, error.response.status_code)) from error
+        except (OSError, InvalidHandshake, TimeoutError) as error:
+            raise KernelStartError(f"the gateway {self._server.url} opens no connection to its kernel: {error}") from error
+        self._running = asyncio.create_task(self._run(connection), name=f"gateway channels {self._kernel_id}")
+
+    def send(
+        self,
+        channel: ChannelName,
+        kind: str,
+        content: Mapping[str, Any],
+        *,
+        buffers: Sequence[bytes] = (),
+        once: bool = False,
+    ) -> str:
+        """See `KernelChannels`. Args: once: it is of no use any more when the connection has dropped."""
+        if self._closed:
+            raise KernelLostError("the kernel is closed")
+        message_id = uuid.uuid4().hex
+        header = {
+            "msg_id": message_id,
+            "msg_type": kind,
+            "session": self.session_id,
+            "username": "freeact",
+            "date": datetime.now(UTC).isoformat(),
+            "version": "5.3",
+        }
+        body = json.dumps(content).encode()
+        if len(body) > MAX_SENT_BYTES:
+            return self._send_parts(kind, body)
+        if kind == "execute_request":
+            self._output.begin(message_id)
+        parts = [json.dumps(header).encode(), b"{}", b"{}", body, *buffers]
+        if not once:
+            self._unacknowledged[message_id] = channel, parts
+        self._to_send.put_nowait((channel, parts))
+        return message_id
+
+    async def receive(self, channel: ChannelName) -> list[bytes]:
+        """See `KernelChannels`."""
+        received = self._received[channel]
+        if self._lost and received.empty():
+            raise KernelLostError(self._lost)
+        item = await received.get()
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    async def ask(
+        self, kind: str, content: Mapping[str, Any], *, buffers: Sequence[bytes] = ()
+    ) -> tuple[Mapping[str, Any], list[bytes]]:
+        """Send something on control that the guest answers by a message of the same kind; its content and its buffers.
+
+        Raises:
+            KernelLostError: The kernel has ended.
+        """
+        if self._lost:
+            raise KernelLostError(self._lost)
+        answer_id = uuid.uuid4().hex
+        answer: asyncio.Future[tuple[Mapping[str, Any], list[bytes]]] = asyncio.get_running_loop().create_future()
+        self._answers[answer_id] = answer
+        try:
+            self.send("control", kind, {"id": answer_id, **content}, buffers=buffers)
+            received = await answer
+        finally:
+            del self._answers[answer_id]
+        return received
+
+    def close(self) -> None:
+        """See `KernelChannels`."""
+        self._closed = True
+        if self._running is not None:
+            self._running.cancel()
+        self._lose("it was closed", gone=False)
+
+    async def aclose(self) -> None:
+        """Close them, and wait until the connection is closed."""
+        self.close()
+        if self._running is not None:
+            await end_task(self._running)
+
+    async def _connection(self, open_seconds: float | None) -> ClientConnection:
+        return await self._server.connection(
+            self._kernel_id, self.session_id, open_seconds=open_seconds, protocols=self._protocols
+        )
+
+    def _send_parts(self, kind: str, body: bytes) -> str:
+        """The guest puts them together. Only the control channel has messages of such a size."""
+        pieces = [body[start : start + MAX_SENT_BYTES] for start in range(0, len(body), MAX_SENT_BYTES)]
+        whole = {"id": uuid.uuid4().hex, "kind": kind, "count": len(pieces)}
+        return [
+            self.send("control", "freeact_part", {**whole, "number": number}, buffers=[piece])
+            for number, piece in enumerate(pieces)
+        ][-1]
+
+    async def _run(self, connection: ClientConnection) -> None:
+        """Read and write until the kernel is lost."""
+        while not self._lost:
+            try:
+                async with connection, asyncio.TaskGroup() as group:
+                    group.create_task(self._write(connection))
+                    group.create_task(self._renew())
+                    await self._read(connection)
+            except* ConnectionClosed as closed:
+                logger.info("the connection to %s dropped: %s", self._server.url, closed.exceptions[0])
+            if not self._lost and (again := await self._connect_again()) is not None:
+                connection = again
+                self._to_send = asyncio.Queue()
+                for sent in self._unacknowledged.values():
+                    self._to_send.put_nowait(sent)
+                if cell_id := self._output.cell_id:
+                    self.send("control", "freeact_again", {"cell": cell_id, "from": self._output.hold()})
+
+    async def _connect_again(self) -> ClientConnection | None:
+        """A new connection; None: the kernel is lost."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        refused_since: float | None = None
+        while (left := began + RECONNECT_SECONDS - loop.time()) > 0:
+            try:
+                return await self._connection(left)
+            except InvalidStatus as error:
+                if error.response.status_code < FIRST_SERVER_ERROR:
+                    self._lose(refused_connection(self._server, error.response.status_code), gone=False)
+                    return None
+            except ConnectionRefusedError:
+                refused_since = refused_since or loop.time()
+                if loop.time() - refused_since > REFUSED_SECONDS:
+                    break
+            except (OSError, InvalidHandshake, TimeoutError, ConnectionClosed) as error:
+                logger.debug("no connection to %s: %s", self._server.url, error)
+            await asyncio.sleep(RETRY_SECONDS)
+        self._lose(f"its gateway {self._server.url} cannot be reached any more", gone=True)
+        return None
+
+    async def _write(self, connection: ClientConnection) -> None:
+        pack_frame = pack if connection.subprotocol == V1 else pack_old
+        while True:
+            await connection.send(pack_frame(*await self._to_send.get()))
+
+    async def _renew(self) -> None:
+        while True:
+            self.send("control", "freeact_lease", {}, once=True)
+            await asyncio.sleep(self._lease_seconds / 4)
+
+    async def _read(self, connection: ClientConnection) -> None:
+        """Until the connection is closed; then it raises."""
+        transport = connection.transport
+        connected = transport.get_extra_info("socket")
+        while True:
+            frame = await connection.recv()
+            if QUICK_ACKNOWLEDGEMENT is not None and connected is not None:
+                # the server's small messages wait for our acknowledgement of the one before, else for 40 ms
+                connected.setsockopt(socket.IPPROTO_TCP, QUICK_ACKNOWLEDGEMENT, 1)
+            try:
+                if connection.subprotocol == V1 and isinstance(frame, bytes):
+                    channel, parts = unpack(frame)
+                else:
+                    channel, parts = unpack_old(frame)
+            except MessageError as error:
+                await self._received["iopub"].put(error)
+                continue
+            if channel in self._received:
+                for message in self._take(parts):
+                    await self._received[channel].put(message)
+
+    def _take(self, parts: list[bytes]) -> list[list[bytes]]:
+        """Look at a message; those that are to be read by others now."""
+        header, parent_id = header_of(parts), parent_id_of(parts)
+        self._unacknowledged.pop(parent_id, None)
+        kind = header.get("msg_type")
+        if kind == "status":
+            state = content_of(parts).get("execution_state")
+            if state in ("dead", "restarting") or (state == "starting" and self._ready):
+                self.restarted = state != "dead"
+                self._lose("its process has ended", gone=False)
+            self._ready = True
+        if kind in ANSWERS:
+            content = content_of(parts)
+            answer = self._answers.get(str(content.get("id")))
+            if answer is not None and not answer.done():
+                answer.set_result((content, parts[4:]))
+            return []
+        if kind == "freeact_again":
+            held, missing = self._output.release()
+            if missing and self._output.cell_id:
+                held.insert(0, _stderr(LOST_OUTPUT, self._output.cell_id))
+            return held
+        if kind == "stream" and LIMITED in parts[3] and not self._told_of_limit:
+            self._tell_of_limit(parts)
+        return [parts] if self._output.take(parent_id, metadata_of(parts), parts) else []
+
+    def _tell_of_limit(self, parts: list[bytes]) -> None:
+        """Say once that the server drops messages: `freeact_request` too, which the guest sends again."""
+        text = content_of(parts).get("text")
+        if isinstance(text, str) and RATE_LIMIT.match(text.strip()):
+            self._told_of_limit = True
+            self._on_notice(
+                f"the gateway {self._server.url} leaves out output of kernels that put out much: start it with "
+                "--ZMQChannelsWebsocketConnection.limit_rate=False (freeact-sub gateway check tells what else)"
+            )
+
+    def _lose(self, reason: str, *, gone: bool) -> None:
+        """Nothing will come any more. Args: gone: the server has ended, or cannot be reached."""
+        if self._lost:
+            return
+        self._lost = reason
+        for parts in self._output.release()[0]:
+            with contextlib.suppress(asyncio.QueueFull):
+                self._received["iopub"].put_nowait(parts)
+        error = KernelLostError(reason)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(error)
+        for received in self._received.values():
+            with contextlib.suppress(asyncio.QueueFull):  # a queue that is full has a reader, who looks
+                received.put_nowait(error)
+        self._on_lost(reason, gone)
+
+
+def _stderr(text: str, cell_id: str) -> list[bytes]:
+    """A message of our own in the output of a cell."""
+    header, content = {"msg_type": "stream", "msg_id": uuid.uuid4().hex}, {"name": "stderr", "text": text}
+    values: tuple[Mapping[str, Any], ...] = (header, {"msg_id": cell_id}, {}, content)
+    return [json.dumps(value).encode() for value in values]

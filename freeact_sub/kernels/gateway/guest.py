@@ -1,0 +1,300 @@
+"""What a kernel of a gateway needs besides the guest of every kernel. Sent as source; standard library and IPython only.
+
+The host is far away, and what is between may drop. So the kernel ends by itself when it has not heard of the host for longer
+than its lease; a request that has no answer is sent again (the host knows it by its id); a cell that comes a second time is
+not run again; and what is too large for one message comes and goes in pieces.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+FOLDER = "FA_FOLDER"
+WATCH = """
+import os, shutil, signal, sys, time
+kernel, folder = int(sys.argv[1]), sys.argv[2]
+while os.getppid() == kernel:
+    time.sleep(0.2)
+mark, found = os.fsencode("FA_FOLDER=" + folder), True
+while found:
+    found = False
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        try:
+            with open("/proc/" + name + "/environ", "rb") as file:
+                if name.isdigit() and mark in file.read().split(bytes(1)):
+                    os.kill(int(name), signal.SIGKILL)
+                    found = True
+        except OSError:
+            pass
+shutil.rmtree(folder, ignore_errors=True)
+"""
+"""A process that ends what the kernel has started when the kernel has ended, in whatever way, and removes its folder."""
+AGAIN_SECONDS = (5.0, 60.0)
+"""After what time a request without an answer is sent again, first and at most: who answers may be a person."""
+LOOK_SECONDS = 0.25
+KEPT_CHARS, KEPT_MESSAGES = 8_000_000, 2_000
+"""Of what a cell puts out."""
+
+
+def settle(environment: Mapping[str, str], workspace: str | None) -> str:
+    """Make the kernel's private folder, set its environment, and go to its working directory. Returns the folder.
+
+    Args:
+        environment: Variables that are set, besides those that it has.
+        workspace: Its working directory. None: its own folder is.
+
+    Raises:
+        OSError: There is no such directory.
+    """
+    os.environ.update(environment)
+    folder = tempfile.mkdtemp(prefix="freeact-")
+    os.environ[FOLDER] = folder
+    scratch = os.path.join(folder, "tmp")
+    os.mkdir(scratch)
+    os.environ["TMPDIR"] = scratch  # what else goes there goes with the kernel
+    tempfile.tempdir = None
+    own = os.path.join(folder, "work")
+    os.mkdir(own)
+    if sys.executable:
+        watch = [sys.executable, "-I", "-S", "-c", WATCH, str(os.getpid()), folder]
+        null = subprocess.DEVNULL
+        subprocess.Popen(watch, env={}, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
+    if workspace is not None and not os.path.isdir(workspace):
+        raise OSError(f"kernel.gateway.workspace = 'shared', and there is no folder {workspace} on the gateway's machine")
+    os.chdir(own if workspace is None else workspace)
+    return folder
+
+
+def attach(kernel: Any, requests: Any, folder: str, lease_seconds: float) -> "Host":
+    """Begin to watch for the host. Args: requests: of `agent`. folder: of `settle`."""
+    host = Host(kernel, requests, folder, lease_seconds)
+    threading.Thread(target=host.watch, name="freeact lease", daemon=True).start()
+    return host
+
+
+class Host:
+    """The kernel's end of what connects it with its host."""
+
+    def __init__(self, kernel: Any, requests: Any, folder: str, lease_seconds: float) -> None:
+        self.kernel = kernel
+        self.requests = requests
+        self.folder = folder
+        self.lease_seconds = lease_seconds
+        self.heard = time.monotonic()
+        self.unanswered: dict[str, tuple[float, float, dict[str, Any], Any]] = {}
+        """When a request is sent again, after what time once more, its content and its parent."""
+        self.parts: dict[str, dict[int, bytes]] = {}
+        self.files: dict[str, Any] = {}
+        self.last_cell: tuple[str, dict[str, Any]] = ("", {})
+        """Id of the last request to run code, and what was answered."""
+        kernel.control_handlers.update(
+            {
+                "freeact_lease": lambda *_: None,
+                "freeact_end": self.on_end,
+                "freeact_part": self.on_part,
+                "freeact_values": self.on_values,
+                "freeact_again": self.on_again,
+            }
+        )
+        for name, handler in tuple(kernel.control_handlers.items()):
+            kernel.control_handlers[name] = self.heard_of(handler)
+        self.send = requests.send
+        self.output = Output(kernel)
+        requests.send = self.send_until_answered
+        self.run_once()
+
+    def heard_of(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """The handler of a message of the host, which renews the lease."""
+
+        def handle(*args: Any) -> Any:
+            self.heard = time.monotonic()
+            return handler(*args)
+
+        return handle
+
+    def watch(self) -> None:
+        """Of a thread: end the kernel with its lease, and repeat what is not answered."""
+        while time.monotonic() - self.heard < self.lease_seconds:
+            time.sleep(LOOK_SECONDS)
+            for request_id, (due, waited, content, parent) in tuple(self.unanswered.items()):
+                if request_id not in self.requests.waiting:
+                    self.unanswered.pop(request_id, None)
+                elif time.monotonic() >= due:
+                    wait = min(2 * waited, AGAIN_SECONDS[1])
+                    self.unanswered[request_id] = time.monotonic() + wait, wait, content, parent
+                    self.publish("freeact_request", content, parent)
+        end_all()
+
+    def send_until_answered(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
+        """As `Requests.send`; it is sent again until it is answered."""
+        request_id: str = self.send(method, params, done)
+        content = {"id": request_id, "method": method, "params": params}
+        due = time.monotonic() + AGAIN_SECONDS[0]
+        self.unanswered[request_id] = due, AGAIN_SECONDS[0], content, self.kernel.get_parent("shell")
+        return request_id
+
+    def publish(self, kind: str, content: dict[str, Any], parent: Any, buffers: list[Any] | None = None) -> None:
+        """Send a message on iopub."""
+        self.kernel.session.send(self.kernel.iopub_socket, kind, content, parent=parent, buffers=buffers)
+
+    def on_end(self, _stream: Any, _idents: Any, message: Any) -> None:
+        """End soon: the answer is to be sent before."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.publish("freeact_end", {"id": message["content"]["id"]}, message)
+        ending = threading.Timer(LOOK_SECONDS, end_all)
+        ending.daemon = True
+        ending.start()
+
+    def on_part(self, stream: Any, idents: Any, message: Any) -> None:
+        """A piece of a message of the control channel that is too large to come as one."""
+        content = message["content"]
+        parts = self.parts.setdefault(content["id"], {})
+        parts[content["number"]] = b"".join(map(bytes, message["buffers"]))
+        if len(parts) == content["count"]:
+            del self.parts[content["id"]]
+            whole = json.loads(b"".join(parts[number] for number in range(content["count"])))
+            self.kernel.control_handlers[content["kind"]](stream, idents, {**message, "content": whole})
+
+    def on_values(self, _stream: Any, _idents: Any, message: Any) -> None:
+        """Read or write a piece of a file in the scratch folder, and answer on iopub, where a piece is no bound on size."""
+        content = message["content"]
+        answer, buffers = {"id": content["id"]}, []
+        path = os.path.join(self.folder, "tmp", os.path.basename(content.get("name", "")))
+        try:
+            if content["op"] == "ping":
+                pass
+            elif content["op"] == "write":
+                with open(path, "r+b" if content["offset"] else "wb") as file:
+                    file.seek(content["offset"])
+                    file.writelines(message["buffers"])
+            elif content["op"] == "remove":
+                os.unlink(path)
+            else:
+                with open(path, "rb") as file:
+                    answer["size"] = os.fstat(file.fileno()).st_size
+                    file.seek(content["offset"])
+                    buffers = [file.read(content["size"])]
+        except OSError as error:
+            answer["error"] = error.strerror or str(error)
+        self.publish("freeact_values", answer, message, buffers)
+
+    def on_again(self, _stream: Any, _idents: Any, message: Any) -> None:
+        """Send again what a cell has put out, and say that it was all that there is."""
+        self.output.send_again(message["content"]["cell"], message["content"]["from"])
+        self.publish("freeact_again", {}, message)
+
+    def run_once(self) -> None:
+        """See that a cell which is sent again, as nobody knows whether it came, is answered and not run again."""
+        kernel = self.kernel
+        execute, run = kernel.shell_handlers["execute_request"], kernel.do_execute
+
+        async def do_execute(*args: Any, **kwargs: Any) -> Any:
+            reply = run(*args, **kwargs)
+            if hasattr(reply, "__await__"):
+                reply = await reply
+            self.last_cell = self.last_cell[0], {name: reply.get(name) for name in ("status", "execution_count")}
+            return reply
+
+        def on_execute(stream: Any, idents: Any, message: Any) -> Any:
+            cell_id = message["header"]["msg_id"]
+            if cell_id == self.last_cell[0]:
+                kernel.session.send(stream, "execute_reply", self.last_cell[1], message, ident=idents)
+                return None
+            self.last_cell = cell_id, {"status": "aborted"}
+            return execute(stream, idents, message)
+
+        kernel.do_execute = do_execute
+        kernel.shell_handlers["execute_request"] = on_execute
+
+
+class Output:
+    """What the present cell puts out: numbered, and the last of it kept, for a host that has lost the connection."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+        self.lock = threading.Lock()
+        self.cell_id = ""
+        self.number = 0
+        self.kept: deque[tuple[int, int, dict[str, Any], Any]] = deque()
+        """Number, size, message and identity."""
+        self.size = 0
+        self.send = kernel.session.send
+        kernel.session.send = self.send_numbered
+
+    def send_numbered(self, stream: Any, kind: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `Session.send`."""
+        if stream is not self.kernel.iopub_socket and stream is not self.kernel.iopub_thread:
+            return self.send(stream, kind, *args, **kwargs)
+        message, ident, buffers = self.message_of(kind, *args, **kwargs)
+        parent = message["parent_header"]
+        if parent.get("msg_type") == "execute_request":
+            with self.lock:
+                self.take(message, parent["msg_id"], ident, buffers)
+        return self.send(stream, message, ident=ident, buffers=buffers)
+
+    def message_of(  # the signature is Jupyter's
+        self,
+        kind: Any,
+        content: Any = None,
+        parent: Any = None,
+        ident: Any = None,
+        buffers: Any = None,
+        track: bool = False,
+        header: Any = None,
+        metadata: Any = None,
+    ) -> tuple[dict[str, Any], Any, Any]:
+        """The message that the arguments of `Session.send` stand for, its identity and its buffers."""
+        del track
+        if isinstance(kind, dict):
+            return kind, ident, buffers or kind.get("buffers")
+        session = self.kernel.session
+        return session.msg(kind, content=content, parent=parent, header=header, metadata=metadata), ident, buffers
+
+    def take(self, message: dict[str, Any], cell_id: str, ident: Any, buffers: Any) -> None:
+        """Number a message of the present cell, and keep it."""
+        begins = message["msg_type"] == "status" and message["content"].get("execution_state") == "busy"
+        if begins and cell_id != self.cell_id:
+            self.cell_id, self.number, self.size = cell_id, 0, 0
+            self.kept.clear()
+        if cell_id != self.cell_id or buffers:
+            return  # of a thread that an earlier cell has started
+        message["metadata"] = {**message["metadata"], "freeact_number": self.number}
+        size = sum(len(value) for value in values_in(message["content"]))
+        self.kept.append((self.number, size, message, ident))
+        self.number += 1
+        self.size += size
+        while self.size > KEPT_CHARS or len(self.kept) > KEPT_MESSAGES:
+            self.size -= self.kept.popleft()[1]
+
+    def send_again(self, cell_id: str, first: int) -> None:
+        """Send what is kept of a cell, from a number on."""
+        with self.lock:
+            kept = [entry for entry in self.kept if entry[0] >= first] if cell_id == self.cell_id else []
+        for _, _, message, ident in kept:
+            self.send(self.kernel.iopub_socket, message, ident=ident)
+
+
+def values_in(value: Any) -> Iterator[str]:
+    """The texts in a message, which are what makes it large."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from values_in(item)
+
+
+def end_all() -> None:
+    """End this kernel and what is in its process group, at once; what else it has started ends by `WATCH`."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(1)  # process 1 of a container, to whom no signal of its own is delivered

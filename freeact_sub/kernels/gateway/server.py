@@ -1,0 +1,192 @@
+"""`GatewayServer`: one Jupyter gateway or server, by its REST interface; it also opens the WebSockets to kernels."""
+
+import asyncio
+import logging
+import ssl
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx2
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
+
+from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.errors import ConfigError, KernelStartError
+from freeact_sub.kernels.messages import MAX_MESSAGE_BYTES
+
+REQUEST_SECONDS: Final = 15.0
+"""For requests that wait for no kernel."""
+END_SECONDS: Final = 5.0
+"""How long a server may take to end a kernel: one that has much to do does it later."""
+PING_SECONDS: Final = 5.0
+"""How often a silent connection is tried, and how long its answer may take."""
+CLOSE_SECONDS: Final = 1.0
+AGAIN_SECONDS: Final = 10.0
+"""For how long a server that could not be reached is asked last."""
+FORBIDDEN: Final = (401, 403)
+NOT_FOUND: Final = 404
+ERROR_CHARS: Final = 300
+
+live: Final[Counter[str]] = Counter()
+"""Kernels that this process has at each server, by its URL; those that start included."""
+
+logger = logging.getLogger(__name__)
+
+
+class UnreachableError(KernelStartError):
+    """The server does not answer; another one may."""
+
+
+class GatewayServer:
+    """One server. Its methods raise `KernelStartError` with one sentence that names it."""
+
+    def __init__(self, url: str, settings: GatewayConfig) -> None:
+        """Args: url: of the server, with the path under which it has `/api`."""
+        self.url = url.rstrip("/")
+        self._headers = dict(settings.headers)
+        if settings.token:
+            self._headers.setdefault("Authorization", f"token {settings.token}")
+        self._tls = _tls(settings) if urlsplit(url).scheme == "https" else None
+        # the environment's proxies are for what is far away
+        self._client = httpx2.AsyncClient(
+            base_url=self.url, headers=self._headers, verify=self._tls or False, timeout=REQUEST_SECONDS, trust_env=False
+        )
+        self.asked_last_until = 0.0
+        """When it may be chosen again as any other; it could not be reached."""
+
+    def ask_last(self) -> None:
+        """It could not be reached: for a while others are asked before it."""
+        self.asked_last_until = asyncio.get_running_loop().time() + AGAIN_SECONDS
+
+    async def start_kernel(self, name: str, timeout_seconds: float) -> str:
+        """Start a kernel; it need not be ready.
+
+        Args:
+            name: Of its kernelspec; empty: the server's usual one.
+            timeout_seconds: How long the server may take.
+
+        Returns:
+            The kernel's id.
+
+        Raises:
+            UnreachableError: The server does not answer.
+            KernelStartError: It starts no kernel; the text says why.
+        """
+        wanted = str(uuid.uuid4())
+        # no `env`: a gateway may give what one start names to the kernels that others start at the same time
+        body = {"kernel_id": wanted, **({"name": name} if name else {})}
+        try:
+            answer = await self._client.post("/api/kernels", json=body, timeout=timeout_seconds)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+        if not answer.is_success:
+            unknown = f": is there a kernelspec {name!r} (kernel.gateway.kernel)?" if name and answer.is_server_error else ""
+            raise KernelStartError(f"the gateway {self.url} starts no kernel: {self._refusal(answer)}{unknown}")
+        try:
+            return str(answer.json()["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise KernelStartError(f"{self.url} does not answer as a Jupyter server does: is it one?") from error
+
+    async def interrupt(self, kernel_id: str) -> None:
+        """Interrupt what a kernel does."""
+        try:
+            await self._client.post(f"/api/kernels/{quote(kernel_id)}/interrupt")
+        except httpx2.HTTPError as error:
+            logger.warning("the kernel %s at %s could not be interrupted: %s", kernel_id, self.url, error)
+
+    async def end_kernel(self, kernel_id: str) -> bool:
+        """End a kernel. False: the server could not be asked; the kernel ends by itself when its lease has run out."""
+        try:
+            answer = await self._client.delete(f"/api/kernels/{quote(kernel_id)}", timeout=END_SECONDS)
+        except httpx2.HTTPError as error:
+            logger.info("the kernel %s at %s could not be ended: %s", kernel_id, self.url, error)
+            return False
+        return answer.is_success or answer.status_code == NOT_FOUND
+
+    async def has_kernel(self, kernel_id: str) -> bool:
+        """Whether the server still has it.
+
+        Raises:
+            UnreachableError: The server does not answer.
+        """
+        answer = await self.get(f"/api/kernels/{quote(kernel_id)}")
+        return answer.status_code != NOT_FOUND
+
+    async def get(self, path: str) -> httpx2.Response:
+        """The answer to a GET request, whatever it is.
+
+        Raises:
+            UnreachableError: There is none.
+        """
+        try:
+            return await self._client.get(path)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+
+    def connection(
+        self, kernel_id: str, session_id: str, *, open_seconds: float | None, protocols: tuple[str, ...]
+    ) -> connect:
+        """A WebSocket to a kernel, which is opened by whoever awaits it, or enters it.
+
+        Args:
+            kernel_id: Which kernel.
+            session_id: Under it the server keeps what it cannot send while there is no connection.
+            open_seconds: How long the server may take; it waits for a kernel that starts. None: as long as it likes.
+            protocols: `V1` or none.
+        """
+        address = f"ws{self.url.removeprefix('http')}/api/kernels/{quote(kernel_id)}/channels?session_id={session_id}"
+        return connect(
+            address,
+            ssl=self._tls,
+            subprotocols=[Subprotocol(name) for name in protocols] or None,
+            additional_headers=self._headers,
+            max_size=MAX_MESSAGE_BYTES,
+            compression=None,
+            proxy=None,
+            open_timeout=open_seconds,
+            ping_interval=PING_SECONDS,
+            ping_timeout=PING_SECONDS,
+            close_timeout=CLOSE_SECONDS,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections for requests."""
+        await self._client.aclose()
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        return UnreachableError(f"the gateway {self.url} cannot be reached ({type(error).__name__}: {error})")
+
+    def _refusal(self, answer: httpx2.Response) -> str:
+        if answer.status_code in FORBIDDEN and not _message(answer):
+            return f"it answers {answer.status_code}: set kernel.gateway.token (FREEACT_KERNEL__GATEWAY__TOKEN) to its token"
+        return f"{_message(answer) or answer.reason_phrase} ({answer.status_code})"
+
+
+def refused_connection(server: GatewayServer, status: int) -> str:
+    """Why no WebSocket is opened, as a sentence."""
+    if status == NOT_FOUND:
+        return f"the gateway {server.url} does not have the kernel any more"
+    return f"the gateway {server.url} refuses the connection to its kernel ({status}): is kernel.gateway.token right?"
+
+
+def _message(answer: httpx2.Response) -> str:
+    """What the server says is wrong; empty: nothing but the status."""
+    try:
+        said: Mapping[str, Any] = answer.json()
+        text = str(said.get("message") or said.get("reason") or "")
+    except (ValueError, AttributeError):
+        text = ""
+    return "" if text in ("Forbidden", "Unauthorized") else " ".join(text.split())[:ERROR_CHARS]
+
+
+def _tls(settings: GatewayConfig) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.certificate_file is not None:
+            context.load_cert_chain(settings.certificate_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"kernel.gateway: ca_file and certificate_file cannot be used: {error}") from error
+    return context

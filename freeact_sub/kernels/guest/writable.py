@@ -1,0 +1,185 @@
+"""Which files code in a kernel may change without a question, and what a path really means.
+
+Runs in kernels: standard library only. The test stands before every `open` for writing and must be quick. So it remembers
+which paths are free, and knows of each folder what it really is, what is asked for in it, and which links are in it: a look
+at each file would cost more than all else. All that is believed for a moment only: a program that runs beside the cell may
+change it.
+"""
+
+import fcntl
+import functools
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
+BELIEVED_SECONDS = 0.5
+BELIEVED_TIMES = 50
+"""Of the time that it took to look: a large folder is not looked at again and again."""
+MAX_FREE = 10_000
+"""Paths that are remembered."""
+MAX_TESTS = 1000
+CASELESS_DOT = r"(?ai:[^/]*\."
+"""How expressions for names with a certain ending begin; they end with the parenthesis."""
+
+
+class Folder(NamedTuple):
+    """What is known of a folder in which code writes."""
+
+    until: float
+    """When it is no longer believed."""
+    links: frozenset[str]
+    is_asked: Callable[[str], Any]
+    """Whether a name is asked for."""
+
+
+class Files:
+    """Which files may be changed without a question."""
+
+    def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
+        """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
+        self.free: dict[str, float] = {}
+        """Paths, as code names them, that may be changed, and until when that is believed."""
+        self.known: dict[str, Folder | None] = {}
+        """Folders as code names them, with a `/` at their end. None: it may not write in it."""
+        self.tests: dict[frozenset[str], Callable[[str], Any]] = {}
+        """Whether a name is asked for in a folder of these paths."""
+        self.set(folders, asked)
+
+    def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
+        """Changes the rules."""
+        self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
+        self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
+        self.tests.clear()
+        self.forget()
+
+    def are_free(self, path: str) -> bool:
+        """The quick test of a path as code names it; False where more has to be found out. `make_hook` looks into `free`."""
+        place, slash, name = path.rpartition("/")
+        folder = self.known.get(place + slash)
+        if folder is None or folder.until < time.monotonic():
+            folder = self.learn(place + slash)
+        if folder is None or name in folder.links or folder.is_asked(name):
+            return False
+        if len(self.free) >= MAX_FREE:
+            self.free.clear()
+        self.free[path] = folder.until
+        return True
+
+    def learn(self, path: str) -> Folder | None:
+        """Looks at a folder."""
+        started = time.monotonic()
+        places = frozenset(f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path)))
+        if not all(place.startswith(self.folders) for place in places):
+            self.known[path] = None
+            return None
+        try:
+            with os.scandir(path or ".") as entries:
+                links = frozenset(entry.name for entry in entries if entry.is_symlink())
+        except OSError:
+            links = frozenset()  # what is to be done will fail by itself
+        ended = time.monotonic()
+        until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
+        folder = self.known[path] = Folder(until, links, self.names_asked(places))
+        return folder
+
+    def names_asked(self, places: frozenset[str]) -> Callable[[str], Any]:
+        """The test whether a name is asked for in a folder of these paths; what is no name has to be found out."""
+        test = self.tests.get(places)
+        if test is None:
+            names = [name for is_about, name in self.asked if any(map(is_about, places))]
+            if len(self.tests) >= MAX_TESTS:
+                self.tests.clear()
+            test = self.tests[places] = one_of([r"\.{0,2}", *names])
+        return test
+
+    def is_free(self, path: str, operation: str) -> bool:
+        """Whether this may be done to an absolute path without links in it."""
+        own = (f"/proc/{os.getpid()}/fd/{kind}:[" for kind in ("pipe", "socket"))  # where `/dev/stdout` leads
+        if path in HARMLESS or path.startswith(("/dev/fd/", *own)):
+            return True
+        if f"{path}/" in self.folders:
+            return operation not in ("remove", "rename")
+        folder, slash, name = path.rpartition("/")
+        return path.startswith(self.folders) and not self.names_asked(frozenset((folder + slash,)))(name)
+
+    def forget(self) -> None:
+        """Folders have changed."""
+        self.known.clear()
+        self.free.clear()
+
+
+def one_of(names: list[str]) -> Callable[[str], Any]:
+    """The test whether a name matches one of the expressions."""
+    # the start that many have in common is tried once: a quarter of the time
+    shared = [name for name in names if name.startswith(CASELESS_DOT) and "|" not in name]
+    dotted = "|".join(name[len(CASELESS_DOT) : -1] for name in shared)
+    others = [name for name in names if name not in shared]
+    return re.compile("|".join([*others, f"{CASELESS_DOT}(?:{dotted}))"] if shared else others), re.DOTALL).fullmatch
+
+
+def real_path(path: str, *, follow: bool) -> str:
+    """An absolute path without links in it; without `follow` its last part may be one."""
+    if follow:
+        return os.path.realpath(path)
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
+
+
+def folder_of(descriptor: int) -> str:
+    """What is open as a descriptor, a folder above all."""
+    if sys.platform == "linux":
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
+    return os.fsdecode(found.rstrip(b"\0"))
+
+
+def is_only_read(descriptor: int) -> bool:
+    """Whether a descriptor was not opened to write; mode, owner and times can be changed through it all the same."""
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    except OSError:
+        return False  # the call fails by itself
+
+
+def tell_of_opens_in_folders(asking: threading.local) -> None:
+    """Has `os.open` with a folder's descriptor tell of the folder, by an event `freeact.open`; its own leaves it out.
+
+    Args:
+        asking: Of the watch: its own event is not asked for.
+    """
+    plain = os.open
+
+    @functools.wraps(plain)
+    def open_in_folder(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is None or not flags & WRITING:
+            return plain(path, flags, mode, dir_fd=dir_fd)
+        sys.audit("freeact.open", path, None, flags, dir_fd)
+        before, asking.now = getattr(asking, "now", False), True
+        try:
+            return plain(path, flags, mode, dir_fd=dir_fd)
+        finally:
+            asking.now = before
+
+    os.open = open_in_folder
+    os.supports_dir_fd.add(open_in_folder)
+
+
+def keep_notes_of_ipython(shell: Any) -> None:
+    """Keeps what `%cd`, `%bookmark` and `%store` note in the kernel's temporary folder: the user's is not the agent's."""
+    try:
+        from IPython.external.pickleshare import PickleShareDB  # noqa: PLC0415  # only where it runs in a kernel
+    except ImportError:  # a version that keeps them in another way
+        return
+    shell.db = PickleShareDB(os.path.join(tempfile.gettempdir(), "ipython-notes"))
+
+
+def as_text(path: str) -> str:
+    """A name that JSON can carry: bytes that are no text are written out."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

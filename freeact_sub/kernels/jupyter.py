@@ -1,0 +1,179 @@
+"""`JupyterKernel`: an IPython kernel, wherever its process runs.
+
+What is the same everywhere is here: cells, what code asks of its host, the guest that code finds as `agent`, branches, the
+end. Where the process comes from, and what it has on that machine, is its launcher's.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, Self
+
+from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.kernels.bridge import Bridge
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.forkserver.branches import Branches, check_branch
+from freeact_sub.kernels.guest import guest_source
+from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
+from freeact_sub.kernels.launch import Launcher
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.system.closing import carry_out
+
+NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
+ERROR_CHARS: Final = 2000
+
+
+class JupyterKernel:
+    """A kernel that a launcher starts. See `Kernel`."""
+
+    def __init__(self, spec: KernelSpec, launcher: Launcher, handler: HostRequestHandler) -> None:
+        """Args: launcher: starts the process, and belongs to the kernel from now on."""
+        self._spec = spec
+        self._launcher = launcher
+        self._client = KernelClient(self)
+        self._branches = Branches(self._client)
+        self._bridge = Bridge(handler, self._client.reply)
+        self._closing: asyncio.Task[None] | None = None
+        self._killed: str | None = None
+
+    @property
+    def lost_reason(self) -> str | None:
+        """See `Kernel`."""
+        return self._client.lost_reason
+
+    @property
+    def may_be_replaced(self) -> bool:
+        """See `Kernel`."""
+        return True
+
+    @property
+    def scratch(self) -> Path | None:
+        """See `Kernel`."""
+        return self._launcher.scratch
+
+    async def open(self) -> Self:
+        """Starts the process and waits until the kernel is ready, within the spec's time; else nothing of it is left.
+
+        Raises:
+            KernelStartError: It did not become ready.
+        """
+        return await self._open(KernelStartError, NOT_READY)
+
+    async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Self:
+        """See `Kernel.branch`."""
+        check_branch(spec, self._spec)
+        if self._closing is not None or self.lost_reason is not None:
+            raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
+        kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
+        late = "the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait"
+        return await kernel._open(KernelBranchError, late)  # noqa: SLF001  # another one of ours
+
+    async def _open(self, kind: type[KernelStartError], late: str) -> Self:
+        try:
+            async with asyncio.timeout(self._spec.start_timeout_seconds):
+                await self._start()
+        except BaseException as error:
+            log = self._launcher.log_tail()
+            await self.aclose()
+            if isinstance(error, TimeoutError):
+                raise kind(late.format(seconds=self._spec.start_timeout_seconds), log=log) from error
+            if isinstance(error, KernelStartError) and log:
+                raise kind(f"{error}: {log.strip().splitlines()[-1]}", log=log) from error
+            raise
+        return self
+
+    async def _start(self) -> None:
+        channels = await self._launcher.launch()
+        if self._launcher.exited is not None:
+            self._launcher.exited.add_done_callback(self._on_exit)
+        await self._client.open(channels)
+        if not self._launcher.has_guest:
+            await self._install()
+        await self._launcher.settle()
+
+    async def _install(self) -> None:
+        """Has the kernel make what code finds as `agent`."""
+        buffer = CellOutputBuffer()
+        async with self._client.execute(self._bootstrap(), buffer, CellClock(None), silent=True) as cell:
+            reply = await cell.reply()
+        if reply.status != "ok":
+            last = (buffer.text.strip().splitlines() or [reply.status])[-1]
+            raise KernelStartError(f"the kernel could not be prepared: {last[-ERROR_CHARS:]}", log=buffer.text)
+
+    def _bootstrap(self) -> str:
+        """The first, silent cell."""
+        return _bootstrap(self._spec.mcp_servers, self._spec.hook_settings(self.scratch))
+
+    def hand_out(self, handler: HostRequestHandler) -> None:
+        """Gives a kernel that was started ahead of demand to its agent."""
+        self._bridge.handler = handler
+
+    def execute(
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
+    ) -> AbstractAsyncContextManager[CellRun]:
+        """See `Kernel.execute`."""
+        return self._client.execute(code, buffer, clock, silent=silent)
+
+    async def interrupt(self) -> None:
+        """See `Kernel.interrupt`."""
+        self._client.interrupt()
+
+    async def wait_lost(self) -> str:
+        """See `Kernel.wait_lost`."""
+        return await self._client.wait_lost()
+
+    async def aclose(self) -> None:
+        """See `Kernel.aclose`."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self._spec.owner_id}")
+        await carry_out(_joined(self._closing))
+
+    async def send_interrupt(self) -> None:
+        """See `KernelOwner`. What the cell waits for at the host ends first, or it would be waited for."""
+        await self._bridge.cancel()
+        await self._launcher.interrupt()
+
+    async def kill(self, reason: str) -> None:
+        """See `KernelOwner`."""
+        self._killed = reason
+        await self._launcher.kill()
+
+    def on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
+        """See `KernelOwner`."""
+        self._bridge.receive(content, clock)
+
+    def on_branch(self, content: dict[str, Any]) -> None:
+        """See `KernelOwner`."""
+        self._branches.receive(content)
+
+    def _on_exit(self, exited: asyncio.Future[str]) -> None:
+        if not exited.cancelled():
+            self._client.lose(self._killed or exited.result())
+            self._branches.lose(self._client.lost_reason or "")
+
+    async def _close(self) -> None:
+        lost = self.lost_reason is not None
+        await self._bridge.aclose()
+        self._branches.lose("it was closed")
+        await self._launcher.kill()
+        await self._client.aclose()
+        await self._launcher.aclose(lost=lost)
+
+
+async def _joined(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+    task.result()
+
+
+def _bootstrap(servers: tuple[str, ...], hook: Mapping[str, Any] | None) -> str:
+    """The first, silent cell: makes the guest a package and installs it, leaving no names behind."""
+    return (
+        "def _freeact_install():\n"
+        "    import asyncio, sys\n"
+        f"    exec(compile({guest_source()!r}, '<freeact_guest>', 'exec'), {{}})\n"
+        "    guest = sys.modules['freeact_guest.agent']\n"
+        f"    guest.install(get_ipython(), {list(servers)!r}, asyncio.get_running_loop(), {hook!r})\n"
+        "_freeact_install()\n"
+        "del _freeact_install\n"
+    )

@@ -1,0 +1,161 @@
+"""Jupyter messages as a kernel sends them, and the `cells.*` values in them.
+
+Code in the kernel can send whatever it likes, and as the kernel itself. So nothing in a message is believed: its
+size and its depth are bounded, and each value has the type that the rest of the program expects, or it is refused.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
+
+MAX_MESSAGE_BYTES: Final = 256 * 2**20
+"""A larger message is left out: to read it takes several times its size, in the one process of all agents."""
+MAX_DEPTH: Final = 200
+"""Lists and objects in each other; what shows or writes values that are deeper would run out of stack."""
+REPLY_STATUSES: Final = frozenset({"ok", "error", "aborted"})
+
+
+class MessageError(Exception):
+    """What has come cannot be used; the text says why."""
+
+
+class RefusedMessageError(MessageError):
+    """A message of the kernel cannot be used: somebody will miss it."""
+
+    def __init__(self, text: str, *, request_id: Any = None) -> None:
+        """Args: request_id: of a request that waits for an answer. None: there is none, or it cannot be read."""
+        super().__init__(text)
+        self.request_id = request_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """A message that was read."""
+
+    kind: str
+    """Jupyter's `msg_type`."""
+    parent_id: str | None
+    """Id of the request that it belongs to."""
+    content: dict[str, Any]
+
+
+def check_size(frames: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    """Checks the size of a message before it is read.
+
+    Raises:
+        RefusedMessageError: It is too large.
+    """
+    size = sum(map(len, frames))
+    if size > max_bytes:
+        raise RefusedMessageError(f"it has {size:,} bytes, more than {max_bytes:,}")
+
+
+def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
+    """Checks and reads a message.
+
+    As `Session.deserialize` does, but for the dates: parsing two in each message takes longer than all the rest.
+
+    Args:
+        parts: The JSON of header, parent, metadata and content, then buffers, which nobody reads.
+        max_bytes: Of all parts together.
+
+    Raises:
+        MessageError: It is no Jupyter message.
+        RefusedMessageError: It is too large or too deep.
+    """
+    check_size(parts, max_bytes=max_bytes)
+    try:
+        header, parent, metadata, content = map(json.loads, parts[:4])
+        kind, parent_id = header["msg_type"], parent.get("msg_id")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise MessageError(f"it is no Jupyter message ({error})") from error
+    except RecursionError:
+        raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep") from None
+    if not (isinstance(kind, str) and isinstance(metadata, dict) and isinstance(content, dict)):
+        raise MessageError("it is no Jupyter message")
+    if any(_may_be_deep(part) and _is_deep(value) for part, value in zip(parts[2:], (metadata, content), strict=False)):
+        raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep", request_id=content.get("id"))
+    return Message(kind=kind, parent_id=parent_id if isinstance(parent_id, str) else None, content=content)
+
+
+def _may_be_deep(part: bytes) -> bool:
+    """False where it certainly is not: most messages have a few brackets."""
+    return part.count(b"[") + part.count(b"{") > MAX_DEPTH
+
+
+def _is_deep(value: Any) -> bool:
+    """Looks level by level: the walk itself must not need a deep stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def output_of(message: Message) -> CellOutput | None:
+    """The output of a cell in a message; None: it is no output.
+
+    Raises:
+        RefusedMessageError: Its values have other types than Jupyter's specification says.
+    """
+    content = message.content
+    match message.kind:
+        case "stream":
+            return StreamText(name="stderr" if content.get("name") == "stderr" else "stdout", text=_text(content, "text"))
+        case "display_data" | "update_display_data":
+            display_id = _mapping(content, "transient").get("display_id")
+            return DisplayData(
+                data=_mapping(content, "data"),
+                metadata=_mapping(content, "metadata"),
+                display_id=display_id if isinstance(display_id, str) else None,
+                update=message.kind == "update_display_data",
+            )
+        case "execute_result":
+            return ExecuteResult(
+                data=_mapping(content, "data"),
+                metadata=_mapping(content, "metadata"),
+                execution_count=_count(content) or 0,
+            )
+        case "error":
+            lines = content.get("traceback") or ()
+            if not (isinstance(lines, list | tuple) and all(isinstance(line, str) for line in lines)):
+                raise RefusedMessageError("the traceback of an error is no list of texts")
+            return CellError(ename=_text(content, "ename"), evalue=_text(content, "evalue"), traceback=tuple(lines))
+        case "clear_output":
+            return ClearOutput(wait=bool(content.get("wait", False)))
+    return None
+
+
+def reply_of(message: Message) -> dict[str, Any]:
+    """`status` and `execution_count` of the reply to a cell; a status that there is not is an error."""
+    status = message.content.get("status")
+    known = isinstance(status, str) and status in REPLY_STATUSES
+    return {"status": status if known else "error", "execution_count": _count(message.content)}
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    value = content.get(name)
+    if not isinstance(value, str):
+        raise RefusedMessageError(f"`{name}` is no text")
+    return value
+
+
+def _mapping(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name) or {}
+    if not isinstance(value, dict):
+        raise RefusedMessageError(f"`{name}` is no object")
+    return value
+
+
+def _count(content: dict[str, Any]) -> int | None:
+    value = content.get("execution_count")
+    return value if isinstance(value, int) else None

@@ -1,0 +1,54 @@
+"""`Gaps`: what the wall of a kernel does not cover is told once, or ends the kernel's start where all of it is required."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+from freeact_sub.config.schema import SETTINGS_FOLDER
+from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.wall import sandbox
+from freeact_sub.kernels.wall.repositories import MAX_FOLDERS, Repositories
+from freeact_sub.system.safe_files import make_folder
+
+
+class Gaps:
+    """The gaps of all kernels of one provider."""
+
+    def __init__(self, on_notice: Callable[[str], None]) -> None:
+        self._on_notice = on_notice
+        self._noticed: set[str] = set()
+
+    async def check(self, spec: KernelSpec) -> Repositories:
+        """Finds what the wall of a kernel will not cover, before the kernel starts, and gives notice of it once.
+
+        Returns:
+            What the kernel must leave as it is in the folders that it may write.
+
+        Raises:
+            KernelStartError: The sandbox is required and cannot be had whole.
+        """
+        policy = spec.sandbox
+        if policy is None:
+            return sandbox.NOTHING_KEPT
+        if policy.protected:
+            with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
+                make_folder(spec.workspace / SETTINGS_FOLDER)  # the wall protects what is there
+        machine, kept = await asyncio.to_thread(sandbox.look, policy)
+        missing = sandbox.check(policy, machine)
+        if not kept.complete:
+            missing += (f"repositories of git beyond the first {MAX_FOLDERS:,} folders of the workspace",)
+        if new := self._new(missing):
+            self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}")
+        if new := self._new(map(str, policy.not_readable)):
+            folders = ", ".join(f'"{path}"' for path in new)
+            self._on_notice(
+                f"code in mode `{policy.mode}` cannot import the packages that are installed in editable form from these "
+                f"folders; kernel.readable = [{folders}] lets it"
+            )
+        return kept
+
+    def _new(self, texts: Iterable[str]) -> list[str]:
+        """Those that were not told yet."""
+        new = [text for text in texts if text not in self._noticed]
+        self._noticed.update(new)
+        return new

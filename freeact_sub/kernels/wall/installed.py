@@ -1,0 +1,94 @@
+"""Where a Python has what is its own, and what its packages need besides. Runs in that Python; standard library only.
+
+    python -E installed.py      print it as one JSON object
+
+Not `sys.path`: that also has the folder of a script and what `PYTHONPATH` names, with whatever else stands there.
+"""
+
+import ast
+import json
+import os
+import re
+import site
+import sys
+import sysconfig
+from urllib.parse import unquote, urlparse
+
+PARTS = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
+"""Of the folder of a Python or of a virtual environment: the folder itself may be somebody's project."""
+BASE_PARTS = ("etc", "ssl")
+"""Of the folder of a Python, besides: Conda's have certificates and fonts there."""
+MAX_CHARS = 10_000_000
+
+
+def describe() -> dict[str, list[str]]:
+    """`own`: files and folders of Python itself; `editable`: folders of packages that are installed from elsewhere."""
+    packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
+    if site.ENABLE_USER_SITE:
+        packages.add(site.getusersitepackages())
+    own = {sys.executable, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), *packages}
+    own |= {os.path.join(prefix, part) for prefix in (sys.prefix, sys.exec_prefix) for part in PARTS}
+    bases = (sys.base_prefix, sys.base_exec_prefix)
+    own |= {os.path.join(prefix, part) for prefix in bases for part in (*PARTS, *BASE_PARTS)}
+    found = {os.path.abspath(path) for path in own if path and os.path.exists(path)}
+    elsewhere = {os.path.abspath(path) for folder in packages for path in editable(folder)}
+    own = {path for path in found if not is_in(os.path.dirname(path), found)}
+    return {"own": sorted(own), "editable": sorted(path for path in elsewhere if not is_in(path, found))}
+
+
+def editable(folder: str) -> set[str]:
+    """The folders outside that packages in a folder of packages are imported from."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    named = {os.path.join(folder, path) for name in names for path in named_by(os.path.join(folder, name))}
+    found = {path for path in named if os.path.isdir(path)}
+    for name in names:
+        if name.endswith(".dist-info"):
+            project = project_of(os.path.join(folder, name, "direct_url.json"))
+            # a finder of another kind: it says nowhere what it needs, so it is the whole project
+            if project and not any(is_in(path, {project}) for path in found):
+                found.add(project)
+    return found
+
+
+def named_by(path: str) -> list[str]:
+    """What a `.pth` file adds to `sys.path`, or a finder of setuptools maps packages to."""
+    if path.endswith(".pth"):
+        lines = [line for line in read(path).splitlines() if not line.startswith(("#", "import ", "import\t"))]
+        return [line.strip() for line in lines if line.strip()]
+    if re.search(r"__editable__.*_finder\.py$", path):
+        mapping = re.search(r"^MAPPING[^=\n]*= (\{.*\})$", read(path), re.MULTILINE)
+        try:
+            return [str(target) for target in ast.literal_eval(mapping[1]).values()] if mapping else []
+        except (ValueError, SyntaxError):
+            return []
+    return []
+
+
+def project_of(path: str) -> str:
+    """The project that a package is installed from in editable form; empty: it is not."""
+    try:
+        content = json.loads(read(path))
+        url = urlparse(content["url"])
+        is_editable = content["dir_info"]["editable"] and url.scheme == "file"
+    except (ValueError, KeyError, TypeError):
+        return ""
+    project = unquote(url.path)
+    return project if is_editable and os.path.isdir(project) else ""
+
+
+def read(path: str) -> str:
+    """A text file; empty where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(MAX_CHARS)
+    except OSError:
+        return ""
+
+
+def is_in(path: str, folders: set[str]) -> bool:
+    """Whether a path is one of the folders or below one."""
+    return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe()))

@@ -1,0 +1,258 @@
+"""What git obeys in folders that a kernel may write: found when the kernel starts, so that its wall can keep it as it is.
+
+A program that git's settings name runs at the next `git status` of whoever works there, outside of any wall. So what is to
+be kept is more than `.git`: it may be a file or a link that leads elsewhere, its settings may include files and name hooks
+and programs in the working tree, and a folder is a repository without that name too (`git init --bare`). Folders are looked
+through level by level up to a number, for a kernel's start must not wait for a large tree; what is in a folder is remembered
+until the folder changes.
+"""
+
+import functools
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from freeact_sub.kernels.wall.git_settings import read_settings
+from freeact_sub.system.safe_files import read_file
+
+MAX_FOLDERS: Final = 4000
+"""How many folders are looked into: some 80 ms the first time, 10 ms later."""
+LAST: Final = ("node_modules", "site-packages", "__pycache__")
+"""Folders that are looked into after all others: large, and seldom somebody's working tree."""
+MAX_INCLUDES: Final = 10
+SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
+FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
+"""Settings that name folders with programs."""
+MAX_STEPS: Final = 1000
+"""Of a path, with what the links on it say: they may lead in a circle."""
+FRESH_NANOSECONDS: Final = 10**9
+"""A folder that has changed since may change again within the same tick of the file system's clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repositories:
+    """What was found."""
+
+    kept: tuple[str, ...]
+    """Real paths of files, folders and links in the folders that were searched; none is below another."""
+    complete: bool
+    """All folders were looked into."""
+
+
+def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
+    """All that git obeys, as far as it is in the roots.
+
+    Args:
+        roots: Folders, searched to the bound; repositories around them count as well.
+        others: What else is to be kept where it exists.
+    """
+    search = _Search(tuple(dict.fromkeys(os.path.realpath(root) for root in roots)))
+    for path in others:
+        search.keep(str(path))
+    complete = True
+    for root in search.roots:
+        search.look_at_user(root)
+        search.look_above(root)
+        complete = search.look_below(root) and complete
+    return Repositories(kept=outermost(search.kept), complete=complete)
+
+
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths that are not below another one, sorted."""
+    found: list[str] = []
+    for path in sorted(paths, key=lambda path: f"{path}/"):
+        if not found or not path.startswith(f"{found[-1]}/"):
+            found.append(path)
+    return tuple(found)
+
+
+class _Search:
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self.roots = roots
+        self.kept: set[str] = set()
+        folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        usual = ("~/.gitconfig", f"{folder}/git/config", "/etc/gitconfig")
+        others = (os.environ.get(f"GIT_CONFIG_{name}", "") for name in ("GLOBAL", "SYSTEM"))
+        self._settings_of_user = [os.path.expanduser(path) for path in (*usual, *others) if path]
+        self._seen: set[tuple[str, str]] = set()
+        self._looked_into = 0
+
+    def look_at_user(self, root: str) -> None:
+        """The settings of the user, which count for each repository, there already or not."""
+        for path in self._settings_of_user:
+            self._settings(path, root)
+        self.keep(os.environ.get("GIT_TEMPLATE_DIR", ""))
+
+    def look_above(self, root: str) -> None:
+        """Of the repositories that a root is in, what lies in a root."""
+        for folder in map(str, Path(root).parents):
+            if os.path.lexists(f"{folder}/.git"):
+                self._pointer(f"{folder}/.git", folder)
+
+    def look_below(self, root: str) -> bool:
+        """Finds the repositories in a root, and returns whether all folders could be looked into."""
+        folders, last = deque([root]), deque[str]()
+        while folders or last:
+            if self._looked_into == MAX_FOLDERS:
+                return False
+            self._looked_into += 1
+            for folder in self._look_into((folders or last).popleft()):
+                (last if folder.endswith(LAST) else folders).append(folder)
+        return True
+
+    def _look_into(self, folder: str) -> tuple[str, ...]:
+        """Keeps what there is to keep in a folder, and returns the folders in it that are still to be looked into."""
+        try:
+            status = os.stat(folder, follow_symlinks=False)
+            if time.time_ns() - status.st_ctime_ns < FRESH_NANOSECONDS:
+                found = _list.__wrapped__(folder)
+            else:
+                found = _list(folder, status.st_dev, status.st_ino, status.st_ctime_ns)
+        except OSError:
+            return ()
+        if found.is_repository:
+            self._repository(folder, folder)
+            return ()
+        for pointer in found.pointers:
+            self._pointer(pointer, folder)
+        for path in found.modules:
+            self.keep(path)
+        return found.folders
+
+    def _pointer(self, path: str, tree: str) -> None:
+        """A `.git`: a repository, a link to one, or a file that names one. `tree` is the working tree that it stands in."""
+        self.keep(path)
+        real = os.path.realpath(path)
+        if os.path.isdir(real):
+            self._repository(real, tree)
+        elif target := _text(real).removeprefix("gitdir:").strip():
+            self.keep(os.path.join(tree, target))
+            self._repository(os.path.realpath(os.path.join(tree, target)), tree)
+
+    def _repository(self, folder: str, tree: str) -> None:
+        if not self._is_new(folder, tree):
+            return
+        named = os.path.join(folder, _text(f"{folder}/commondir").strip())
+        common = os.path.realpath(named)
+        for place in (folder, named):
+            self.keep(place)
+            for inner in (place, f"{place}/hooks", f"{place}/info"):
+                self._keep_targets(inner)
+        for line in _text(f"{common}/objects/info/alternates").splitlines():
+            self.keep(os.path.join(common, "objects", line))
+        for path in (f"{common}/config", f"{folder}/config.worktree", *self._settings_of_user):
+            self._settings(path, tree)
+
+    def _settings(self, path: str, tree: str, includes: int = 0) -> None:
+        """A file with settings of git, and what it names."""
+        if includes > MAX_INCLUDES or not self._is_new(path, tree):
+            return
+        self.keep(path)
+        for section, name, value in read_settings(_text(path)):
+            if section in ("include", "includeif") and name == "path":
+                self._settings(self._place(value, os.path.dirname(path)), tree, includes + 1)
+            elif (section, name) in FOLDERS:
+                named = self._place(value, tree)
+                self.keep(named)
+                for folder in (named, f"{named}/hooks"):
+                    self._keep_targets(folder)
+            elif section not in SECTIONS_WITHOUT_PROGRAMS:
+                for word in (value, *re.findall(r"[^\s'\"|&;()<>!=]+", value)):
+                    if os.path.isfile(place := self._place(word, tree)):
+                        self.keep(place)
+
+    def _place(self, text: str, base: str) -> str:
+        text = text.replace("\0", "").removeprefix(":(optional)")
+        return os.path.join(base, os.path.expanduser(text))
+
+    def _is_new(self, path: str, tree: str) -> bool:
+        new = (path, tree) not in self._seen
+        self._seen.add((path, tree))
+        return new
+
+    def _keep_targets(self, folder: str) -> None:
+        """What the links in a folder lead to: git follows them."""
+        try:
+            with os.scandir(folder) as entries:
+                links = [entry.path for entry in entries if entry.is_symlink()]
+        except OSError:
+            return
+        for link in links:
+            self.keep(link)
+
+    def keep(self, path: str) -> None:
+        """Keeps what the path leads to, and each link on the way, if it is there and in a root."""
+        for place in _steps(path):
+            if any(place == root or place.startswith(f"{root}/") for root in self.roots) and os.path.lexists(place):
+                self.kept.add(place)
+
+
+def _steps(path: str) -> Iterator[str]:
+    """The links on the way to a path from the root, and what it leads to."""
+    at, rest = "", deque(path.split("/"))
+    for _ in range(MAX_STEPS):
+        if not rest:
+            yield at
+            return
+        match rest.popleft():
+            case "" | ".":
+                continue
+            case "..":
+                at = at.rpartition("/")[0]
+            case name:
+                place = f"{at}/{name}"
+                try:
+                    target = os.readlink(place)
+                except OSError:
+                    at = place
+                    continue
+                yield place
+                rest.extendleft(reversed(target.split("/")))
+                if target.startswith("/"):
+                    at = ""
+
+
+class _Listing(NamedTuple):
+    is_repository: bool
+    """It is one by what is in it, whatever its name."""
+    pointers: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+@functools.lru_cache(maxsize=5 * MAX_FOLDERS)
+def _list(folder: str, *identity: int) -> _Listing:
+    """What is in a folder; it is the same as long as its identity, with the time of the last change, is.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    del identity
+    with os.scandir(folder) as entries:
+        found = {entry.name: entry for entry in entries}
+    if "HEAD" in found and ("commondir" in found or {"objects", "refs"} <= found.keys()):
+        return _Listing(is_repository=True)
+    named: dict[str, list[str]] = {".git": [], ".gitmodules": []}
+    folders = []
+    for name, entry in found.items():
+        kind = name.lower()  # on some file systems case does not count
+        if kind in named:
+            named[kind].append(entry.path)
+        if kind != ".git" and entry.is_dir(follow_symlinks=False):
+            folders.append(entry.path)
+    return _Listing(
+        is_repository=False, pointers=tuple(named[".git"]), modules=tuple(named[".gitmodules"]), folders=tuple(folders)
+    )
+
+
+def _text(path: str) -> str:
+    """A small text file; empty if it is none."""
+    try:
+        return read_file(Path(path)).decode("utf-8", "surrogateescape").replace("\0", "")
+    except OSError:
+        return ""

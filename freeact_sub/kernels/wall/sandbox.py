@@ -1,0 +1,324 @@
+"""What a kernel can reach: `SandboxPolicy` says it, `policy_for` makes it of a mode, `support` tells what a machine can do.
+
+The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them
+a machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
+piece is missing; with `auto` the missing pieces are left out and `unenforced` says in words what that means. A piece that
+the machine has and that cannot be built for a kernel all the same ends that kernel's start, whatever the setting.
+"""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.config.schema import PROTECTED, KernelConfig, user_folder
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.wall import installed
+from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
+from freeact_sub.modes import Mode
+
+ABI_TRUNCATE: Final = 3
+ABI_SIGNALS: Final = 6
+ABI_UNIX_SOCKETS: Final = 9
+ADDRESS_SPACE_FACTOR: Final = 4
+"""Address space that a process may reserve for each byte of memory it may use: many libraries reserve and never use."""
+PROBE_SECONDS: Final = 20
+NOTHING_KEPT: Final = Repositories(kept=(), complete=True)
+USUAL_PROCESSES: Final = 1024
+"""The bound on a kernel's processes where the settings name none."""
+
+OWN_SOURCE: Final = Path(str(resources.files("freeact_sub"))).parent
+"""Kernels need nothing of it."""
+SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
+SYSTEM_SETTINGS: Final = (
+    *(
+        "alternatives",
+        "bash.bashrc",
+        "ca-certificates",
+        "ca-certificates.conf",
+        "crypto-policies",
+        "fonts",
+        "group",
+        "host.conf",
+    ),
+    *(
+        "hosts",
+        "inputrc",
+        "java",
+        "ld.so.cache",
+        "ld.so.conf",
+        "ld.so.conf.d",
+        "locale.conf",
+        "localtime",
+        "magic",
+        "mime.types",
+    ),
+    *("nsswitch.conf", "os-release", "passwd", "pki/tls/certs", "pki/ca-trust", "profile", "protocols", "resolv.conf"),
+    *("services", "shells", "ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone", "gai.conf", "hostname"),
+)
+"""Below `/etc`: what ordinary programs read. No keys, no password hashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on the processes of a kernel; None: none."""
+
+    memory_bytes: int | None = None
+    """Of each process."""
+    processes: int | None = None
+    """Of all threads and processes of the kernel."""
+    processes_wanted: bool = True
+    """False: nobody has asked for this bound, so it is not missed where it cannot be held, unless all is required."""
+    file_bytes: int | None = None
+    """Of each file that is written."""
+    cpu_seconds: int | None = None
+    """Of each process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxPolicy:
+    """What the wall around a kernel leaves open."""
+
+    mode: Mode
+    walled: bool
+    """Files are restricted to what is listed here; else they are not, and neither is the network."""
+    readable: tuple[Path, ...] = ()
+    """Besides what is writable."""
+    writable: tuple[Path, ...] = ()
+    protected: tuple[Path, ...] = ()
+    """Within what is writable, and not to be written, besides what git obeys (`find_kept`)."""
+    not_readable: tuple[Path, ...] = ()
+    """Folders from which installed packages are imported (editable installs) and which are not readable, for a notice."""
+    network: bool = True
+    limits: Limits = field(default_factory=Limits)
+    required: bool = False
+    """A kernel is not to be started where a piece of its wall is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """What a Python consists of (`installed.py`)."""
+
+    own: list[str]
+    """Its files and folders, with the packages that are installed in it."""
+    editable: list[str]
+    """Folders from which packages are imported that are not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """What a machine can do."""
+
+    landlock: int = 0
+    """Version of Landlock; 0: none."""
+    seccomp: bool = False
+    view: bool = False
+    """Mount namespaces."""
+    root: bool = False
+    """Kernels run as root, to whom limits on processes do not apply."""
+    reason: str = ""
+    """Why there is nothing, where there is nothing."""
+
+
+def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPolicy | None:
+    """The wall of a mode; None where the settings turn the sandbox off.
+
+    `plan` reads the workspace and has no network, `auto` writes the workspace and has the network if configured; `ask` and
+    `full` leave files and network alone and guard the host, other kernels and limits.
+    """
+    if config.sandbox == "off":
+        return None
+    limits = Limits(
+        memory_bytes=config.memory_bytes or total_memory(),
+        processes=USUAL_PROCESSES if config.max_processes is None else config.max_processes or None,
+        processes_wanted=config.max_processes is not None,
+        file_bytes=config.max_file_bytes or None,
+        cpu_seconds=config.cpu_seconds or None,
+    )
+    required = config.sandbox == "required"
+    if mode in ("ask", "full"):
+        return SandboxPolicy(mode=mode, walled=False, limits=limits, required=required)
+    system = (*map(Path, SYSTEM_FOLDERS), *(Path("/etc") / name for name in SYSTEM_SETTINGS))
+    python = installed_in(config.python)
+    readable = (*system, *map(Path, python.own), *config.readable)
+    writable: tuple[Path, ...] = (workspace, *config.writable)
+    elsewhere = [path for path in map(Path, python.editable) if not is_below(path, (*readable, *writable, OWN_SOURCE))]
+    if mode == "plan":
+        readable, writable = (*readable, *writable), ()
+    own = [folder for folder in (user_folder().resolve(),) if is_below(folder, writable)]
+    return SandboxPolicy(
+        mode=mode,
+        walled=True,
+        readable=readable,
+        writable=writable,
+        not_readable=tuple(elsewhere),
+        protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
+        network=config.network and mode == "auto",
+        limits=limits,
+        required=required,
+    )
+
+
+def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
+    """What this machine can do, and what a kernel with this policy must leave as it is now; reads folders."""
+    return support(), find_kept(policy)
+
+
+@functools.cache
+def support() -> Support:
+    """What this machine can do, tried once; takes some 50 ms then."""
+    if sys.platform != "linux":
+        return Support(reason=f"there is no sandbox for {sys.platform} yet")
+    command = [sys.executable, "-I", "-S", str(wall_script()), "--probe"]
+    try:
+        tried = subprocess.run(command, capture_output=True, timeout=PROBE_SECONDS, check=True, env={})
+        return Support(**json.loads(tried.stdout))
+    except (subprocess.SubprocessError, ValueError) as error:
+        return Support(reason=f"what this machine can do could not be found out: {error}", root=os.getuid() == 0)
+
+
+def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
+    """What of a policy this machine cannot enforce, in words; empty: all of it holds."""
+    missing = []
+    if machine.landlock == 0:
+        what = "files outside of the workspace, " if policy.walled else ""
+        missing.append(f"{what}memory, environment and signals of other processes (this system has no Landlock)")
+    elif machine.landlock < ABI_SIGNALS:
+        missing.append(f"signals to other processes (Landlock {machine.landlock}; version {ABI_SIGNALS} is needed)")
+    if policy.walled and 0 < machine.landlock < ABI_TRUNCATE:
+        missing.append(f"truncation of files outside of the workspace (Landlock {machine.landlock})")
+    if not machine.seccomp:
+        what = "the network and " if policy.walled and not policy.network else ""
+        missing.append(f"{what}dangerous system calls (seccomp cannot be used)")
+    if policy.walled and not connections_are_checked(policy, machine):
+        where = "in the workspace and in what is readable " if machine.view else ""
+        missing.append(f"connections to Unix sockets of other programs {where}(Landlock {ABI_UNIX_SOCKETS} is needed)")
+    if policy.walled and not machine.view:
+        missing.append("modes and times of files that can be read (mount namespaces cannot be used)")
+    if policy.protected and not machine.view:
+        missing.append("freeact's settings and git's repositories in the workspace (mount namespaces cannot be used)")
+    missed = policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required)
+    if missed and (machine.root or not sys.platform.startswith("linux")):
+        missing.append("the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)")
+    return tuple(missing)
+
+
+def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
+    """Whether a Unix socket of another program can be kept from a kernel, in whatever way."""
+    return machine.landlock >= ABI_UNIX_SOCKETS or (machine.seccomp and not policy.network)
+
+
+def check(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
+    """What is not enforced, for a notice.
+
+    Raises:
+        KernelStartError: All of it is required.
+    """
+    missing = unenforced(policy, machine)
+    if missing and policy.required:
+        raise KernelStartError(
+            f"this machine cannot enforce the sandbox of mode `{policy.mode}`: {'; '.join(missing)}"
+            f"{f' ({machine.reason})' if machine.reason else ''}: set kernel.sandbox = 'auto' to run without that"
+        )
+    return missing
+
+
+def find_kept(policy: SandboxPolicy | None) -> Repositories:
+    """What a kernel with this policy must leave as it is in the folders that it may write, as it stands now."""
+    if policy is None or not policy.writable:
+        return NOTHING_KEPT
+    return find_repositories(policy.writable, policy.protected)
+
+
+def is_below(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether the path is one of the folders or in one."""
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:
+    """The folders that what is kept stands in: were one of them moved, another could be put in its place."""
+    roots = outermost(os.path.realpath(path) for path in writable)
+    above = ((root, folder) for path in kept for folder in map(str, Path(path).parents) for root in roots)
+    return sorted({folder for root, folder in above if folder.startswith(f"{root}/")})
+
+
+def wire(
+    policy: SandboxPolicy, machine: Support, folder: Path, cwd: Path, kept: Repositories = NOTHING_KEPT
+) -> dict[str, Any]:
+    """The policy as the wall reads it, for a kernel with this private folder and working directory."""
+    pieces = ["limits"]
+    if machine.landlock:
+        pieces.append("landlock")
+    if machine.seccomp:
+        pieces.append("seccomp")
+    if machine.view:
+        pieces.append("view" if policy.walled else "memory")
+    limits = policy.limits
+    numbers = {
+        "DATA": limits.memory_bytes,
+        "AS": limits.memory_bytes and limits.memory_bytes * ADDRESS_SPACE_FACTOR,
+        "NPROC": limits.processes,
+        "FSIZE": limits.file_bytes,
+        "CPU": limits.cpu_seconds,
+    }
+    # the filter of system calls sees no paths, and so cannot tell a kernel's own sockets from those of others
+    may_connect = not policy.walled or policy.network or machine.landlock >= ABI_UNIX_SOCKETS
+    return {
+        "walled": policy.walled,
+        "readable": [str(path) for path in policy.readable],
+        "writable": [str(path) for path in policy.writable],
+        "kept": list(kept.kept),
+        "pinned": pinned(kept.kept, policy.writable),
+        "folder": str(folder),
+        "cwd": str(cwd),
+        "network": policy.network,
+        "connect": may_connect,
+        "limits": {name: number for name, number in numbers.items() if number},
+        "pieces": pieces,
+    }
+
+
+def wire_of_branch(origin: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The wall of a kernel's branch, within the kernel's own: the same, but for the private folder.
+
+    Args:
+        origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
+        folder: The private folder of the branch, in that of the kernel.
+    """
+    readable = [*origin["readable"], str(Path(origin["folder"], "tmp"))]
+    return {**origin, "readable": readable, "folder": str(folder)}
+
+
+def wall_script() -> Path:
+    """The file of the wall."""
+    return Path(str(resources.files(__package__).joinpath("wall.py")))
+
+
+def total_memory() -> int:
+    """The machine's memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@functools.cache
+def installed_in(python: str) -> Installed:
+    """What a Python needs to read.
+
+    Raises:
+        KernelStartError: It cannot be run.
+    """
+    if python == sys.executable:
+        return Installed(**installed.describe())
+    script = resources.files(__package__).joinpath("installed.py")
+    try:
+        # in the root folder: where it starts is on its path
+        ran = subprocess.run([python, "-E", str(script)], capture_output=True, timeout=PROBE_SECONDS, check=True, cwd="/")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise KernelStartError(f"cannot run the kernels' Python {python}: {error}") from error
+    found = Installed(**json.loads(ran.stdout))
+    return replace(found, own=[python, *found.own])

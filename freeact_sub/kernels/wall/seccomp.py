@@ -1,0 +1,178 @@
+"""The filter of system calls: what neither Landlock nor the lack of capabilities covers. Standard library only.
+
+A classic BPF program that the Linux kernel runs at each system call. It knows x86_64 and aarch64; calls of another
+architecture (32-bit programs, x32) are refused whole, for their numbers mean other things. A refused call fails with
+`EPERM`, which Python raises as `PermissionError`; a socket of a family that is not allowed with `EOPNOTSUPP`, for libzmq
+aborts its process at any other error.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+Line = tuple[int, int, int, int]
+
+SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+X32 = 0x40000000
+ALLOW, ERRNO = 0x7FFF0000, 0x00050000
+LOAD, MASK, EQUAL, GREATER_OR_EQUAL, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 32, 40
+"""Where they are in what the filter sees; of an argument, the lower half."""
+AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
+NETWORK_FAMILIES = (2, 10, 16)
+"""IPv4, IPv6, netlink."""
+CLONE_NEWUSER = 0x10000000
+
+# name: (x86_64, aarch64)
+ALWAYS = {
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "open_by_handle_at": (304, 265),
+    "pidfd_getfd": (438, 438),
+}
+"""Of no use to a kernel's code, or dangerous to all else on the machine."""
+WALLED = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+}
+"""Besides, where files are walled: ways around a filter, and new namespaces."""
+MODES = (
+    (90, None, SECOND_ARGUMENT),  # chmod
+    (91, 52, SECOND_ARGUMENT),  # fchmod
+    (268, 53, THIRD_ARGUMENT),  # fchmodat
+    (452, 452, THIRD_ARGUMENT),  # fchmodat2
+    (85, None, SECOND_ARGUMENT),  # creat
+    (133, None, SECOND_ARGUMENT),  # mknod
+    (259, 33, THIRD_ARGUMENT),  # mknodat
+)
+"""What gives a file a mode: x86_64, aarch64, where the mode is."""
+OPENS = ((2, None, SECOND_ARGUMENT, THIRD_ARGUMENT), (257, 56, THIRD_ARGUMENT, FOURTH_ARGUMENT))
+"""`open` and `openat`, as above: where the flags are, and the mode."""
+CREATES = 0o100 | 0o20000000
+OPENAT2 = (437, 437)
+SET_UID, SET_GID = 0o4000, 0o2000
+CLONE, CLONE3, PRLIMIT = (56, 220), (435, 435), (302, 261)
+SOCKET, SOCKETPAIR, CONNECT = (41, 198), (53, 199), (42, 203)
+
+
+def install(*, walled: bool, network: bool, connect: bool) -> None:
+    """Filters the system calls of this process from now on, for good; it must have given up new privileges.
+
+    Args:
+        walled: Files are restricted, so that what could lead around that is refused as well.
+        network: Internet sockets are allowed.
+        connect: Unix sockets can be connected to.
+    """
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no system call filter is known for {machine}")
+    code = b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect))
+    lines = ctypes.create_string_buffer(code, len(code))
+    filter_program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
+    if LIBC.syscall(SYS_SECCOMP[machine], 1, 0, filter_program):
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
+
+
+def program(machine: str, walled: bool, network: bool, connect: bool) -> list[Line]:
+    """The filter's instructions: (operation, jump if true, jump if false, value)."""
+    column = 0 if machine == "x86_64" else 1
+    lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCHITECTURES[machine]), refuse(errno.EPERM), (LOAD, 0, 0, NUMBER)]
+    if machine == "x86_64":
+        lines += [(GREATER_OR_EQUAL, 0, 1, X32), refuse(errno.EPERM)]
+    for numbers in [*ALWAYS.values(), *(WALLED.values() if walled else ())]:
+        lines += [(EQUAL, 0, 1, numbers[column]), refuse(errno.EPERM)]
+    # another process's limits are not ours to set
+    lines += call(PRLIMIT[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, 0), refuse(errno.EPERM)])
+    if walled:
+        # clone3 keeps its flags where a filter cannot see them; the C library then takes clone
+        lines += [(EQUAL, 0, 1, CLONE3[column]), refuse(errno.ENOSYS)]
+        lines += call(CLONE[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, CLONE_NEWUSER), refuse(errno.EPERM)])
+        families = (AF_UNIX, *NETWORK_FAMILIES) if network else (AF_UNIX,)
+        lines += call(SOCKET[column], only_families(families))
+        lines += no_set_id(column, SET_UID | SET_GID if os.getuid() == 0 else SET_UID)
+    if not connect:
+        # a datagram socket needs no connection to reach others
+        lines += [(EQUAL, 0, 1, CONNECT[column]), refuse(errno.EACCES)]
+        for numbers in (SOCKET, SOCKETPAIR):
+            lines += call(numbers[column], only_connected())
+    return [*lines, (RETURN, 0, 0, ALLOW)]
+
+
+def call(number: int, lines: list[Line]) -> list[Line]:
+    """Lines for one system call; what they do not refuse goes on to the next."""
+    return [(EQUAL, 0, len(lines) + 1, number), *lines, (LOAD, 0, 0, NUMBER)]
+
+
+def only_families(families: tuple[int, ...]) -> list[Line]:
+    """Refuses sockets of all other families."""
+    count = len(families)
+    tests = [(EQUAL, count - index, 0, family) for index, family in enumerate(families)]
+    return [(LOAD, 0, 0, FIRST_ARGUMENT), *tests, refuse(errno.EOPNOTSUPP)]
+
+
+def only_connected() -> list[Line]:
+    """Refuses sockets that can send to an address without a connection: datagrams, which raw Unix sockets are too."""
+    types = [(EQUAL, 2, 0, SOCK_STREAM), (EQUAL, 1, 0, SOCK_SEQPACKET)]
+    return [(LOAD, 0, 0, SECOND_ARGUMENT), (MASK, 0, 0, SOCK_TYPE_MASK), *types, refuse(errno.EACCES)]
+
+
+def no_set_id(column: int, bits: int) -> list[Line]:
+    """Refuses modes with these bits: whoever runs such a file later runs it as this user.
+
+    An ordinary user may set the group's bit: folders that a team shares have it.
+    """
+    lines: list[Line] = []
+    for *numbers, mode in MODES:
+        if (number := numbers[column]) is not None:
+            lines += call(number, [(LOAD, 0, 0, mode), (ANY_BIT, 0, 1, bits), refuse(errno.EPERM)])
+    for *numbers, flags, mode in OPENS:
+        if (number := numbers[column]) is not None:
+            # without the flag to create, anything may stand where the mode would be
+            created = [(LOAD, 0, 0, flags), (ANY_BIT, 0, 3, CREATES), (LOAD, 0, 0, mode), (ANY_BIT, 0, 1, bits)]
+            lines += call(number, [*created, refuse(errno.EPERM)])
+    # it keeps flags and mode where a filter cannot see them; programs then take openat
+    return [*lines, (EQUAL, 0, 1, OPENAT2[column]), refuse(errno.ENOSYS)]
+
+
+def refuse(number: int) -> Line:
+    """Ends the filter: the call fails with this error."""
+    return (RETURN, 0, 0, ERRNO | number)

@@ -1,0 +1,192 @@
+"""`Traffic`: what the requests of one root, its children and their asks share: how many are in flight, and who must pause.
+
+A provider that is asked too often refuses everybody, so one refusal pauses all requests to that provider and address, as
+long as `Retry-After` says, else longer each time. A request that waits holds no place. Each is made again until its own
+patience (`rate_limit_seconds`) has run out; one for which another model can stand in has none.
+
+The retries of the providers' clients are turned off (`max_retries`), because each client knows of its own requests alone.
+So what they would repeat besides is repeated here: lost connections, 408, 409 and 5xx, twice, and that pauses nobody else.
+"""
+
+import copy
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from pydantic_ai.concurrency import ConcurrencyLimiter
+from pydantic_ai.exceptions import (
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+from pydantic_ai.models import Model
+
+from freeact_sub.models.progress import Meter
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""If the provider does not say how long."""
+SPREAD_SECONDS: Final = 1.0
+"""Requests that have paused begin again within this time, and not all at once."""
+RETRIES: Final = 2
+"""How often a request is made again after a failure that passes."""
+RETRY_SECONDS: Final = 0.5
+TELL_SECONDS: Final = 1.0
+
+_BUSY: Final = (429, 503, 529)
+_PASSING: Final = (408, 409, 500, 502, 504)
+
+
+class Traffic:
+    """The lanes of one root."""
+
+    def __init__(self, *, max_concurrent: int, patience_seconds: float) -> None:
+        """Args: max_concurrent: requests in flight. patience_seconds: for how long in all one request may wait."""
+        self._patience = patience_seconds
+        self.places = ConcurrencyLimiter(max_concurrent, name="models.max_concurrent")
+        self._lanes: dict[tuple[str | None, ...], Lane] = {}
+
+    def lane(self, model: Model, *, stands_in: bool = False) -> "Lane":
+        """The lane of a model's provider and address.
+
+        A fallback model has a lane of its own: it is used because the other lane is refused.
+        """
+        key = (model.system, model.base_url, model.model_name if stands_in else None)
+        return self._lanes.setdefault(key, Lane(self.places, self._patience))
+
+
+class Lane:
+    """The requests to one provider."""
+
+    def __init__(self, places: ConcurrencyLimiter, longest_pause: float) -> None:
+        self.places = places
+        self._longest_pause = longest_pause
+        self.open_at = 0.0
+        """When the pause ends, on the monotonic clock."""
+        self.refusal: ModelAPIError | None = None
+        """Why there is a pause."""
+        self._paused_at = 0.0
+        self._refusals = 0
+        """One after the other, of requests that were sent after the last pause."""
+
+    def refused(self, error: ModelAPIError, *, sent_at: float, patience: float) -> None:
+        """Pauses the lane after a refusal. Args: patience: seconds that the refused request can still wait.
+
+        Raises:
+            ModelAPIError: The error itself, if that is too long.
+        """
+        now = time.monotonic()
+        if error.retry_after is not None:
+            pause = error.retry_after
+        elif sent_at <= self._paused_at:  # others, sent at the same time, were refused already
+            pause = max(0.0, self.open_at - now)
+        else:
+            longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._refusals, 10))
+            pause = random.uniform(longest / 2, longest)  # noqa: S311  # not a secret
+            pause = min(pause, patience or pause)
+            self._refusals += 1
+        if pause <= self._longest_pause:  # else who asks next may find it otherwise
+            self._paused_at, self.refusal = now, error
+            self.open_at = max(self.open_at, now + pause)
+        if pause > patience:
+            raise error
+
+    def answered(self, *, sent_at: float) -> None:
+        """Resets the growing pause."""
+        if sent_at > self._paused_at:
+            self._refusals = 0
+
+
+class Admission:
+    """Admits one request to its lane, each time it is made."""
+
+    def __init__(self, lane: Lane, meter: Meter, patience_seconds: float) -> None:
+        self._lane = lane
+        self._meter = meter
+        self._patience = patience_seconds
+        """What is left of it."""
+        self._failures = 0
+        self._own_pause = 0.0
+        self._sent_at = 0.0
+
+    @asynccontextmanager
+    async def granted(self) -> AsyncIterator[None]:
+        """Waits until the request may be sent; the request counts as in flight inside.
+
+        Raises:
+            ModelAPIError: The provider pauses for longer than this request can wait.
+        """
+        places = self._lane.places
+        await self._pause()
+        await places.acquire(f"model:{self._meter.model_name}")
+        while self._lane.open_at > time.monotonic():  # a pause has begun meanwhile
+            places.release()
+            await self._pause()
+            await places.acquire(f"model:{self._meter.model_name}")
+        try:
+            self._sent_at = time.monotonic()
+            yield
+        finally:
+            places.release()
+
+    def answered(self) -> None:
+        """The provider has begun to answer."""
+        self._lane.answered(sent_at=self._sent_at)
+
+    def failed(self, error: Exception) -> None:
+        """Returns if the failed request is to be made again; `granted` then waits as long as needed.
+
+        Raises:
+            Exception: The error itself; the request is not to be made again.
+        """
+        refusal = busy(error)
+        if refusal is not None:
+            self._lane.refused(refusal, sent_at=self._sent_at, patience=self._patience)
+        elif passes(error) and self._failures < RETRIES:
+            self._own_pause = random.uniform(0.5, 1) * RETRY_SECONDS * 2**self._failures  # noqa: S311  # not a secret
+            self._failures += 1
+        else:
+            raise error
+
+    async def _pause(self) -> None:
+        lane = self._lane
+        if self._own_pause:
+            await anyio.sleep(self._own_pause)
+            self._own_pause = 0.0
+        spread = 0.0
+        while (rest := lane.open_at + spread - time.monotonic()) > 0:
+            if rest - spread > self._patience and lane.refusal is not None:
+                raise copy.copy(lane.refusal) from lane.refusal
+            spread = spread or random.uniform(0, min(SPREAD_SECONDS, rest / 4))  # noqa: S311  # not a secret
+            self._meter.paused(rest)
+            step = min(rest, TELL_SECONDS)
+            await anyio.sleep(step)
+            self._patience = max(0.0, self._patience - step)
+        self._meter.paused(None)
+
+
+def busy(error: Exception) -> ModelAPIError | None:
+    """The error of a busy provider. Of fallback models: only if all of them are busy."""
+    if isinstance(error, FallbackExceptionGroup):
+        refusals = [busy(inner) for inner in error.exceptions]
+        return min(refusals, key=lambda one: (one and one.retry_after) or 0) if all(refusals) else None
+    if isinstance(error, ModelQuotaExceededError) or not isinstance(error, ModelAPIError):
+        return None
+    if isinstance(error, ModelRateLimitError | ModelUnavailableError):
+        return error
+    return error if isinstance(error, ModelHTTPError) and error.status_code in _BUSY else None
+
+
+def passes(error: Exception) -> bool:
+    """Whether the same request may well succeed."""
+    if isinstance(error, ModelHTTPError):
+        return error.status_code in _PASSING and error.provider_retry_hint is not False
+    return isinstance(error, ModelConnectionError) and not isinstance(error, ModelTimeoutError)

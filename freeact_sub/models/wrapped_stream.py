@@ -1,0 +1,85 @@
+"""The base of our streamed responses that wrap another one."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseStreamEvent, PartEndEvent
+from pydantic_ai.models import StreamedResponse
+from pydantic_ai.usage import RequestUsage
+
+_COPIED: Final = (
+    "provider_response_id",
+    "provider_details",
+    "canonical_system",
+    "finish_reason",
+    "state",
+    "metadata",
+    "failed_attempts",
+)
+
+
+@dataclass(kw_only=True)
+class WrappedStream(StreamedResponse):
+    """Delegates to the inner stream. A subclass defines the events and the response."""
+
+    inner: StreamedResponse
+
+    async def inner_events(self) -> AsyncGenerator[ModelResponseStreamEvent, None]:
+        """The inner stream's events, without those that pydantic-ai adds to every stream."""
+        async for event in self.inner:
+            self._copy()
+            if not isinstance(event, PartEndEvent | FinalResultEvent):
+                yield event
+        self._copy()
+
+    def _copy(self) -> None:
+        for name in _COPIED:
+            setattr(self, name, getattr(self.inner, name))
+
+    def get(self) -> ModelResponse:
+        """See pydantic-ai."""
+        return self.inner.get()
+
+    async def close_stream(self) -> None:
+        """See pydantic-ai."""
+        await self.inner.cancel()
+
+    def get_stream_cancel_errors(self) -> tuple[type[BaseException], ...]:
+        """See pydantic-ai."""
+        return self.inner.get_stream_cancel_errors()
+
+    @property
+    def usage(self) -> RequestUsage:
+        """See pydantic-ai."""
+        return self.inner.usage
+
+    @property
+    def model_name(self) -> str:
+        """See pydantic-ai."""
+        return self.inner.model_name
+
+    @property
+    def provider_name(self) -> str | None:
+        """See pydantic-ai."""
+        return self.inner.provider_name
+
+    @property
+    def provider_url(self) -> str | None:
+        """See pydantic-ai."""
+        return self.inner.provider_url
+
+    @property
+    def timestamp(self) -> datetime:
+        """See pydantic-ai."""
+        return self.inner.timestamp
+
+    def keep(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+        """Records an event before it is passed on; pydantic-ai finds the ends of parts in this record."""
+        self._parts_manager.apply_event(event)
+        return event
+
+    async def _get_event_iterator(self) -> Any:  # pragma: no cover  # subclasses say it
+        raise NotImplementedError
+        yield

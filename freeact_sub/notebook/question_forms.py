@@ -1,0 +1,307 @@
+"""Approvals in a notebook: by buttons, or by `input()`; asked beside the reading loop, never in it.
+
+Which of the two cannot be seen from the protocol, so `auto` goes by what is known, from best to worst:
+
+1. nobody answers input requests (nbclient, papermill): every question is denied, with that reason;
+2. a notebook runs the cell and ipywidgets is installed: buttons. A front end that knows no widgets says so, by closing the
+   widget's connection: then the open questions, and all later ones, are asked as text;
+3. else, text: consoles, and notebooks without ipywidgets.
+
+Buttons stand above the blocks, where they do not move while the blocks grow. Several may be open; any may be answered at
+any time. When one is closed, those below it move up, perhaps under a mouse that is about to click: for a moment
+(`SETTLE_SECONDS`) they, and any that come in it, take no click. Text questions are asked one after another (see
+`ipython_shell.py` for their limits).
+"""
+
+import asyncio
+import importlib.util
+import logging
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias
+
+from freeact_sub.cells import MimeBundle
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.notebook.display_area import DisplayArea
+from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
+from freeact_sub.notebook.render import question_html, question_text
+from freeact_sub.show.questions import Questions
+from freeact_sub.show.safe_html import escaped
+from freeact_sub.show.typed_answers import always_means
+from freeact_sub.system.closing import end_task
+from freeact_sub.text import how_to_install, visible
+
+logger = logging.getLogger(__name__)
+
+QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
+"""How approvals are asked. `auto`: buttons where there can be some, else `input()`."""
+
+_NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
+
+SETTLE_SECONDS = 0.5
+"""For so long a question that has moved takes no clicks."""
+
+_SAVED = "Agents had questions here: their buttons are there while the cell runs."
+"""Instead of buttons, where the output is read without a kernel: in a file, in an export."""
+
+_PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
+
+_CHOICE = "Approve? yes / no / always (in this session) / project (always in it), or a reason for no: "
+
+
+class QuestionForms:
+    """Asks in the way that was chosen, and takes all questions away at its exit."""
+
+    def __init__(self, questions: QuestionForm, screen: DisplayArea) -> None:
+        """Args: questions: the way. screen: where buttons are shown.
+
+        Raises:
+            FreeactError: Buttons are asked for, and cannot be had.
+        """
+        self._text = TextQuestions()
+        self._buttons = ButtonQuestions(screen, on_refused=self._use_text) if _wants_buttons(questions) else None
+
+    def ask(self, request: ApprovalRequest) -> None:
+        """Put a question up, and return at once; the answer goes to the request."""
+        (self._buttons or self._text).ask(request)
+
+    def withdraw(self, request_id: str) -> None:
+        """Take a question away: it was answered, here or elsewhere, or its run was cancelled."""
+        (self._buttons or self._text).withdraw(request_id)
+
+    async def __aenter__(self) -> Self:
+        self._text.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._buttons is not None:
+            self._buttons.close()
+        await self._text.aclose()
+
+    def _use_text(self) -> None:
+        if self._buttons is not None:
+            still_open = self._buttons.close()
+            self._buttons = None
+            for request in still_open:
+                self._text.ask(request)
+
+
+class TextQuestions:
+    """Asks one question after another, as lines of text."""
+
+    def __init__(self, ask: Callable[[str], Coroutine[Any, Any, str]] = ask_line) -> None:
+        """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
+        self._ask_line = ask
+        self._questions = Questions()
+        self._changed = asyncio.Event()
+        self._asked: tuple[str, asyncio.Task[str]] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._task = asyncio.create_task(self._ask_all(), name="notebook questions")
+
+    async def aclose(self) -> None:
+        """Stop asking."""
+        if self._task is not None:
+            await end_task(self._task)
+
+    def ask(self, request: ApprovalRequest) -> None:
+        """See `QuestionForms.ask`."""
+        self._questions.waiting.append(request)
+        self._changed.set()
+
+    def withdraw(self, request_id: str) -> None:
+        """See `QuestionForms.withdraw`."""
+        self._questions.withdraw(request_id)
+        if self._asked is not None and self._asked[0] == request_id:
+            self._asked[1].cancel()
+
+    async def _ask_all(self) -> None:
+        while True:
+            request = self._questions.current
+            if request is not None:
+                await self._ask(request)
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _ask(self, request: ApprovalRequest) -> None:
+        """Ask for one line; the question stays open where that is no answer."""
+        means = always_means(request)
+        prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
+        back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
+        line = asyncio.create_task(self._ask_line(back or prompt))
+        self._asked = (request.request_id, line)
+        try:
+            await asyncio.wait({line})
+        finally:
+            self._asked = None
+            line.cancel()
+        if line.cancelled() or self._questions.current is not request:  # what was typed answers no other question
+            return
+        error = line.exception()
+        if error is None:
+            self._questions.answer(line.result())
+            return
+        reason = str(error)
+        if not isinstance(error, NobodyToAskError):
+            logger.error("a question could not be asked", exc_info=error)
+            reason = f"the question could not be asked: {error}"
+        self._questions.withdraw(request.request_id)
+        request.decide(Decision(allowed=False, reason=reason, nobody=True))
+
+
+class ButtonQuestions:
+    """Asks with buttons, all open questions at once."""
+
+    def __init__(self, screen: DisplayArea, *, on_refused: Callable[[], None]) -> None:
+        """Args: screen: where they are shown. on_refused: called when the front end turns out to know no widgets."""
+        import ipywidgets  # noqa: PLC0415  # an extra: whoever has none is asked as text
+
+        self._widgets: Any = ipywidgets
+        self._screen = screen
+        self._loop = asyncio.get_running_loop()
+        self._on_refused = on_refused
+        self._open: dict[str, _ButtonQuestion] = {}
+        self._panel: Any = None
+        self._settled_at = 0.0
+        """On the event loop's clock: before it, what comes may come under a mouse that clicks."""
+        self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
+        self._screen.publish(self._display_id, _NOTHING, update=False)
+
+    def ask(self, request: ApprovalRequest) -> None:
+        """See `QuestionForms.ask`."""
+        if self._panel is None:
+            self._panel = self._widgets.VBox(layout=_PANEL)
+            self._panel.comm.on_close(lambda _: self._loop.call_soon_threadsafe(self._on_refused))
+        first = not self._open
+        self._open[request.request_id] = question = self._question(request)
+        if self._loop.time() < self._settled_at:
+            self._settle(question)
+        self._show(changed=first)
+
+    def withdraw(self, request_id: str) -> None:
+        """See `QuestionForms.withdraw`."""
+        question = self._open.get(request_id)
+        if question is None:
+            return
+        self._settled_at = self._loop.time() + SETTLE_SECONDS
+        names = list(self._open)
+        for name in names[names.index(request_id) + 1 :]:
+            self._settle(self._open[name])
+        del self._open[request_id]
+        self._show(changed=not self._open)
+        question.close()
+
+    def close(self) -> list[ApprovalRequest]:
+        """Take all questions away; returns those that were open."""
+        still_open = [question.request for question in self._open.values()]
+        for request in still_open:
+            self.withdraw(request.request_id)
+        if self._panel is not None:
+            _close(self._panel)
+        return still_open
+
+    def _settle(self, question: "_ButtonQuestion") -> None:
+        """Take no clicks for a moment; before the page shows it at its new place, which is why the page is told to."""
+        question.set_disabled(True)
+        if question.timer is not None:
+            question.timer.cancel()
+        question.timer = self._loop.call_later(SETTLE_SECONDS, question.set_disabled, False)
+
+    def _show(self, *, changed: bool) -> None:
+        """Without questions nothing is shown: a saved notebook keeps no buttons that answer to nobody."""
+        self._panel.children = tuple(question.box for question in self._open.values())
+        if changed:
+            # IPython's protocol; its own text is the panel's repr
+            bundle = {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
+            self._screen.publish(self._display_id, bundle, update=True)
+
+    def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
+        widgets, auto = self._widgets, {"width": "auto"}
+        approve = widgets.Button(description="Approve", button_style="success", layout=auto)
+        deny = widgets.Button(description="Deny", button_style="danger", layout=auto)
+        reason = widgets.Text(placeholder="reason for a denial (optional)", layout={"width": "22em"})
+        question = _ButtonQuestion(request=request, buttons=[approve, deny])
+        rows = [widgets.HTML(question_html(request)), widgets.HBox([approve, deny, reason])]
+
+        def settle(decision: Decision) -> None:
+            try:
+                request.decide(decision)
+            except ValueError as error:  # the pattern is none: the question stays
+                rows[-1].value = f"<small>{escaped(visible(str(error)))}</small>"
+                question.set_disabled(False)
+
+        def decide(decision: Decision) -> None:
+            if approve.disabled:
+                return
+            question.set_disabled(True)
+            self._loop.call_soon_threadsafe(settle, decision)  # widgets may be served by another thread
+
+        approve.on_click(lambda _: decide(Decision(allowed=True)))
+        deny.on_click(lambda _: decide(Decision(allowed=False, reason=reason.value.strip())))
+        if request.suggested:
+            suggested = ", ".join(request.suggested)
+            pattern = widgets.Text(
+                value=suggested, tooltip="what is allowed from now on: KIND:GLOB", layout={"width": "28em"}
+            )
+
+            def always(remember: Remember) -> None:
+                own = pattern.value.strip()
+                decide(Decision(allowed=True, remember=remember, pattern=None if own in ("", suggested) else own))
+
+            in_session = widgets.Button(description="Always in this session", layout=auto)
+            in_project = widgets.Button(description="Always in this project", layout=auto)
+            in_session.on_click(lambda _: always("session"))
+            in_project.on_click(lambda _: always("project"))
+            question.buttons += [in_session, in_project]
+            rows += [widgets.HBox([in_session, in_project, pattern]), widgets.HTML("")]
+        question.box = widgets.VBox(rows)
+        return question
+
+
+@dataclass(kw_only=True, eq=False)
+class _ButtonQuestion:
+    """An open question and its widgets."""
+
+    request: ApprovalRequest
+    buttons: list[Any]
+    box: Any = None
+    timer: asyncio.TimerHandle | None = None
+    """Lets it take clicks again."""
+
+    def set_disabled(self, disabled: bool) -> None:
+        for button in self.buttons:
+            button.disabled = disabled
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        _close(self.box)
+
+
+def _wants_buttons(questions: QuestionForm) -> bool:
+    installed = importlib.util.find_spec("ipywidgets") is not None
+    if questions == "buttons":
+        if running_kernel() is None:
+            raise FreeactError("buttons need a notebook: use questions='input' here")
+        if not installed:
+            raise FreeactError(f"buttons need ipywidgets: {how_to_install('notebook')}; or use questions='input'")
+        return True
+    return questions == "auto" and installed and from_notebook() and stdin_allowed()
+
+
+def _close(widget: Any) -> None:
+    """Close a widget and all that belongs to it: widgets, and their layouts and styles, live until they are closed."""
+    for part in (*getattr(widget, "children", ()), widget.layout, getattr(widget, "style", None)):
+        if hasattr(part, "layout"):
+            _close(part)
+        elif part is not None:
+            part.close()
+    widget.close()

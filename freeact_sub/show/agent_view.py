@@ -1,0 +1,141 @@
+"""What front ends keep of each agent while they read events: what it does (`Activity`), and what was shown of it already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from freeact_sub.activity import Activity
+from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.events import (
+    AgentEvent,
+    AgentFinished,
+    AgentStarted,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    ModelProgress,
+    Response,
+    ResponseChunk,
+    Thoughts,
+    ThoughtsChunk,
+    ToolOutput,
+)
+from freeact_sub.show.line_buffer import LineBuffer
+
+TAIL_CHARS = 4000
+"""How much of a text that is still being written is kept."""
+
+
+@dataclass(kw_only=True)
+class AgentView(Activity):
+    """One agent: what it does, and what was shown of it so far."""
+
+    number: int = 0
+    """Order of appearance: decides its colour."""
+    thinking: str = ""
+    """The end of unfinished thoughts."""
+    writing: str = ""
+    """The end of an unfinished response."""
+    answer: str = ""
+    """Its last complete response."""
+    child_answers: dict[str, str] = field(default_factory=dict)
+    """The last complete response of each child, by the child's id."""
+    output: LineBuffer = field(default_factory=LineBuffer)
+    """What the running cell prints."""
+    pause_begins: bool = False
+    """The newest event is the first to say that the request waits for a busy provider."""
+    requests: dict[str, ApprovalRequest] = field(default_factory=dict)
+    """All approval requests of this run, by id."""
+    cells: set[str] = field(default_factory=set)
+    """The tool calls that ran a cell, whose output was shown as it came."""
+
+    @property
+    def name(self) -> str:
+        """The agent's id, and its label where it has one."""
+        return f"{self.agent_id} ({self.label})" if self.label else self.agent_id
+
+    def observe(self, event: AgentEvent) -> None:
+        """See `Activity.observe`."""
+        match event:
+            case ResponseChunk():
+                self.writing = (self.writing + event.content)[-TAIL_CHARS:]
+            case ThoughtsChunk():
+                self.thinking = (self.thinking + event.content)[-TAIL_CHARS:]
+            case CodeExecutionOutputChunk() | CodeExecutionOutput() if event.tool_call_id:
+                self.cells.add(event.tool_call_id)
+            case Response() | AgentStarted():
+                self.writing, self.answer = "", event.content if isinstance(event, Response) else ""
+            case Thoughts():
+                self.thinking = ""
+            case ApprovalRequest():
+                self.requests[event.request_id] = event
+            case ModelProgress(paused_seconds=paused):
+                self.pause_begins = paused is not None and self.paused_seconds is None
+            case AgentFinished():
+                self.thinking = self.writing = ""
+                for known in (self.child_answers, self.requests, self.cells):
+                    known.clear()
+        super().observe(event)
+
+    def has_shown_result(self, output: ToolOutput) -> bool:
+        """Whether the result of a call was shown already: as the output of its cell, or as a person's denial."""
+        if output.outcome != "denied":
+            return output.tool_call_id in self.cells
+        asked = {request.tool_call_id for request in self.requests.values()}
+        return output.tool_call_id is not None and output.tool_call_id in asked
+
+    def has_shown(self, request: ApprovalRequest) -> bool:
+        """Whether the tool call of the request has shown everything that the request asks for."""
+        calls = (call for call in self.calls if call.tool_call_id == request.tool_call_id)
+        return any(shows(call.tool_name, call.args, request.call) for call in calls)
+
+    def without_answer(self, output: ToolOutput) -> str:
+        """The result of a call without a child's answer at its end, which was shown when the child gave it."""
+        content = output.content.rstrip()
+        answers = (answer.strip() for answer in self.child_answers.values())
+        shown = next((answer for answer in answers if answer and content.endswith(answer)), "")
+        return content.removesuffix(shown).rstrip()
+
+
+class Views:
+    """All agents of a session, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, AgentView] = {}
+
+    @property
+    def root(self) -> AgentView | None:
+        """The agent without a parent; None before its first event."""
+        return next((view for view in self.by_id.values() if view.parent_id is None), None)
+
+    def of(self, event: AgentEvent) -> AgentView:
+        """The agent that the event is from."""
+        view = self.by_id.get(event.agent_id)
+        if view is None:
+            view = self.by_id[event.agent_id] = AgentView.of(event)
+            view.number = len(self.by_id) - 1
+        return view
+
+    def observe(self, event: AgentEvent) -> AgentView:
+        """Updates the event's agent; call it before the event is drawn."""
+        view = self.of(event)
+        view.observe(event)
+        parent = self.by_id.get(event.parent_id or "")
+        if parent is not None and isinstance(event, Response):
+            parent.child_answers[event.agent_id] = event.content
+        return view
+
+
+def shows(tool_name: str, args: Mapping[str, Any], call: Call) -> bool:
+    """Whether the tool call, as it is shown, holds everything that the approval request for `call` asks for."""
+    match call:
+        case CodeAction():
+            return args.get("code") == call.code
+        case SpawnCall():
+            return args.get("prompt") == call.prompt
+        case McpCall():
+            return call.server in tool_name and call.tool in tool_name and args == call.args
+        case ToolCall():
+            return tool_name == call.tool_name and args == call.args
+        case _:  # what the code of a cell does
+            return False

@@ -1,0 +1,97 @@
+"""`Questions`: the approval requests that wait for a person, in the order in which they came.
+
+One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and everybody who did
+not ask goes on. What a person types answers the
+question that was on the screen: one that is withdrawn takes the half-typed answer with it (the front ends see to that).
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event
+from freeact_sub.show.typed_answers import Reply
+from freeact_sub.text import one_line
+
+MAX_OTHERS: Final = 4
+"""Lines about the questions that wait."""
+
+
+@dataclass
+class Questions:
+    """The queue of open questions."""
+
+    waiting: list[ApprovalRequest] = field(default_factory=list)
+    _reply: Reply = field(default_factory=Reply)
+    _replied_to: str | None = None
+    """The question that `_reply` belongs to."""
+
+    @property
+    def current(self) -> ApprovalRequest | None:
+        """The question to be answered next, or None."""
+        return self.waiting[0] if self.waiting else None
+
+    @property
+    def current_id(self) -> str | None:
+        """The id of the current question, or None."""
+        return self.waiting[0].request_id if self.waiting else None
+
+    @property
+    def asks_back(self) -> str:
+        """What the current question asks before the last line counts; empty where nothing is doubtful."""
+        return self._reply.asks_back if self._replied_to == self.current_id else ""
+
+    def observe(self, event: Event) -> None:
+        """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
+        if isinstance(event, ApprovalRequest) and not event.headless:
+            self.waiting.append(event)
+            event.shown()
+        elif isinstance(event, ApprovalAnswered):
+            self.withdraw(event.request_id)
+
+    def withdraw(self, request_id: str) -> None:
+        """Removes a question; does nothing if it is not open."""
+        self.waiting = [request for request in self.waiting if request.request_id != request_id]
+
+    def answer(self, text: str) -> bool:
+        """Answer the current question with what a person typed; False if nothing can be done with that."""
+        if other := re.fullmatch(r"/(\d{1,9})", text.strip()):
+            return self.choose(int(other[1]))
+        request = self.current
+        if request is None:
+            return False
+        if self._replied_to != request.request_id:
+            self._reply, self._replied_to = Reply(), request.request_id
+        was_doubtful = bool(self._reply.asks_back)
+        decision = self._reply.read(text)
+        if decision is None:
+            return was_doubtful or bool(self._reply.asks_back)
+        try:
+            request.decide(decision)
+        except ValueError:
+            return False
+        self.withdraw(request.request_id)
+        return True
+
+    def choose(self, number: int) -> bool:
+        """Put another question first, counted from 1; False if there is none."""
+        if not 0 < number <= len(self.waiting):
+            return False
+        self.waiting.insert(0, self.waiting.pop(number - 1))
+        self._replied_to = None
+        return True
+
+    def others(self) -> list[str]:
+        """The questions that wait behind the current one, a line for each, and what to type to get to it."""
+        lines = [
+            f"/{number} {one_line((request.path or (request.agent_id,))[-1], 60)}: {one_line(request.call.summary)}"
+            for number, request in enumerate(self.waiting[1 : 1 + MAX_OTHERS], start=2)
+        ]
+        left = len(self.waiting) - 1 - len(lines)
+        return [*lines, *([f"… and {left} more"] if left > 0 else [])]
+
+    def decide_all(self, decision: Decision) -> None:
+        """Answer all that is open in the same way."""
+        waiting, self.waiting = self.waiting, []
+        for request in waiting:
+            request.decide(decision)

@@ -1,0 +1,250 @@
+"""`ROWS`: what people read of each type of event, in words. Front ends only draw it: they choose colours, widths and markup.
+
+A row is a title that follows the agent's name, and parts below it. All text in it is safe to show: escape sequences and
+control characters are gone, but for the colours of a cell's output.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from freeact_sub.calls import CodeAction, McpCall, ToolCall, arguments_text
+from freeact_sub.cells import CellError, StreamText
+from freeact_sub.events import (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    Cancelled,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Event,
+    KernelLost,
+    ModelProgress,
+    Notice,
+    Response,
+    ResponseChunk,
+    Thoughts,
+    ThoughtsChunk,
+    ToolCallStarted,
+    ToolOutput,
+    UsageUpdated,
+)
+from freeact_sub.show.agent_view import AgentView
+from freeact_sub.show.wording import (
+    MESSAGES,
+    answer,
+    cell_notes,
+    display_text,
+    ending_notes,
+    error_text,
+    first_lines,
+    picture_notes,
+)
+from freeact_sub.text import busy, clean, one_line, visible
+
+Form: TypeAlias = Literal["text", "markdown", "code", "arguments", "output", "bundle"]
+"""What a part is. `output` and `bundle`: of a cell; their text may set colours."""
+Tone: TypeAlias = Literal["", "good", "bad", "success", "failure", "warning", "question", "prompt", "thought", "quiet"]
+"""What the text means to a reader. `success` and `failure` are those of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A piece of what stands below a title."""
+
+    text: str
+    """As text, whatever its form."""
+    form: Form = "text"
+    tone: Tone = ""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Of `arguments` the values, of `bundle` the MIME bundle."""
+    name: str = ""
+    """What it is, if the title does not say that."""
+    brief: bool = False
+    """It is short enough to follow the title on the same line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What people read of an event."""
+
+    title: str
+    """Follows the agent's name."""
+    detail: str = ""
+    """Follows the title."""
+    parts: tuple[Part, ...] = ()
+    tone: Tone = ""
+    goes_on: bool = False
+    """The title can be left out if the previous row had the same agent and title."""
+    passing: bool = False
+    """It says what holds for a moment; front ends that redraw take that from `Activity` and leave this row out."""
+
+    @property
+    def text(self) -> str:
+        """All of it as text."""
+        return ": ".join(filter(None, [self.title, self.detail, *(part.text for part in self.parts)]))
+
+
+Rows: TypeAlias = Iterable[Row]
+
+
+def rows(view: AgentView, event: Event) -> Rows:
+    """The rows of an event. Args: view: its agent, which has observed the event."""
+    row_of: Callable[[AgentView, Any], Rows] = ROWS[type(event)]
+    return row_of(view, event)
+
+
+def call_part(call: Any) -> Part:
+    """A call as a person judges it, in full."""
+    match call:
+        case CodeAction():
+            return Part(form="code", text=call.text)
+        case McpCall() | ToolCall():
+            return _arguments(call.args)
+        case _:
+            return Part(text=call.text)
+
+
+def _started(_view: AgentView, event: AgentStarted) -> Rows:
+    by = f"is started by {one_line(event.parent_id)}" if event.parent_id else "starts"
+    wait = " and waits for a free place" if event.queued else ""
+    yield Row(title=f"{by}{wait}", parts=(Part(text=visible(event.prompt), tone="prompt"),))
+
+
+def _finished(view: AgentView, event: AgentFinished) -> Rows:
+    yield from _rest_of_output(view)
+    parts = []
+    if event.output and event.output != view.answer:
+        parts.append(Part(form="markdown", text=clean(event.output), name="answer"))
+    if event.error:
+        parts.append(Part(text=clean(event.error), tone="bad", name="error"))
+    parts += [Part(text=clean(warning), tone="warning", name="warning") for warning in event.warnings]
+    parts += [Part(text=note, tone="quiet", brief=True) for note in ending_notes(event)]
+    tone: Tone = "success" if event.status == "completed" else "failure"
+    yield Row(title=f"ended ({event.status.replace('_', ' ')})", parts=tuple(parts), tone=tone)
+
+
+def _thoughts(view: AgentView, event: Thoughts) -> Rows:
+    """Thoughts of a child are for readers of the stream."""
+    if view.parent_id is None and event.content.strip():
+        yield Row(title="thinks", parts=(Part(text=clean(event.content).strip(), tone="thought"),), tone="quiet")
+
+
+def _response(_view: AgentView, event: Response) -> Rows:
+    if event.content.strip():
+        yield Row(title="says", parts=(Part(form="markdown", text=clean(event.content).strip()),))
+
+
+def _tool_call(_view: AgentView, event: ToolCallStarted) -> Rows:
+    yield Row(title=f"calls {one_line(event.tool_name)}", parts=(_arguments(event.args),) if event.args else ())
+
+
+def _tool_output(view: AgentView, event: ToolOutput) -> Rows:
+    if view.has_shown_result(event):
+        return
+    done = event.outcome == "success"
+    title = f"gets the result of {one_line(event.tool_name)}{'' if done else f' ({event.outcome})'}"
+    part = Part(text=first_lines(view.without_answer(event)), tone="quiet")
+    yield Row(title=title, parts=(part,), tone="" if done else "bad")
+
+
+def _output(view: AgentView, event: CodeExecutionOutputChunk) -> Rows:
+    output = event.output
+    if isinstance(output, StreamText):
+        yield from _lines(view.output.add(output.text))
+        return
+    yield from _rest_of_output(view)
+    if isinstance(output, CellError):
+        yield Row(title="error in the cell", parts=(Part(form="output", text=error_text(output).strip("\n")),), tone="bad")
+    else:
+        part = Part(form="bundle", text=display_text(output.data).strip("\n"), data=output.data)
+        yield Row(title="output", parts=(part,), goes_on=True)
+
+
+def _cell_end(view: AgentView, event: CodeExecutionOutput) -> Rows:
+    yield from _rest_of_output(view)
+    notes = (Part(text=note, tone="warning", brief=True) for note in [*picture_notes(event), *cell_notes(event)])
+    yield Row(
+        title=f"cell {event.status.replace('_', ' ')}",
+        detail=f"{event.seconds:.1f} s",
+        parts=tuple(notes),
+        tone="quiet" if event.status == "ok" else "bad",
+    )
+
+
+def _request(view: AgentView, event: ApprovalRequest) -> Rows:
+    """Leaves out a call that its tool call has shown already."""
+    parts = () if view.has_shown(event) else (call_part(event.call),)
+    yield Row(title=event.call.question, parts=parts, tone="question", passing=not parts)
+
+
+def _answered(view: AgentView, event: ApprovalAnswered) -> Rows:
+    yield Row(title=answer(event, view.requests.get(event.request_id)), tone="good" if event.allowed else "bad")
+
+
+def _progress(view: AgentView, event: ModelProgress) -> Rows:
+    if view.pause_begins and event.paused_seconds is not None:
+        yield Row(title=busy(event.paused_seconds), passing=True)
+
+
+def _kernel_lost(view: AgentView, event: KernelLost) -> Rows:
+    yield from _rest_of_output(view)
+    part = Part(text=clean(event.reason), tone="bad")
+    yield Row(title="lost its kernel and all variables", parts=(part,), tone="failure")
+
+
+def _cancelled(view: AgentView, _event: Cancelled) -> Rows:
+    yield from _rest_of_output(view)
+    yield Row(title="is cancelled", tone="warning")
+
+
+def _notice(_view: AgentView, event: Notice) -> Rows:
+    yield Row(title="notice", parts=(Part(text=clean(event.content), tone="warning"),), tone="warning")
+
+
+def _message(_view: AgentView, event: AgentMessage) -> Rows:
+    title = f"{MESSAGES[event.kind]} {one_line(event.recipient_id)}"
+    yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
+
+
+def _nothing(_view: AgentView, _event: Event) -> Rows:
+    return ()
+
+
+ROWS: Final[dict[type, Callable[[AgentView, Any], Rows]]] = {
+    AgentStarted: _started,
+    AgentFinished: _finished,
+    ThoughtsChunk: _nothing,
+    Thoughts: _thoughts,
+    ResponseChunk: _nothing,
+    Response: _response,
+    ToolCallStarted: _tool_call,
+    ToolOutput: _tool_output,
+    CodeExecutionOutputChunk: _output,
+    CodeExecutionOutput: _cell_end,
+    ApprovalRequest: _request,
+    ApprovalAnswered: _answered,
+    UsageUpdated: _nothing,
+    ModelProgress: _progress,
+    KernelLost: _kernel_lost,
+    Notice: _notice,
+    AgentMessage: _message,
+    Cancelled: _cancelled,
+}
+"""One row for each type of event."""
+
+
+def _arguments(args: dict[str, Any]) -> Part:
+    code = list(args) == ["code"] and isinstance(args["code"], str)
+    return Part(form="code" if code else "arguments", text=arguments_text(args), data=args)
+
+
+def _rest_of_output(view: AgentView) -> Rows:
+    return _lines(view.output.flush())
+
+
+def _lines(lines: Iterable[str]) -> Rows:
+    if whole := list(lines):
+        yield Row(title="output", parts=(Part(form="output", text="\n".join(whole)),), goes_on=True)

@@ -1,0 +1,232 @@
+"""Text and MIME bundles of models and kernels as HTML that is safe in the user's notebook page: pure functions.
+
+A script in a notebook page has all the rights of its user, so nothing that comes from outside is passed on as markup.
+HTML of a kernel (tables) is rebuilt from a short list of tags without links, styles and sources. It is not put into a
+sandboxed `<iframe>`: that has no height of its own, reloads at each update, ignores the page's colours and is lost in
+most exports. Nothing loads from the network either, which would carry data out of a kernel that has none: pictures are
+`data:` URIs, an SVG is drawn as a picture (browsers run no scripts there), and Markdown may link but not embed.
+"""
+
+import base64
+import binascii
+import html
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from markdown_it import MarkdownIt
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token
+
+from freeact_sub.cells import MimeBundle
+from freeact_sub.text import clean, one_line, printable, visible
+
+TEXT_CHARS = 8_000
+"""A text output is shown with the first and the last half of so many characters."""
+
+CODE_CHARS = 20_000
+"""Code over this size is shown in full, but without colours."""
+
+HTML_CHARS = 200_000
+"""So much of a kernel's HTML is read."""
+
+PICTURE_BYTES = 4_000_000
+"""A picture over this size (in base64) is named, not shown."""
+
+_COLOURS = (
+    (Token.Comment, "--jp-mirror-editor-comment-color", "#6a737d"),
+    (Token.Keyword, "--jp-mirror-editor-keyword-color", "#0a7a2f"),
+    (Token.Operator.Word, "--jp-mirror-editor-keyword-color", "#0a7a2f"),
+    (Token.Literal.String, "--jp-mirror-editor-string-color", "#b5261e"),
+    (Token.Literal.Number, "--jp-mirror-editor-number-color", "#0a7a5c"),
+    (Token.Name.Builtin, "--jp-mirror-editor-builtin-color", "#0b6fa4"),
+    (Token.Name.Function, "--jp-mirror-editor-def-color", "#0b5fd0"),
+    (Token.Name.Class, "--jp-mirror-editor-def-color", "#0b5fd0"),
+)
+"""Colours of the notebook's own editor, so that code follows its theme; the second for pages without such variables."""
+
+_TAGS = frozenset(
+    {"table", "thead", "tbody", "tfoot", "tr", "th", "td", "caption", "div", "span", "p", "b", "strong", "i", "em", "u"}
+    | {"s", "sub", "sup", "code", "pre", "small", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote"}
+)
+_VOID_TAGS = frozenset({"br", "hr"})
+_DROPPED_TAGS = frozenset(
+    {"script", "style", "head", "title", "template", "noscript", "noframes", "noembed", "iframe", "object", "svg"}
+    | {"math", "textarea", "select", "xmp", "audio", "video", "canvas", "plaintext"}
+)
+"""Tags that go with their content; of all others that are not listed, the content stays."""
+
+_PYTHON: Any = PythonLexer(stripnl=False, ensurenl=False)
+_MARKUP = re.compile(
+    r"<!-- | < (?P<end>/?) (?P<tag>[a-z][a-z0-9]*+) (?P<attributes>[^<>]*+) > | <[!?][^<>]*+>",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SPANS = re.compile(r"\b(colspan|rowspan)=[\"']?([0-9]{1,3})\b", re.IGNORECASE)
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+
+
+def bounded(text: str, limit: int = TEXT_CHARS) -> str:
+    """The head and the tail of the text, and how much is left out between them."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
+
+
+def escaped(text: str) -> str:
+    """The text as HTML."""
+    return html.escape(text, quote=True)
+
+
+def text_html(text: str, kind: str = "text") -> str:
+    """Text that a cell wrote, as a block of class `kind`."""
+    return f'<pre class="fsub-{kind}">{escaped(bounded(clean(text)))}</pre>'
+
+
+def code_html(code: str) -> str:
+    """Python code, in colours; every character of it can be seen."""
+    shown = visible(code)
+    if len(shown) > CODE_CHARS:
+        return f'<pre class="fsub-code">{escaped(shown)}</pre>'
+    tokens = _PYTHON.get_tokens(shown)
+    return f'<pre class="fsub-code">{"".join(_coloured(token, text) for token, text in tokens)}</pre>'
+
+
+def markdown_html(text: str) -> str:
+    """Markdown without raw HTML, without pictures, and without links other than those that are safe to click."""
+    return f'<div class="fsub-markdown">{_MARKDOWN.render(printable(text))}</div>'
+
+
+def table_html(source: str) -> str:
+    """A kernel's HTML, rebuilt from tags that show text and tables; empty where nothing is left to see."""
+    rebuilt = _Rebuilder(source[:HTML_CHARS])
+    left_out = len(source) - HTML_CHARS
+    note = f'<div class="fsub-note">… {left_out:,} characters left out</div>' if left_out > 0 else ""
+    return f'<div class="fsub-table">{rebuilt.html}</div>{note}' if rebuilt.has_text else note
+
+
+def is_picture(bundle: MimeBundle) -> bool:
+    """Whether the bundle is drawn as a picture."""
+    return any(mime in _PICTURES and bundle.get(mime) for mime in bundle)
+
+
+def bundle_html(bundle: MimeBundle) -> str:
+    """The richest form of a display that can be shown safely."""
+    for mime, show in _FORMS.items():
+        shown = show(mime, bundle[mime]) if bundle.get(mime) not in (None, "") else ""
+        if shown:
+            return shown
+    return f'<div class="fsub-note">nothing to show for {escaped(one_line(", ".join(bundle)))}</div>' if bundle else ""
+
+
+def bundle_text(bundle: MimeBundle) -> str:
+    """A display in one line or as its text, where there are no pictures."""
+    return clean(_text(bundle.get("text/plain") or f"[{', '.join(bundle)}]"))
+
+
+def _coloured(token: Any, text: str) -> str:
+    for kind, variable, fallback in _COLOURS:
+        if token in kind:
+            return f'<span style="color:var({variable},{fallback})">{escaped(text)}</span>'
+    return escaped(text)
+
+
+def _text(data: Any) -> str:
+    """The data of a bundle as text; notebook files keep it as a list of lines."""
+    return "".join(map(str, data)) if isinstance(data, list) else str(data)
+
+
+def _picture(mime: str, data: Any) -> str:
+    content = "".join(_text(data).split())
+    if len(content) > PICTURE_BYTES:
+        return f'<div class="fsub-note">a picture of {len(content) // 1000:,} kB is too large to show here</div>'
+    try:
+        base64.b64decode(content, validate=True)
+    except binascii.Error:
+        return ""
+    return f'<img class="fsub-picture" alt="picture" src="data:{mime};base64,{content}">'
+
+
+def _svg(mime: str, data: Any) -> str:
+    return _picture(mime, base64.b64encode(_text(data).encode()).decode())
+
+
+def _json(_mime: str, data: Any) -> str:
+    try:
+        return text_html(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    except (ValueError, RecursionError):
+        return ""
+
+
+_PICTURES = {f"image/{kind}": _picture for kind in ("png", "jpeg", "gif", "webp")} | {"image/svg+xml": _svg}
+_FORMS: dict[str, Callable[[str, Any], str]] = {
+    **_PICTURES,
+    "text/html": lambda _, data: table_html(_text(data)),
+    "text/markdown": lambda _, data: markdown_html(bounded(_text(data), HTML_CHARS)),
+    "application/json": _json,
+    "text/plain": lambda _, data: text_html(_text(data)),
+}
+"""Pictures come first: beside one, HTML is usually there for its scripts."""
+
+
+class _Rebuilder:
+    """Writes HTML anew: listed tags with checked attributes, properly nested, and escaped text; nothing else comes out.
+
+    So safety does not hang on reading the source as a browser would. It is read in one pass, in linear time, and no more
+    comes out than went in: `html.parser` takes minutes for some sources of this size, and a parser that follows the
+    standard (html5ever, which nh3 uses) makes gigabytes of them.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._parts: list[str] = []
+        self._open: list[str] = []
+        self._times_open: Counter[str] = Counter()
+        self.has_text = False
+        position = 0
+        while match := _MARKUP.search(source, position):
+            self._add_text(source[position : match.start()])
+            position = self._add_markup(match)
+        self._add_text(source[position:])
+        self.html = "".join(self._parts) + "".join(f"</{tag}>" for tag in reversed(self._open))
+
+    def _add_text(self, source: str) -> None:
+        text = printable(html.unescape(source))
+        self._parts.append(escaped(text))
+        self.has_text = self.has_text or bool(text.strip())
+
+    def _add_markup(self, match: re.Match[str]) -> int:
+        """Take in a tag or a comment; returns where to read on."""
+        source, tag = match.string, (match["tag"] or "").lower()
+        if match[0] == "<!--":
+            return _after("-->", source, match.end())
+        if tag in _DROPPED_TAGS and not match["end"]:
+            return _after(">", source, _after(f"</{tag}", source, match.end()))
+        if tag in _VOID_TAGS:
+            self._parts.append(f"<{tag}>")
+        elif tag in _TAGS and not match["end"]:
+            self._open.append(tag)
+            self._times_open[tag] += 1
+            self._parts.append(f"<{tag}{_spans(match['attributes'])}>")
+        elif match["end"] and self._times_open[tag]:
+            self._close(tag)
+        return match.end()
+
+    def _close(self, tag: str) -> None:
+        while True:
+            closed = self._open.pop()
+            self._times_open[closed] -= 1
+            self._parts.append(f"</{closed}>")
+            if closed == tag:
+                return
+
+
+def _after(ending: str, source: str, position: int) -> int:
+    """The position after the next such ending, in small or capital letters; the end where there is none."""
+    match = re.compile(re.escape(ending), re.IGNORECASE).search(source, position)
+    return match.end() if match else len(source)
+
+
+def _spans(attributes: str) -> str:
+    return "".join(f' {name.lower()}="{value}"' for name, value in _SPANS.findall(attributes))

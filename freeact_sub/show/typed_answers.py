@@ -1,0 +1,91 @@
+"""What a person types in answer to a question, the same in the terminal and in a notebook.
+
+What is no known word is the reason of a denial. A single word that nobody knows (`sur`, `ja`), or a text that begins like a
+yes (`yes, run it`), may have been meant as a yes: it is asked back before it becomes a denial.
+"""
+
+import re
+from typing import Final
+
+from freeact_sub.calls import KINDS
+from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.text import one_line, visible, whole_line
+
+HINT: Final = "y yes · n no · a always in this session · or type why not"
+_WORDS: Final = (
+    (
+        "y yes yep yeah yup ok okay okey k sure fine alright approve approved allow allowed accept agree agreed go run "
+        "proceed continue absolutely definitely lgtm"
+    ),
+    "n no nope nah don't dont deny denied reject rejected refuse never stop",
+    "please thanks thank you",
+)
+YES, NO, POLITE = (frozenset(words.split()) for words in _WORDS)
+"""A yes or a no is one of its words, or several, with or without polite ones."""
+_PHRASES: Final = re.compile(r"\b(?:go ahead|go on|go for it|do it|run it|all right|of course|looks good|sounds good)\b")
+"""Stand for a yes like one of its words."""
+_OTHER: Final = re.compile(r"[^\w\s.,!;'\u2019]")
+"""In none of them: `ok?` is a question."""
+_ALWAYS: Final = re.compile(rf"(?i:(a|always|p|project))(?:\s+((?:{'|'.join(KINDS)})(?::.*)?))?", re.DOTALL)
+_REASON_CHARS: Final = 60
+
+
+def always_means(request: ApprovalRequest) -> str:
+    """What "always" would allow, and how to say something else; empty where nothing can be allowed for longer."""
+    if not request.suggested:
+        return ""
+    patterns = whole_line(", ".join(request.suggested))
+    return f"a allows {patterns} · p the same in this project for ever · after either, a pattern of your own"
+
+
+def says_yes(text: str) -> bool:
+    """Whether a text is a yes and nothing else."""
+    words = {*_words(_PHRASES.sub("yes", text.lower()))} - POLITE
+    return bool(words) and words <= YES and not _OTHER.search(text)
+
+
+def says_no(text: str) -> bool:
+    """Whether a text is a no and nothing else."""
+    words = {*_words(text)} - POLITE
+    return bool(words) and words <= NO and not _OTHER.search(text)
+
+
+class Reply:
+    """What a person types about one question, line by line, until it is an answer."""
+
+    def __init__(self) -> None:
+        self._doubted = ""
+
+    @property
+    def asks_back(self) -> str:
+        """What is to be asked before the last line counts; empty where nothing is."""
+        return f"deny with the reason {one_line(visible(self._doubted), _REASON_CHARS)!r}? y/n" if self._doubted else ""
+
+    def read(self, text: str) -> Decision | None:
+        """The decision that a line stands for; None for one that decides nothing, see `asks_back`."""
+        answer, doubted = text.strip(), self._doubted
+        self._doubted = ""
+        if doubted and says_yes(answer):
+            return Decision(allowed=False, reason=doubted)
+        if not answer or (doubted and says_no(answer)):
+            return None
+        if always := _ALWAYS.fullmatch(answer):
+            remember: Remember = "session" if always[1][0] in "aA" else "project"
+            return Decision(allowed=True, remember=remember, pattern=always[2])
+        if says_yes(answer):
+            return Decision(allowed=True)
+        if says_no(answer):
+            return Decision(allowed=False, reason="" if _words(answer)[0] in ("n", "no") else answer)
+        if _is_doubtful(answer):
+            self._doubted = answer
+            return None
+        return Decision(allowed=False, reason=answer)
+
+
+def _is_doubtful(answer: str) -> bool:
+    first, *others = _words(answer) or [""]
+    return not others or first in YES | POLITE | {"always"}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+(?:'[^\W_]+)?", text.lower().replace("\u2019", "'"))

@@ -1,0 +1,116 @@
+"""The words of the front ends: rich output as text, how a question was answered, what to know of a cell."""
+
+import base64
+import binascii
+from typing import Any, Final
+
+from freeact_sub.cells import CellError, MimeBundle
+from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
+from freeact_sub.text import clean, files_text, one_line
+
+PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
+TOOL_OUTPUT_LINES: Final = 12
+PICTURES_SHOWN: Final = 20
+MAX_CHARS: Final = 100_000
+MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
+"""What an agent does with a message, in words that stand between its name and the other's."""
+_JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+"""The JPEG segments that hold the picture's size."""
+
+
+def display_text(data: MimeBundle) -> str:
+    """A rich output as text: one line about a picture, else the plain form that the kernel sent with it."""
+    for media_type in PICTURES:
+        if media_type in data:
+            return _picture(media_type, data[media_type])
+    for media_type in ("text/plain", "text/markdown", "text/latex"):
+        if isinstance(data.get(media_type), str):
+            return bounded(data[media_type])
+    return f"({', '.join(map(str, data)) or 'empty output'}: not shown in a terminal)"
+
+
+def error_text(error: CellError) -> str:
+    """An exception that ended a cell, as IPython formats it."""
+    return bounded("\n".join(error.traceback) or f"{error.ename}: {error.evalue}")
+
+
+def bounded(text: str) -> str:
+    """The beginning of a text that may be of any size; drawing it must not take seconds."""
+    left = len(text) - MAX_CHARS
+    return text if left <= 0 else f"{text[:MAX_CHARS]}\n… {left:,} more characters"
+
+
+def who_asks(request: ApprovalRequest) -> str:
+    """The agents from the root to the one that asks."""
+    return " → ".join(one_line(name, 60) for name in request.path) or one_line(request.agent_id)
+
+
+def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
+    """How a question was answered, in words that follow the name of the agent that asked."""
+    what = f": {one_line(request.call.summary)}" if request is not None else ""
+    if event.allowed:
+        return f"approved{what}"
+    reason = f" ({one_line(event.reason, 300)})" if event.reason else ""
+    return f"denied{reason}{what}"
+
+
+def ending_notes(event: AgentFinished) -> list[str]:
+    """What is known of a run that has ended besides its status, answer, error and warnings; a line for each."""
+    total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
+    notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
+    return [note for note in notes if note]
+
+
+def picture_notes(event: CodeExecutionOutput) -> list[str]:
+    """Where the pictures are that a cell has shown."""
+    notes = [f"picture: {one_line(file, 300)}" for file in event.picture_files[:PICTURES_SHOWN]]
+    more = len(event.picture_files) - len(notes)
+    return [*notes, *([f"{more} more pictures beside it"] if more > 0 else [])]
+
+
+def cell_notes(event: CodeExecutionOutput) -> list[str]:
+    """What to know about a cell's output beyond what was shown of it."""
+    notes = []
+    if event.left_out_chars:
+        notes.append(f"{event.left_out_chars:,} characters of output are not shown here")
+    if event.output_file:
+        notes.append(f"all of the output: {one_line(event.output_file, 300)}")
+    return notes
+
+
+def first_lines(text: str) -> str:
+    """The beginning of a tool's result, cleaned, and how much more there is."""
+    lines = clean(text).rstrip().splitlines()
+    left = len(lines) - TOOL_OUTPUT_LINES
+    return "\n".join(lines[:TOOL_OUTPUT_LINES] + ([f"… {left} more lines"] if left > 0 else []))
+
+
+def _picture(media_type: str, data: Any) -> str:
+    if media_type == "image/svg+xml":
+        return f"[picture: {media_type}, {len(str(data).encode(errors='replace')):,} bytes]"
+    try:
+        content = base64.b64decode(data)
+    except (binascii.Error, ValueError, TypeError):
+        return f"[picture: {media_type}, data that cannot be read]"
+    size = _size(content)
+    return f"[picture: {media_type}, {len(content):,} bytes" + (f", {size[0]} x {size[1]} pixels]" if size else "]")
+
+
+def _size(content: bytes) -> tuple[int, int] | None:
+    """Width and height in pixels; None where the format, or this picture, does not tell."""
+    if content.startswith(b"\x89PNG") and len(content) >= 24:
+        return int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
+    if content.startswith(b"GIF") and len(content) >= 10:
+        return int.from_bytes(content[6:8], "little"), int.from_bytes(content[8:10], "little")
+    if content.startswith(b"\xff\xd8"):
+        return _jpeg_size(content)
+    return None
+
+
+def _jpeg_size(content: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(content) and content[at] == 0xFF:
+        if content[at + 1] in _JPEG_SIZES:
+            return int.from_bytes(content[at + 7 : at + 9]), int.from_bytes(content[at + 5 : at + 7])
+        at += 2 + max(2, int.from_bytes(content[at + 2 : at + 4]))
+    return None

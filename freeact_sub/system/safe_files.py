@@ -1,0 +1,191 @@
+"""Reads and writes files in folders that a model's code, or another program, can write to as well.
+
+A symbolic link, a pipe or a device could be there instead of a file. So the host reads only regular files, within a bound,
+and reaches the files that it writes in a workspace folder by folder, without following a link.
+"""
+
+import errno
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+MAX_BYTES: Final = 1_000_000
+"""Bound on a settings file."""
+
+
+def read_file(path: Path) -> bytes:
+    """Reads a regular file of at most `MAX_BYTES`; never waits for a pipe.
+
+    Raises:
+        OSError: The file cannot be read, is not regular, or is larger.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, f"it is no path ({error})", str(path)) from error
+    with os.fdopen(_regular(handle, str(path)), "rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if content is None:  # the system's log, which says that it is a regular file
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if len(content) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES:,} bytes", str(path))
+    return content
+
+
+def full_path(path: Path | str) -> Path:
+    """The absolute path without `~` and links; it need not exist.
+
+    Raises:
+        OSError: There is no such user, the links form a circle, or the text is no path.
+    """
+    try:
+        return Path(path).expanduser().resolve()
+    except (RuntimeError, ValueError) as error:
+        raise OSError(errno.EINVAL, str(error), str(path)) from error
+
+
+def is_file(path: Path) -> bool:
+    """Whether a regular file is there; False if the path cannot be looked up."""
+    return os.path.isfile(path)  # noqa: PTH113  # pathlib's raises for names that are too long and folders without rights
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; False if the path cannot be looked up."""
+    return os.path.isdir(path)  # noqa: PTH112  # the same
+
+
+def files_in(folder: Path, suffix: str) -> list[Path]:
+    """The paths in a folder with this suffix, sorted; none if the folder cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.name.endswith(suffix))
+    except (OSError, ValueError):
+        return []
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Replaces a file at once, so that a reader sees the old or the new one; makes its folder.
+
+    Args:
+        path: The file; a symbolic link is followed.
+        content: The whole content.
+        mode: The mode of a new file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    new = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(target.stat().st_mode & 0o777 if target.exists() else mode)
+        new.replace(target)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder of the program's own that git ignores; an existing one stays as it is.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o755)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _leave_out_of_git(folder)
+        finally:
+            os.close(folder)
+
+
+def write_new(path: Path, content: bytes, *, root: Path) -> None:
+    """Writes a new file and makes missing folders. Args: root: see `beneath`.
+
+    Raises:
+        OSError: The file exists, or cannot be written.
+    """
+    with open(path, "xb", opener=beneath(root)) as file:
+        file.write(content)
+
+
+def beneath(root: Path) -> Callable[[str, int], int]:
+    """An `opener` for `open`: the file must be below `root`, reached without a symbolic link, and a regular file.
+
+    For writing, folders that are missing are made, and git is told to leave the first of them out. The opener raises
+    OSError, or ValueError for a path outside.
+    """
+
+    def opener(path: str, flags: int) -> int:
+        *folders, name = Path(path).relative_to(root).parts
+        at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        made = False
+        try:
+            for folder in folders:
+                is_first = flags & os.O_CREAT and _make(folder, at) and not made
+                inner = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+                os.close(at)
+                at = inner
+                if is_first:
+                    _leave_out_of_git(at)
+                    made = True
+            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=at)
+        finally:
+            os.close(at)
+        return _regular(handle, path)
+
+    return opener
+
+
+def _make(name: str, folder: int) -> bool:
+    """Makes a folder in another; returns False if it was there."""
+    try:
+        os.mkdir(name, 0o755, dir_fd=folder)  # pathlib knows no folder's descriptor
+    except FileExistsError:
+        return False
+    return True
+
+
+def _leave_out_of_git(folder: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(OSError):  # without it the folder shows in `git status`, which is no reason to fail
+        file = os.open(".gitignore", flags, 0o644, dir_fd=folder)
+        try:
+            os.write(file, b"*\n")
+        finally:
+            os.close(file)
+
+
+def replace_beneath(root: Path, path: Path, content: bytes) -> None:
+    """Replaces a file below a folder as `replace_file` does; follows no link on the way, and replaces one at the end.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with open(new, "wb", opener=beneath(root)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        with suppress(OSError):
+            new.unlink()
+
+
+def _regular(handle: int, path: str) -> int:
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
+    return handle

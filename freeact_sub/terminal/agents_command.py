@@ -1,0 +1,42 @@
+"""`freeact-sub agents`: the named types of agents there are, and what is wrong with files of others."""
+
+import sys
+
+from freeact_sub.agents.types.files import AgentType, load_agent_types
+from freeact_sub.config.schema import AGENT_TYPES, Config, user_folder
+from freeact_sub.text import one_line, visible
+
+
+def list_agents(config: Config) -> int:
+    """Print all types, and to standard error what is wrong; returns the exit status: 1 if something is."""
+    found = load_agent_types(config)
+    for kind in found.types.values():
+        _print(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
+    if not found.types and not found.problems:
+        folders = f"{AGENT_TYPES} of the workspace, and {user_folder() / AGENT_TYPES.name}"
+        _print(f"there are no types of agents: write NAME.md into {folders}")
+    for problem in found.problems:
+        sys.stderr.write(f"freeact-sub: {visible(problem)}\n")
+    return 1 if found.problems else 0
+
+
+def _details(kind: AgentType) -> str:
+    """What a type narrows."""
+    tools = kind.tools
+    parts = {
+        "model": kind.model,
+        "code_actions": kind.code_actions,
+        "mode": kind.mode,
+        "tools": None if tools.allow is None else " ".join(tools.allow) or "none",
+        "not": " ".join(tools.deny) or None,
+        "mcp": None if kind.mcp is None else " ".join(kind.mcp) or "none",
+        "budget": str(kind.budget) or None,
+    }
+    known = [f"{name} {value}" for name, value in parts.items() if value is not None]
+    return f" ({'; '.join(known)})" if known else ""
+
+
+def _print(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    sys.stdout.write(shown.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")

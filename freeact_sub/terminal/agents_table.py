@@ -1,0 +1,143 @@
+"""The tree of agents: how `/agents` draws it, and which agent a person means by the beginning of an id."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from freeact_sub.activity import LABEL_CHARS
+from freeact_sub.config.budget import Usage
+from freeact_sub.show.agent_view import Views
+from freeact_sub.terminal.drawing import colour
+from freeact_sub.text import one_line
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import AgentInfo
+
+WIDE: Final = 96
+"""Columns of a terminal from which on each agent has one row of a table; a narrower one has up to three rows for each."""
+AT_WORK: Final = ("queued", "starting", "running", "waiting")
+MAX_CANDIDATES: Final = 4
+PREFIX: Final = "agent-"
+
+COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
+    ("agent", "left", True),
+    ("label", "left", False),
+    ("status", "left", True),
+    ("does", "left", False),
+    ("turns", "right", True),
+    ("time", "right", True),
+    ("tokens", "right", True),
+    ("cost", "right", True),
+)
+"""Heading, side, and whether it keeps its width where there is little room."""
+
+Row: TypeAlias = "tuple[str, str, AgentInfo]"
+"""What is drawn before an agent on its first row, what on its others, and the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentsTable:
+    """Draws all agents, children below their parents."""
+
+    agents: Sequence["AgentInfo"]
+    views: Views
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        if options.max_width >= WIDE:
+            yield self._table()
+            return
+        for first, others, agent in _rows(self.agents):
+            label, action = one_line(agent.description, LABEL_CHARS), agent.action
+            name = (first, self._name(agent), f" ({label})" if label else "", f" {_status(agent)}")
+            yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
+            numbers = f"{agent.usage.turns} turns · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
+            cost = f" · {cost}" if (cost := _cost(agent.usage)) else ""
+            for line in (f"{numbers}{cost}", action):
+                if line:
+                    yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading, justify, keeps_width in COLUMNS:
+            table.add_column(heading, justify=justify, no_wrap=keeps_width)
+        for first, _, agent in _rows(self.agents):
+            table.add_row(
+                Text.assemble(first, self._name(agent)),
+                _cut(one_line(agent.description, LABEL_CHARS)),
+                _status(agent),
+                _cut(agent.action),
+                str(agent.usage.turns),
+                f"{agent.seconds:.1f} s",
+                _marked(agent.usage.tokens_text),
+                _cost(agent.usage),
+            )
+        return table
+
+    def _name(self, agent: "AgentInfo") -> tuple[str, str]:
+        view = self.views.by_id.get(agent.agent_id)
+        return agent.agent_id, colour(view) if view else ""
+
+
+def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
+    """The agent at work that is meant; its whole id, or as much of it as no other has, with or without `agent-`.
+
+    Raises:
+        LookupError: There is none, or more than one; the text is for the person.
+    """
+    given = beginning.removeprefix(PREFIX)
+    found = [agent for agent in agents if agent.agent_id.removeprefix(PREFIX).startswith(given)]
+    at_work = [agent for agent in found if agent.status in AT_WORK]
+    if len(at_work) == 1:
+        return at_work[0]
+    if at_work:
+        names = [name_of(agent) for agent in at_work[:MAX_CANDIDATES]]
+        more = f" and {len(at_work) - MAX_CANDIDATES} more" if len(at_work) > MAX_CANDIDATES else ""
+        raise LookupError(f"{beginning} may be {', '.join(names)}{more}: type more of the id")
+    if len(found) == 1:
+        raise LookupError(f"{name_of(found[0])} is not at work ({_status(found[0])})")
+    raise LookupError(f"no agent {beginning} is at work: /agents lists them")
+
+
+def name_of(agent: "AgentInfo") -> str:
+    """Its id, and its label where it has one."""
+    label = one_line(agent.description, LABEL_CHARS)
+    return f"{agent.agent_id} ({label})" if label else agent.agent_id
+
+
+def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:
+    children: dict[str | None, list[AgentInfo]] = defaultdict(list)
+    for agent in agents:
+        children[agent.parent_id].append(agent)
+
+    def below(parent_id: str | None, lines: str) -> Iterator[Row]:
+        for index, agent in enumerate(children[parent_id], start=1):
+            is_last = index == len(children[parent_id])
+            branch, trunk = ("", "") if parent_id is None else ("└ ", "  ") if is_last else ("├ ", "│ ")
+            own = "│ " if agent.agent_id in children else "  "
+            yield lines + branch, lines + trunk + own, agent
+            yield from below(agent.agent_id, lines + trunk)
+
+    return below(None, "")
+
+
+def _cut(text: str) -> Text:
+    return Text(text, overflow="ellipsis", no_wrap=True)
+
+
+def _status(agent: "AgentInfo") -> str:
+    return agent.status.replace("_", " ")
+
+
+def _cost(usage: Usage) -> str:
+    return _marked(usage.cost_text) or ("unknown" if usage.tokens or usage.turns else "")
+
+
+def _marked(text: str) -> str:
+    """In a column, a lower bound has the sign for it."""
+    return text.replace("at least ", "≥ ")

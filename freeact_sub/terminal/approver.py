@@ -1,0 +1,111 @@
+"""Who answers approval requests where there is no input line: nobody, or a person, line by line."""
+
+import asyncio
+import os
+import sys
+import termios
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Protocol, Self, TextIO
+
+from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.show.questions import Questions
+from freeact_sub.show.typed_answers import HINT, always_means
+from freeact_sub.show.wording import who_asks
+
+GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)
+
+
+class Approver(Protocol):
+    """Sees every event of a run and answers the approval requests among them, now or later."""
+
+    def observe(self, event: Event) -> None:
+        """Handles an event without waiting."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+class NoApprover:
+    """For a run in which nobody is asked: what comes all the same gets the answer that counts where nobody is there."""
+
+    def observe(self, event: Event) -> None:
+        """See `Approver`."""
+        if isinstance(event, ApprovalRequest):
+            event.decide(event.if_nobody)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+
+class LineApprover:
+    """Asks on a terminal that is left as it is: a question is printed, a line is read."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        """Args: terminal: where questions are printed; answers are read from standard input."""
+        self._terminal = terminal
+        self._input = sys.stdin.fileno()
+        self._questions = Questions()
+        self._asked: str | None = None
+        self._gone = False
+
+    def observe(self, event: Event) -> None:
+        """See `Approver`."""
+        self._questions.observe(event)
+        self._ask()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.get_running_loop().remove_reader(self._input)
+
+    def _ask(self) -> None:
+        """Print the current question, once."""
+        if self._gone:
+            self._questions.decide_all(GONE)
+        request = self._questions.current
+        if self._asked == self._questions.current_id:
+            return
+        if self._asked is not None:
+            self._print("(this question is closed)")
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._input)
+        self._asked = self._questions.current_id
+        if request is not None:
+            with suppress(termios.error):
+                termios.tcflush(self._input, termios.TCIFLUSH)  # typed before it was asked: no answer to it
+            self._print_question(request)
+            loop.add_reader(self._input, self._read)
+
+    def _print_question(self, request: ApprovalRequest) -> None:
+        always = f"({means})\n" if (means := always_means(request)) else ""
+        number = f"Approval 1 of {len(self._questions.waiting)}"
+        self._print(f"{number}: {who_asks(request)} {request.call.question}\n{request.call.text}\n{always}({HINT})")
+        for line in self._questions.others():
+            self._print(f"({line})")
+
+    def _read(self) -> None:
+        text = os.read(self._input, 8192).decode(errors="replace")
+        if not text:
+            self._gone = True
+        elif self._questions.answer(text) and self._questions.current_id != self._asked:
+            self._asked = None  # closed by its answer: nothing to say about it
+        else:
+            self._print(f"({self._questions.asks_back or HINT})")
+        self._ask()
+
+    def _print(self, text: str) -> None:
+        with suppress(OSError):  # the terminal is gone: the end of its input tells as well
+            print(text, file=self._terminal, flush=True)

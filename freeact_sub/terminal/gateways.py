@@ -1,0 +1,34 @@
+"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: for whoever runs a gateway."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
+
+
+def check(settings: GatewayConfig) -> int:
+    """Print what a gateway lacks, and the lines that mend it. Returns the exit status: 0 nothing, 1 something."""
+    from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
+
+    checked = asyncio.run(check_gateway(settings))
+    death = "-" if checked.death_seconds is None else f"{checked.death_seconds:.1f} s"
+    text = f"a kernel was ready after {checked.start_seconds:.1f} s, its death was told after {death}"
+    print(f"{checked.url}: {text}")  # noqa: T201
+    for finding in checked.findings:
+        print(f"- {finding.text}")  # noqa: T201
+    if checked.findings:
+        lines = dict.fromkeys(f"  {finding.line}" for finding in checked.findings)
+        print("\n".join(["Start it with:", *lines]))  # noqa: T201
+    return 1 if checked.findings else 0
+
+
+def install(*, prefix: Path | None, user: bool, name: str, wall: str, network: bool) -> int:
+    """Put our kernelspec on this machine. Returns the exit status."""
+    from jupyter_core.paths import jupyter_data_dir  # noqa: PLC0415  # takes time
+
+    folder = Path(jupyter_data_dir()) if user else (prefix or Path(sys.prefix)) / "share" / "jupyter"
+    path = install_kernelspec(folder, sys.executable, name=name, wall=wall, network=network)
+    print(f"{path}\nAgents use it with kernel.gateway.kernel = {name!r}.")  # noqa: T201
+    return 0

@@ -1,0 +1,61 @@
+"""`freeact-sub permissions`: what would be decided about a call, and by which rule; and all rules there are."""
+
+import json
+import sys
+from typing import Final
+
+from freeact_sub.approvals import Policy, Verdict, decide, load_rules
+from freeact_sub.calls import CALLS, Call
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError
+from freeact_sub.text import visible
+
+EXIT_STATUS: Final[dict[Verdict, int]] = {"allow": 0, "deny": 1, "ask": 3}
+
+
+def check(config: Config, kind: str, text: str) -> int:
+    """Print the decision about a call; returns the exit status that stands for it.
+
+    Raises:
+        ConfigError: The text is not what the kind needs, or a file with rules is wrong.
+    """
+    ruling = decide(call_of(kind, text), policy_of(config))
+    _print(visible(f"{ruling.verdict}: {ruling.reason}"))
+    return EXIT_STATUS[ruling.verdict]
+
+
+def list_rules(config: Config) -> int:
+    """Print all rules, the most specific file first; each file's in the form in which it is written."""
+    for level in policy_of(config).rules.levels:
+        if level:
+            _print(f"# {level[0].source}")
+        for verdict in ("deny", "ask", "allow"):
+            patterns = [str(rule.pattern) for rule in level if rule.verdict == verdict]
+            if patterns:
+                _print(
+                    "\n".join(
+                        [f"{verdict} = [", *(f"    {json.dumps(item, ensure_ascii=False)}," for item in patterns), "]"]
+                    )
+                )
+    return 0
+
+
+def policy_of(config: Config) -> Policy:
+    """What would decide about the calls of an agent with these settings."""
+    return Policy(workspace=config.workspace, mode=config.mode, rules=load_rules(config.permission_files))
+
+
+def call_of(kind: str, text: str) -> Call:
+    """The call that a text stands for: of each kind what its `form` says."""
+    if kind not in CALLS:
+        kinds = "; ".join(f"{name}: {call.form}" for name, call in CALLS.items())
+        raise ConfigError(f"--kind is one of these, and CALL is what stands behind it: {kinds}")
+    try:
+        return CALLS[kind].parse(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _print(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")

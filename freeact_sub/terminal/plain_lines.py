@@ -1,0 +1,47 @@
+"""`PlainLines`: events as lines of plain text, for pipes, logs and CI.
+
+No colours and no widths: each line begins with the agent's id, so the lines of agents that work at the same time can be
+told apart by `grep`. An event's first line says what it is; if its text has more lines, those follow with a bar.
+"""
+
+from collections.abc import Iterator
+
+from freeact_sub.events import AgentStarted, Event
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.rows import Row, rows
+from freeact_sub.text import clean
+
+
+class PlainLines:
+    """Writes the events of a run as lines, one after the other."""
+
+    def __init__(self, views: Views) -> None:
+        """Args: views: observes each event before it is written here."""
+        self._views = views
+
+    def write(self, event: Event) -> str:
+        """The event's lines, each with its end; empty for one that is not shown."""
+        view = self._views.of(event)
+        label = f"({view.label}) " if isinstance(event, AgentStarted) and view.label else ""
+        texts = (text for row in rows(view, event) for text in _texts(row))
+        lines = (line for title, text in texts for line in _lines(f"{label}{title}", text))
+        return "".join(f"{view.agent_id} {line}".rstrip() + "\n" for line in lines)
+
+
+def _texts(row: Row) -> Iterator[tuple[str, str]]:
+    """Titles, and the text that belongs to each."""
+    texts = [clean(part.text) for part in row.parts if not part.name and not part.brief]
+    if row.goes_on:
+        lines = (line for part in row.parts for line in ([part.text] if part.form == "bundle" else part.text.split("\n")))
+        yield from ((row.title, clean(line)) for line in lines)
+        return
+    yield from ((part.name, part.text) for part in row.parts if part.name)
+    brief = "; ".join(filter(None, [row.detail, *(part.text for part in row.parts if part.brief)]))
+    yield row.title, "\n".join(filter(None, [brief, *texts]))
+
+
+def _lines(title: str, text: str) -> Iterator[str]:
+    first, *more = text.strip("\n").split("\n")
+    yield f"{title}: {first}" if first else title
+    for line in more:
+        yield f"| {line}"

@@ -1,0 +1,42 @@
+"""`ReflowingApplication`: an application whose rows are wiped whole when the terminal becomes narrower.
+
+Most terminals then fold the rows that stand on the screen, so that what was drawn takes more rows than prompt_toolkit
+knows of, and its upper ones would stay behind, doubled. Those that cut rows instead are known by their variables.
+"""
+
+import os
+from collections.abc import Mapping
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.layout.screen import Char
+from prompt_toolkit.layout.screen import Screen as Drawn
+
+
+class ReflowingApplication(Application[None]):
+    """See above."""
+
+    def _on_resize(self) -> None:
+        """Of prompt_toolkit, which has no public place for this: erase from where the first row has come to stand."""
+        drawn = self.renderer.last_rendered_screen
+        if drawn is not None and folds_rows(os.environ):
+            self.output.cursor_up(folded_above(drawn, self.output.get_size().columns))
+        super()._on_resize()
+
+
+def folds_rows(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
+    cuts = "XTERM_VERSION" in environment or environment.get("TERM", "").startswith(("linux", "screen", "vt"))
+    return "TMUX" in environment or not cuts
+
+
+def folded_above(drawn: Drawn, columns: int) -> int:
+    """How many rows more than before stand above the cursor when rows are folded at so many columns."""
+    cursor = next(iter(drawn.cursor_positions.values()), None)
+    if cursor is None or columns < 1:
+        return 0
+    above = sum(max(0, _width(drawn.data_buffer[row]) - 1) // columns for row in range(cursor.y))
+    return above + cursor.x // columns
+
+
+def _width(row: Mapping[int, Char]) -> int:
+    return max((column + char.width for column, char in row.items() if not char.char.isspace()), default=0)

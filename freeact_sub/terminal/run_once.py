@@ -1,0 +1,167 @@
+"""One prompt to one answer without an input line: for pipes, logs and programs.
+
+Reading goes on while a person is asked: questions are queued by the `Approver`. Writing happens in a thread, so a reader of
+the pipe that is slow slows the agents, but never the event loop; one that has gone away ends the run quietly.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rich.console import Console
+
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import AgentFinished, AgentStarted, Event
+from freeact_sub.show.agent_view import Views
+from freeact_sub.terminal.approver import Approver
+from freeact_sub.terminal.drawing import make_console
+from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
+from freeact_sub.terminal.plain_lines import PlainLines
+from freeact_sub.terminal.transcript import Transcript
+from freeact_sub.text import clean, one_line
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent, Run, RunResult
+
+OpenAgent: TypeAlias = "Callable[[], Agent]"
+"""Makes the agent. Called in a thread, since what it imports takes a second or two."""
+
+Output: TypeAlias = Literal["rich", "plain", "json", "text"]
+"""Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
+
+
+async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approver: Approver) -> int:
+    """Run a prompt, write its events to standard output; returns the program's exit status.
+
+    Args:
+        open_agent: Makes the agent.
+        prompt: The prompt.
+        output: What is written.
+        approver: Answers the approval requests.
+    """
+    return await _OneRun(output, approver).follow(open_agent, prompt)
+
+
+def exit_status(result: "RunResult") -> int:
+    """0: completed. 130: interrupted. 1: any other ending, and a run in which nothing was done because nobody was there."""
+    return 1 if result.unattended else {"completed": 0, "cancelled": INTERRUPTED}.get(result.status, 1)
+
+
+class _OneRun:
+    def __init__(self, output: Output, approver: Approver) -> None:
+        self._views = Views()
+        self._output = output
+        self._text_of = _writer(output, self._views)
+        self._pipe = Pipe(encoding="utf-8" if output == "json" else sys.stdout.encoding)
+        self._approver = approver
+        self._run: Run | None = None
+        self._interrupted = False
+        self._main = asyncio.current_task()
+
+    async def follow(self, open_agent: OpenAgent, prompt: str) -> int:
+        try:
+            with Interrupts(self._interrupt), self._approver:
+                agent = await asyncio.to_thread(open_agent)
+                async with agent, agent.run(prompt) as self._run:
+                    self._run.pictures = "unseen" if self._output == "text" else "saved"
+                    async for event in self._run:
+                        await self._show(event)
+                    result = await self._run.result()
+        except asyncio.CancelledError:
+            if not self._interrupted or self._main is None:
+                raise
+            self._main.uncancel()
+            return INTERRUPTED
+        if result.unattended or self._output == "text":  # the other outputs show warnings by themselves
+            for warning in result.warnings:
+                _complain(one_line(clean(warning), 500))
+        return 1 if self._pipe.closed else exit_status(result)
+
+    async def _show(self, event: Event) -> None:
+        if self._run is not None and isinstance(event, AgentStarted) and (self._interrupted or self._pipe.closed):
+            self._run.cancel()  # it was asked for before there was a run to cancel
+        self._views.observe(event)
+        await self._pipe.write(self._text_of(event))
+        if self._pipe.closed and self._run is not None:
+            self._run.cancel()
+        self._approver.observe(event)
+
+    def _interrupt(self, must_end: bool) -> None:
+        del must_end  # every interrupt ends a program that runs one prompt
+        self._interrupted = True
+        if sys.stderr.isatty():
+            _complain("ending; Ctrl-C again leaves at once")
+        if self._run is not None:
+            self._run.cancel()
+        elif self._main is not None:
+            self._main.cancel()
+
+
+class Pipe:
+    """Standard output, written to in a thread."""
+
+    def __init__(self, *, encoding: str) -> None:
+        """Args: encoding: of the text; what it cannot express is written as an escape."""
+        self._encoding = encoding
+        self.closed = False
+        """True once nobody reads what is written."""
+
+    async def write(self, text: str) -> None:
+        """Write all of the text; drop it if nobody reads any more.
+
+        Raises:
+            FreeactError: It cannot be written for another reason, such as a full disk.
+        """
+        if text and not self.closed:
+            try:
+                await asyncio.to_thread(self._write, text.encode(self._encoding, errors="backslashreplace"))
+            except BrokenPipeError:
+                self.closed = True
+            except OSError as error:
+                raise FreeactError(f"cannot write to standard output: {error.strerror}") from error
+
+    def _write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:  # not through Python's buffer, which would try again, and complain, when the program ends
+            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+
+
+def _writer(output: Output, views: Views) -> Callable[[Event], str]:
+    match output:
+        case "plain":
+            return PlainLines(views).write
+        case "json":
+            return lambda event: event.to_json() + "\n"
+        case "text":
+            return _answer
+        case "rich":
+            return _drawing(Transcript(views), make_console(sys.stdout))
+
+
+def _drawing(transcript: Transcript, console: Console) -> Callable[[Event], str]:
+    def draw(event: Event) -> str:
+        drawn = transcript.draw(event)
+        if drawn is None:
+            return ""
+        with console.capture() as capture:
+            console.print(drawn)
+        return capture.get()
+
+    return draw
+
+
+def _answer(event: Event) -> str:
+    """The root's answer; why there is none goes to standard error."""
+    if not isinstance(event, AgentFinished) or event.parent_id is not None:
+        return ""
+    if event.status != "completed":
+        _complain(f"{event.status}: {one_line(event.error, 500)}")
+    return clean(event.output).rstrip("\n") + "\n" if event.output else ""
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # nobody reads it
+        print(f"freeact-sub: {text}", file=sys.stderr, flush=True)  # noqa: T201  (the user interface)

@@ -1,0 +1,70 @@
+"""The question whether files with settings in the workspace may count: shown whole, before anything is started.
+
+What is shown is what a reader of the file gets, setting by setting: neither blank lines nor comments push something off the
+screen. A file with more than that can show is not asked about.
+"""
+
+import json
+import sys
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from freeact_sub.config.parsing import parse_json, parse_toml
+from freeact_sub.show.typed_answers import says_yes
+from freeact_sub.text import visible
+
+MAX_LINES: Final = 200
+"""Of all files together."""
+HEAD: Final = (
+    "Settings in this workspace are new or have changed. They decide what runs, and what is allowed without a question:"
+)
+
+
+def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
+    """Show the files and ask whether they may count; False also where there is too much to show.
+
+    Args:
+        files: What stands in them, by path.
+        terminal: Where it is shown; the answer is read from standard input.
+    """
+    lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
+    print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
+    if len(lines) > MAX_LINES:
+        print(f"\n{len(lines) - MAX_LINES:,} more lines are not shown.", file=terminal)
+        return False
+    print("\nTrust them as they are? (y yes · n no) ", end="", file=terminal, flush=True)
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
+    return says_yes(sys.stdin.readline())
+
+
+def settings_lines(path: Path, content: bytes) -> list[str]:
+    """What the file says, a line for each setting; of a text, its lines."""
+    text = content.decode(errors="backslashreplace")
+    try:
+        if path.suffix == ".json":
+            return [*_flat("", parse_json(content))]
+        if path.suffix == ".toml":
+            return [*_flat("", parse_toml(content))]
+    except ValueError:
+        pass
+    return visible(text).splitlines()
+
+
+def _indented(path: Path, content: bytes) -> Iterator[str]:
+    return (f"    {line}" for line in settings_lines(path, content))
+
+
+def _flat(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flat(f"{name}.{key}" if name else key, item)
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for number, item in enumerate(value):
+            yield from _flat(f"{name}[{number}]", item)
+    else:
+        shown = visible(f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}")
+        yield shown.replace("\n", "\\n")

@@ -1,0 +1,290 @@
+"""Bounds the results of all tools for the model, and leaves out pictures that the model cannot read.
+
+Every result goes through here on its way to the model: of a cell, of a child, of an MCP server, of a user's own tool; text,
+pictures and values alike. Text past the bound goes whole to a file, and the model reads its head, its tail and the path. A
+picture that a provider refuses would stay in the history and end the conversation.
+"""
+
+import asyncio
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_ai import BinaryContent, ToolReturn
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import CachePoint, ImageUrl, TextContent, is_multi_modal_content
+from pydantic_core import to_json
+
+from freeact_sub.system.safe_files import write_new
+from freeact_sub.tools.tool import Outcome, ToolResult
+
+IMAGE_MARKS: Final = {
+    "image/png": (b"\x89PNG\r\n\x1a\n", b"IEND"),
+    "image/jpeg": (b"\xff\xd8\xff", b"\xff\xd9"),
+    "image/gif": (b"GIF8", b"\x00;"),
+    "image/webp": (b"RIFF", b"WEBP"),
+}
+"""Types that models read: the first bytes, and bytes that must follow: the end mark, or WebP's name."""
+MAX_IMAGE_BYTES: Final = 4_000_000
+"""Providers refuse larger ones."""
+MAX_IMAGES: Final = 5
+MAX_FILE_BYTES: Final = 20_000_000
+"""For sound, films and documents, which go to the model unchanged."""
+MIN_SHARE: Final = 400
+"""Parts of a text are joined if fewer characters than this are left for each."""
+TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|toml|.*\+(json|xml))")
+
+_numbers = itertools.count(1)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class OwnReturn(ToolReturn[Any]):
+    """The return value of one of our tools."""
+
+    outcome: Outcome = field(default="success", kw_only=True)
+    sections: tuple[str, ...] = field(default=(), kw_only=True)
+    bounded: bool = field(default=False, kw_only=True)
+
+
+def model_content(result: ToolResult) -> ToolReturn[Any]:
+    """Converts a result for pydantic-ai; the metadata is for programs that read the history."""
+    content = [result.text, *result.images] if result.images else result.text
+    return OwnReturn(
+        content,
+        metadata={"outcome": result.outcome},
+        outcome=result.outcome,
+        sections=result.sections,
+        bounded=result.bounded,
+    )
+
+
+def outcome_of(result: Any) -> Outcome:
+    """The outcome of a tool's return value; a user's tool that returns has succeeded."""
+    return result.outcome if isinstance(result, OwnReturn) else "success"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Bounds on the result of one call."""
+
+    chars: int
+    """Characters of text."""
+    pictures: bool
+    """Whether the model reads pictures."""
+    folder: Path
+    """The folder for the whole of longer texts."""
+    root: Path
+    """The folder from which `folder` is reached without following a link."""
+
+
+async def bound_result(result: Any, bounds: Bounds, tool_call_id: str) -> Any:
+    """Returns a result unchanged if it is within bounds, else cut, with notes on what is missing."""
+    returned = result if isinstance(result, ToolReturn) else ToolReturn(result)
+    sections = returned.sections if isinstance(returned, OwnReturn) else ()
+    bounded = isinstance(returned, OwnReturn) and returned.bounded
+    contents = _Contents(bounds.pictures)
+    values, extra = contents.take(returned.return_value), contents.take_content(returned.content)
+    values += contents.notes()
+    texts = [item for item in (*values, *extra) if isinstance(item, str)]
+    fits = bounded or sum(map(len, texts)) <= bounds.chars
+    if fits and not contents.changed:
+        return result
+    if not fits:
+        where = await _keep_whole("\n".join(texts), bounds, tool_call_id)
+        if sections:
+            values = [*sections, *contents.notes(), *_files(values)]
+        values, extra = _cut(values, extra, bounds.chars, where)
+        if sections:
+            values = ["\n\n".join(item for item in values if isinstance(item, str)), *_files(values)]
+    value = values[0] if len(values) == 1 else values or ""
+    return replace(returned, return_value=value, content=extra or None)
+
+
+async def bound_error(error: Exception, bounds: Bounds, tool_call_id: str) -> None:
+    """Cuts the message of a failed tool within its error."""
+    if isinstance(error, ToolRetryError | ToolFailedError):
+        part = error.tool_retry if isinstance(error, ToolRetryError) else error.tool_failed
+        result = await bound_result(part.content, bounds, tool_call_id)
+        if isinstance(result, ToolReturn):
+            part.content = text_of(result)
+    elif isinstance(error, ModelRetry | ToolFailed):
+        error.message = text_of(await bound_result(error.message, bounds, tool_call_id))
+
+
+def head_and_tail(text: str, limit: int, where: str = "") -> str:
+    """Keeps the head and tail of a long text. Args: where: the place of the whole text, for the note between them."""
+    left_out = len(text) - limit
+    if left_out <= 0:
+        return text
+    head = limit * 2 // 3
+    note = f"[… {left_out:,} of {len(text):,} characters left out{where and f'; {where}'} …]"
+    return f"{text[:head]}\n{note}\n{text[head + left_out :]}"
+
+
+def text_of(result: Any) -> str:
+    """A tool's result as people read it."""
+    if isinstance(result, ToolReturn):
+        contents = _Contents(pictures=True)
+        return "\n".join(map(text_of, [*contents.take(result.return_value), *contents.take_content(result.content)]))
+    if isinstance(result, BinaryContent):
+        return f"[{result.media_type}, {len(result.data):,} bytes]"
+    return result if isinstance(result, str) else _json(result)
+
+
+class _Contents:
+    """Separates the texts of results from files such as pictures."""
+
+    def __init__(self, pictures: bool) -> None:
+        self._pictures = pictures
+        self._seen = self._hidden = 0
+        self.changed = False
+        """Something was left out or converted."""
+
+    def take(self, value: Any) -> list[Any]:
+        """The texts and files of a value, in order."""
+        if value is None:
+            return []
+        if isinstance(value, str | CachePoint):
+            return [value]
+        if isinstance(value, TextContent):
+            return [value.content]
+        if is_multi_modal_content(value):
+            return self._file(value)
+        if isinstance(value, list) and any(is_multi_modal_content(item) for item in value):
+            return [taken for item in value for taken in self.take(item)]
+        files: list[Any] = []
+        try:
+            text = _json(_without_files(value, files))
+        except (ValueError, RecursionError):  # it contains itself, or what no JSON can be made of
+            self.changed = True
+            return [str(value)]
+        self.changed = self.changed or bool(files)
+        return [text, *(taken for file in files for taken in self._file(file))]
+
+    def take_content(self, content: str | Sequence[Any] | None) -> list[Any]:
+        """The texts and files of the content beside a value."""
+        items = [content] if content is None or isinstance(content, str) else content
+        return [taken for item in items for taken in self.take(item)]
+
+    def notes(self) -> list[str]:
+        """Notes on pictures that were left out."""
+        if not self._hidden:
+            return []
+        why = "too many, too large, damaged, or of a kind that models do not read"
+        why = why if self._pictures else "you read no pictures"
+        return [f"[{self._hidden} of {self._seen} pictures are not shown to you: {why}]"]
+
+    def _file(self, file: Any) -> list[Any]:
+        if isinstance(file, ImageUrl) and file.url.startswith("data:"):
+            try:
+                file = BinaryContent.from_data_uri(file.url)
+            except ValueError:
+                file = BinaryContent(b"", media_type="image/unknown")
+        if isinstance(file, ImageUrl) or (isinstance(file, BinaryContent) and file.media_type.startswith("image/")):
+            return self._picture(file)
+        if not isinstance(file, BinaryContent):
+            return [file]
+        if TEXT_TYPES.fullmatch(file.media_type):  # models read it as text
+            self.changed = True
+            return [file.data.decode(errors="replace")]
+        if len(file.data) <= MAX_FILE_BYTES:
+            return [file]
+        self.changed = True
+        return [f"[{file.media_type}, {len(file.data):,} bytes: too large to be shown to you]"]
+
+    def _picture(self, picture: ImageUrl | BinaryContent) -> list[Any]:
+        self._seen += 1
+        if self._pictures and self._seen - self._hidden <= MAX_IMAGES and _is_sound(picture):
+            return [picture]
+        self._hidden += 1
+        self.changed = True
+        return []
+
+
+def _is_sound(picture: ImageUrl | BinaryContent) -> bool:
+    if isinstance(picture, ImageUrl):
+        return not picture.url.partition("?")[0].lower().endswith(".svg")
+    data = picture.data
+    begin, follows = IMAGE_MARKS.get(picture.media_type, (b"", b""))
+    if not begin or len(data) > MAX_IMAGE_BYTES or not data.startswith(begin) or follows not in data:
+        return False
+    return picture.media_type != "image/webp" or len(data) >= 8 + int.from_bytes(data[4:8], "little")
+
+
+def _without_files(value: Any, files: list[Any]) -> Any:
+    """Replaces each file in a value by a word; appends the files to the list."""
+    if is_multi_modal_content(value):
+        files.append(value)
+        return f"[{value.media_type if isinstance(value, BinaryContent) else value.kind}]"  # what a URL holds may be unknown
+    if isinstance(value, Mapping):
+        return {key: _without_files(item, files) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_files(item, files) for item in value]
+    return value
+
+
+def _json(value: Any) -> str:
+    text = to_json(value, bytes_mode="base64", serialize_unknown=True).decode()
+    return str(value) if text.startswith('"') and not isinstance(value, str) else text
+
+
+def _files(items: Iterable[Any]) -> list[Any]:
+    return [item for item in items if not isinstance(item, str)]
+
+
+def _cut(values: list[Any], extra: list[Any], limit: int, where: str) -> tuple[list[Any], list[Any]]:
+    """Cuts each text to its share; joins texts whose shares would be too small."""
+    texts = [item for item in (*values, *extra) if isinstance(item, str)]
+    if limit < MIN_SHARE * len(texts):
+        return [head_and_tail("\n".join(texts), limit, where), *_files(values)], _files(extra)
+    shares = iter(_shares([len(text) for text in texts], limit))
+    first = where
+
+    def cut(items: list[Any]) -> Iterator[Any]:
+        nonlocal first
+        for item in items:
+            if isinstance(item, str) and (share := next(shares)) < len(item):
+                yield head_and_tail(item, share, first)
+                first = ""  # it is one file for all
+            else:
+                yield item
+
+    return [*cut(values)], [*cut(extra)]
+
+
+def _shares(sizes: Sequence[int], limit: int) -> list[int]:
+    """Divides the limit: short texts stay whole, long ones share the rest equally."""
+    shares = [0] * len(sizes)
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    for done, index in enumerate(order):
+        shares[index] = min(sizes[index], limit // (len(sizes) - done))
+        limit -= shares[index]
+    return shares
+
+
+async def _keep_whole(text: str, bounds: Bounds, tool_call_id: str) -> str:
+    """Writes a whole text to a file; returns a note that names the file."""
+    file = output_file(bounds.folder, tool_call_id)
+    try:
+        await asyncio.to_thread(write_new, file, text.encode("utf-8", "backslashreplace"), root=bounds.root)
+    except OSError as error:
+        logger.warning("a tool's result could not be written to %s", file, exc_info=True)
+        return f"it could not be kept in {file}: {error}"
+    return f"all of it is in {file}"
+
+
+def without_files(text: str, folder: Path) -> str:
+    """Removes the names of output files from a text: they are new each time."""
+    return re.sub(rf"{re.escape(str(folder))}/[\w.]+", "", text)
+
+
+def output_file(folder: Path, tool_call_id: str, suffix: str = ".txt") -> Path:
+    """A new file name for a call's output, unique among all agents and runs of the workspace."""
+    name = re.sub(r"\W", "_", tool_call_id)[:40] or "call"
+    return folder / f"{next(_numbers):04}-{name}{suffix}"

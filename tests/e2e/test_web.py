@@ -1,0 +1,73 @@
+"""The example of a web page, over real HTTP: prompts and answers go in by POST, events come out by SSE."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from jsonschema import Draft202012Validator
+from support.cli import environment
+from support.programs import ROOT, copy_examples
+
+from freeact_sub.events import AgentEvent, AgentFinished, ApprovalAnswered, ApprovalRequest, json_schema
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
+LIMIT_SECONDS = 100
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[str]:
+    """The address of the page."""
+    folder = copy_examples(tmp_path)
+    command = [sys.executable, str(folder / "web.py")]
+    with subprocess.Popen(command, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        yield server.stdout.readline().decode().strip()
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=LIMIT_SECONDS)
+        assert b"Error" not in errors.replace(b"KeyboardInterrupt", b"").replace(b"CancelledError", b""), errors.decode()
+
+
+def events(client: httpx2.Client, page: str, after: int | None = None) -> Iterator[tuple[AgentEvent, str]]:
+    headers = {} if after is None else {"last-event-id": str(after)}
+    with client.stream("GET", f"{page}events", headers=headers) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data: "):
+                message = json.loads(line.removeprefix("data: "))
+                assert not list(Draft202012Validator(json_schema()).iter_errors(message["event"]))
+                event = AgentEvent.from_json(json.dumps(message["event"]))
+                assert message["does"].startswith("waiting for approval") == isinstance(event, ApprovalRequest)
+                yield event, message["html"]
+
+
+def test_a_run_is_seen_and_answered_and_seen_again_by_who_comes_late(page: str) -> None:
+    with httpx2.Client(timeout=LIMIT_SECONDS) as client:
+        assert "new EventSource" in client.get(page).text
+        assert client.get(re.sub(r"/[^/]+/$", "/another-token/", page)).status_code == 404
+        assert client.post(f"{page}answer/approval-0", json={"allowed": True}).status_code == 409
+        assert client.post(f"{page}prompt", content="Which day?").status_code == 204
+        seen = []
+        for event, html in events(client, page):
+            seen.append(event)
+            if isinstance(event, ApprovalRequest):
+                assert "asks to run this cell" in html
+                assert client.post(f"{page}answer/{event.request_id}", json={"allowed": True}).status_code == 204
+                assert client.post(f"{page}answer/{event.request_id}", json={"allowed": False}).status_code == 409
+            if isinstance(event, AgentFinished):
+                assert (event.status, event.output) == ("completed", "It was a Saturday.")
+                break
+        assert [event.allowed for event in seen if isinstance(event, ApprovalAnswered)] == [True]
+        assert [event.seq for event in seen] == list(range(len(seen)))
+        late = events(client, page)
+        assert [next(late)[0] for _ in seen] == seen
+        assert next(events(client, page, after=2))[0] == seen[3]
+
+
+def test_it_takes_sixty_lines() -> None:
+    assert len((ROOT / "examples/web.py").read_text().splitlines()) <= 60

@@ -1,0 +1,274 @@
+"""Kernels of real Jupyter gateways: what comes over the connection, what happens when it drops, and what is left."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from contextlib import ExitStack
+
+import httpx2
+import pytest
+from support.agents import cell, hand_over, of_kind, read, root_text
+from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
+from support.kernels import open_kernel, run_cell
+from support.waiting import eventually, is_running
+
+from freeact_sub import Agent, Config
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.errors import KernelStartError
+from freeact_sub.events import ApprovalRequest, CodeExecutionOutputChunk, KernelLost
+from freeact_sub.kernels import make_provider
+from freeact_sub.kernels.gateway.channels import LOST_OUTPUT
+from freeact_sub.kernels.gateway.server import live
+from freeact_sub.testing import ScriptedModel, first_prompt
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+
+@pytest.fixture
+async def start():
+    """Makes providers that are closed with the test."""
+    providers = []
+
+    def make(settings: KernelConfig, **options):
+        providers.append(make_provider(settings, **options))
+        return providers[-1]
+
+    yield make
+    for provider in providers:
+        await provider.aclose()
+
+
+def kernels_at(server) -> list[dict]:
+    return httpx2.get(f"{server.url}/api/kernels", headers={"Authorization": f"token {TOKEN}"}, trust_env=False).json()
+
+
+@pytest.mark.parametrize("old_frames", [False, True])
+async def test_pictures_and_large_answers_pass_also_with_a_server_of_the_older_protocol(
+    gateways, start, tmp_path, old_frames
+):
+    async def answer(method, params, clock):
+        return "x" * params["size"]
+
+    async with Proxy(gateways[0], old_frames=old_frames).running() as proxy:
+        provider = start(behind(proxy))
+        async with open_kernel(provider, tmp_path, handler=answer) as kernel:
+            ran = await run_cell(kernel, "from IPython.display import *; display(HTML('<b>x</b>')); print('ä' * 3)")
+            assert [output.data.get("text/html") for output in ran.outputs if hasattr(output, "data")] == ["<b>x</b>"]
+            assert ran.text.endswith("äää\n")
+            ran = await run_cell(kernel, "len(agent._requests.ask('big', size=9_000_000)), len('y' * 10_000_000)")
+            assert ran.text == "(9000000, 10000000)\n"
+
+
+async def test_a_connection_that_drops_loses_nothing_and_nothing_is_asked_or_run_twice(gateways, start, tmp_path):
+    asked = []
+
+    async def cut(method, params, clock):
+        asked.append(params["n"])
+        proxy.cut()  # the answer goes into a connection that is not there any more
+        return params["n"]
+
+    code = """
+runs = globals().get('runs', 0) + 1
+for n in range(3):
+    print('line', n)
+    print('answer', agent._requests.ask('cut', n=n))
+"""
+    async with Proxy(gateways[0]).running() as proxy:
+        provider = start(behind(proxy))
+        async with open_kernel(provider, tmp_path, handler=cut) as kernel:
+            ran = await run_cell(kernel, code)
+            assert (ran.status, ran.text) == ("ok", "".join(f"line {n}\nanswer {n}\n" for n in range(3)))
+            proxy.cut()
+            assert (await run_cell(kernel, "runs")).text == "1\n"
+    assert asked == [0, 1, 2]
+
+
+async def test_output_that_a_dropped_connection_has_lost_is_told(gateways, start, tmp_path):
+    code = "import time\nfor n in range(400):\n    print(n, flush=True)\n    time.sleep(0.005)"
+    async with Proxy(gateways[0]).running() as proxy:
+        provider = start(behind(proxy))
+        async with open_kernel(provider, tmp_path) as kernel:
+            running = asyncio.create_task(run_cell(kernel, code))
+            await asyncio.wait({running}, timeout=1)
+            proxy.cut()
+            ran = await running
+    assert ran.status == "ok"
+    lines = {line for line in ran.text.splitlines() if line.isdigit()}
+    assert len(lines) == 400 or LOST_OUTPUT.strip() in ran.text
+
+
+async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_runs(gateways, tmp_path):
+    program = """
+        import asyncio, os, signal, sys
+        sys.path[:0] = {path!r}
+        from pathlib import Path
+        from support.gateways import behind
+        from support.kernels import run_cell, spec, no_host
+        from freeact_sub.config.gateway import GatewayConfig
+        from freeact_sub.config.schema import KernelConfig
+        from freeact_sub.kernels import make_provider
+
+        async def main():
+            gateway = GatewayConfig(url={url!r}, token={token!r}, lease_seconds=12)
+            provider = make_provider(KernelConfig(provider="gateway", gateway=gateway))
+            kernel = await provider.start(spec(Path({folder!r})), no_host)
+            ran = await run_cell(kernel, "import os, subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True); os.getpid(), p.pid")
+            print(ran.text, flush=True)
+            busy = asyncio.create_task(run_cell(kernel, "import time; time.sleep(1000)"))
+            await asyncio.wait({{busy}}, timeout=0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        asyncio.run(main())
+    """
+    values = {"path": sys.path, "url": gateways[0].url, "token": TOKEN, "folder": str(tmp_path)}
+    host = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program).format(**values)], stdout=subprocess.PIPE, check=False
+    )
+    assert host.returncode == -signal.SIGKILL
+    for pid in json.loads(host.stdout.decode().replace("(", "[").replace(")", "]")):
+        await eventually(lambda pid=pid: not is_running(pid))
+    await eventually(lambda: not kernels_at(gateways[0]))
+
+
+async def test_what_is_wrong_is_one_sentence_that_says_what_to_do(gateways, start, tmp_path):
+    async def problem(settings) -> str:
+        with pytest.raises(KernelStartError) as raised:
+            async with open_kernel(start(settings), tmp_path / "not there"):
+                pass
+        return str(raised.value)
+
+    wrong = KernelConfig(provider="gateway", gateway={"url": gateways[0].url, "token": "wrong"})
+    assert "set kernel.gateway.token" in await problem(wrong)
+    assert "cannot be reached" in await problem(KernelConfig(provider="gateway", gateway={"url": "http://127.0.0.1:9"}))
+    assert "kernel.gateway.kernel" in await problem(behind(gateways[0], kernel="no-such-kernel"))
+    assert "kernel.gateway.workspace" in await problem(behind(gateways[0], workspace="shared"))
+    assert not kernels_at(gateways[0])
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made with openssl")
+async def test_over_tls_a_gateway_is_believed_whose_certificate_is_vouched_for_and_no_other(start, tmp_path):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    make = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -subj /CN=x -addext"
+    subprocess.run([*make.split(), "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    tls = (f"--KernelGatewayApp.certfile={certificate}", f"--KernelGatewayApp.keyfile={key}")
+    with serve("gateway", tmp_path / "gateway", *SETTINGS, *tls) as gateway:
+        assert gateway.url.startswith("https://")
+        with pytest.raises(KernelStartError, match=r"cannot be reached.*certificate"):
+            async with open_kernel(start(behind(gateway)), tmp_path):
+                pass
+        async with open_kernel(start(behind(gateway, ca_file=certificate)), tmp_path) as kernel:
+            assert (await run_cell(kernel, "6 * 7")).text == "42\n"
+
+
+async def test_values_go_into_children_and_come_back_and_no_secret_goes_to_the_gateway(gateways, tmp_path, monkeypatch):
+    secrets = {name: f"secret-of-{name}-{os.urandom(8).hex()}" for name in ("OPENAI_API_KEY", "MY_PASSWORD", "MCP_TOKEN")}
+    for name, secret in secrets.items():
+        monkeypatch.setenv(name, secret)
+    (tmp_path / "of the user.txt").write_text("private")
+    code = """
+import os, numpy as np
+frame = np.arange(1_500_000)
+r = await agent.task("add them up", inputs={"frame": frame, "n": 3}, output=int)
+print(r.output, os.path.exists("of the user.txt"), sorted(set(os.environ) & {"OPENAI_API_KEY", "MY_PASSWORD", "MCP_TOKEN"}))
+"""
+    work = [cell("print(int(frame.sum()) + n)")]
+    answer = 1_124_999_250_003
+    hand = [hand_over(answer)]
+    script = {"root": [[cell(code)], "done"], "add them up": [work, hand]}
+    async with Proxy(gateways[0]).running() as proxy:
+        servers = {
+            "far": {"command": "python", "env": {"TOKEN": secrets["MCP_TOKEN"]}},
+            "web": {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": secrets["MCP_TOKEN"]}},
+        }
+        config = Config(workspace=tmp_path, mode="full", kernel=behind(proxy), mcp_servers=servers)
+        async with Agent(config, model=ScriptedModel(script)) as agent:
+            events, result = await read(agent.run("root"))
+    assert result.status == "completed"
+    assert f"{answer} False []" in root_text(events)
+    sent = proxy.plain()
+    assert sent.count(b"freeact_values") > 3
+    assert b"freeact_guest" in sent
+    assert [name for name, secret in secrets.items() if secret.encode() in sent] == []
+
+
+async def test_a_run_whose_gateway_is_gone_ends_as_kernel_lost(tmp_path):
+    with serve("gateway", tmp_path / "gateway", *SETTINGS) as gateway:
+        config = Config(workspace=tmp_path, mode="full", kernel=behind(gateway))
+        script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
+
+        def kill(event):
+            if isinstance(event, CodeExecutionOutputChunk) and "here" in str(event.output):
+                gateway.kill()
+
+        async with Agent(config, model=ScriptedModel(script)) as agent:
+            events, result = await read(agent.run("root"), on_event=kill)
+    assert result.status == "kernel_lost"
+    assert [gateway.url in event.reason for event in of_kind(events, KernelLost)] == [True]
+
+
+@pytest.mark.timeout(900)
+async def test_twelve_children_over_two_gateways_one_of_which_is_killed(tmp_path):
+    """Their values all come, nothing is asked twice, and nothing is left. 13 kernels, and those that replace the lost ones."""
+    go_on = tmp_path / "go on"
+    root = """
+import asyncio, os
+print(f"root at {os.getppid()}", flush=True)  # in one piece: pieces may come as several outputs
+results = await asyncio.gather(*(agent.task(f"child {n}.", output=int) for n in range(12)))
+print(sorted(r.output for r in results), {r.status for r in results}, sum(r.usage.turns for r in results))
+"""
+    wait = f"""
+import os, time
+print("ready at %d" % os.getppid(), flush=True)
+while not os.path.exists({str(go_on)!r}): time.sleep(0.05)
+print("value", {{n}} ** 2)
+"""
+
+    def script(messages, info):
+        prompt = first_prompt(messages)
+        if prompt == "root":
+            return [cell(root)] if len(messages) == 1 else "done"
+        n = int(prompt.partition("child ")[2].partition(".")[0])
+        if f"value {n**2}" not in str(messages[-1]):
+            return [cell(wait.format(n=n))]
+        return [hand_over(n**2)]
+
+    at: dict[str, int] = {}
+
+    def on_event(event):
+        if isinstance(event, CodeExecutionOutputChunk) and " at " in (text := getattr(event.output, "text", "")):
+            at.setdefault(event.agent_id, int(text.split(" at ")[1].split()[0]))
+        if len(at) == 13 and not go_on.exists():
+            root_at = at[events_root[0]]
+            next(server for server in servers if server.process.pid != root_at).kill()
+            go_on.touch()
+
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serve("gateway", tmp_path / name, *SETTINGS)) for name in "ab"]
+        config = Config(
+            workspace=tmp_path,
+            kernel=behind(*servers, retry=True),
+            subagents={"max_concurrent": 12},
+        )
+        model = ScriptedModel(script)
+        async with Agent(config, model=model) as agent:
+            events_root = [agent.agent_id]
+            events, result = await read(agent.run("root"), on_event=on_event)
+        assert result.status == "completed"
+        assert f"{[n**2 for n in range(12)]} {{'completed'}}" in root_text(events)
+        lost = of_kind(events, KernelLost)
+        gone, stays = sorted(servers, key=lambda server: server.process.returncode is None)
+        assert len(lost) == Counter(at.values())[gone.process.pid]
+        assert {len(lost), Counter(at.values())[stays.process.pid]} == {6, 7}
+        approvals = Counter(
+            (event.agent_id, event.tool_call_id, repr(event.call)) for event in of_kind(events, ApprovalRequest)
+        )
+        assert set(approvals.values()) == {1}
+        # one request more for each child that was told that its kernel is new
+        assert result.tree_usage.turns == model.requests == 2 + 12 * 2 + len(lost)
+        assert kernels_at(stays) == []
+    assert not any(live.values())

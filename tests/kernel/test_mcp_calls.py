@@ -1,0 +1,86 @@
+"""Calls of MCP tools by models and by code: what comes back, what is told of them, and how they end."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from support.agents import cell, of_kind, read, root_text
+
+from freeact_sub.events import ToolCallStarted, ToolOutput
+
+pytestmark = [pytest.mark.kernel, pytest.mark.mcp]
+
+SERVER = {"demo": {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "sdk_mcp_server.py")]}}
+
+
+async def test_a_wrong_argument_of_an_mcp_tool_is_named_with_those_that_there_are(make):
+    code = """
+for arguments in ({"nme": "a"}, {"a": 1}, {"a": 1, "b": 2, "c": 3}):
+    try:
+        agent.mcp.demo.add(**arguments)
+    except TypeError as error:
+        print(error)
+"""
+    async with make([[cell(code)], "done"], mcp_servers=SERVER) as agent:
+        events, _ = await read(agent.run("go"))
+    assert root_text(events).splitlines() == [
+        "there is no argument 'nme'; it takes: a, b",
+        "missing a required argument: 'b'; it takes: a, b",
+        "there is no argument 'c'; it takes: a, b",
+    ]
+
+
+async def test_an_mcp_call_that_code_gives_up_has_an_end_and_ends_at_its_server(make):
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(agent.mcp.demo.slow(name='given up', seconds=600), 1)
+except TimeoutError:
+    print("given up")
+while running := await agent.mcp.demo.still_running():
+    await asyncio.sleep(0.05)
+print(running)
+left = asyncio.create_task(agent.mcp.demo.slow(name='left behind', seconds=600))
+while not await agent.mcp.demo.still_running():
+    await asyncio.sleep(0.05)
+"""
+    async with make([[cell(code)], "done"], mcp_servers=SERVER, mode="full") as agent:
+        events, result = await read(agent.run("go"))
+    assert result.status == "completed"
+    assert root_text(events).splitlines() == ["given up", "[]"]
+    begun = Counter(event.tool_name for event in of_kind(events, ToolCallStarted))
+    ended = Counter(event.tool_name for event in of_kind(events, ToolOutput))
+    assert begun == ended
+    assert [event.outcome for event in of_kind(events, ToolOutput) if event.tool_name == "demo.slow"] == ["failed"] * 2
+
+
+async def test_a_flood_of_an_mcp_server_is_bounded_for_the_model_and_in_the_events_and_whole_for_code(make, tmp_path):
+    kinds = ("text", "parts", "resource", "error", "pictures")
+    code = """
+print(len(agent.mcp.demo.flood("parts")) > 20_000, len(agent.mcp.demo.records(5_000)))
+try:
+    agent.mcp.demo.flood("error")
+except RuntimeError as error:
+    print(len(str(error)) < 11_000)
+"""
+    script = [[ToolCallPart("demo_flood", {"kind": kind})] for kind in kinds]
+    script += [[ToolCallPart("demo_records", {"count": 20_000})], [cell(code)], "done"]
+    async with make(script, mcp_servers=SERVER, mode="full") as agent:
+        events, _ = await read(agent.run("go"))
+        returns = [part for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
+    texts = dict(zip((*kinds, "records"), (part.model_response_str() for part in returns), strict=False))
+    assert all(len(text) < 11_000 for text in texts.values())
+    assert texts["text"].startswith("begin x")
+    assert texts["text"].endswith("x end")
+    assert texts["parts"].count("begin") == texts["parts"].count("x end") == 4
+    assert texts["error"].startswith("[ERROR] ") or "begin" in texts["error"]
+    assert "5 of 10 pictures are not shown to you: " in texts["pictures"]
+    assert [file.media_type for file in returns[kinds.index("pictures")].files] == ["image/png"] * 5
+    assert root_text(events) == "True 5000\nTrue"
+    assert max(len(event.content) for event in of_kind(events, ToolOutput)) < 11_000
+    assert [kind for kind, text in texts.items() if "all of it is in " not in text] == ["pictures"]
+    sizes = sorted(file.stat().st_size for file in (tmp_path / ".freeact" / "outputs").rglob("*.txt"))
+    assert len(sizes) == 5
+    assert sizes[-1] > 6_000_000

@@ -1,0 +1,172 @@
+"""The wall around programs of somebody who is not root, with a user namespace and without one."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.sandbox import MACHINE, NEEDS_A_WALL
+
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.wall.sandbox import Limits, Support, find_kept, policy_for, wall_script, wire
+
+pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
+
+
+@pytest.fixture
+def ordinary_user(tmp_path):
+    """Runs a program inside a wall as somebody who is not root: `run(policy, code)`; None as policy: without a wall."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    wall = wall_script().parent
+    for name in ("wall.py", "view.py", "seccomp.py"):
+        shutil.copy(wall / name, folder)
+    for name in ("workspace", "kernel"):
+        (folder / name).mkdir()
+    python, who = sys.executable, {}
+    if os.getuid() == 0:
+        who = {"user": 65534, "group": 65534, "extra_groups": []}
+        for path in (folder, folder / "workspace", folder / "kernel"):
+            os.chown(path, 65534, 65534)
+        candidates = [path for path in (sys.executable, "/usr/bin/python3") if Path(path).exists()]
+        test = ["/bin/sh", "-c", 'exec "$0" -I -S -c "import ctypes"']
+        usable = [
+            path
+            for path in candidates
+            if not subprocess.run([*test, path], capture_output=True, check=False, **who).returncode
+        ]
+        if not usable:
+            pytest.skip("no Python here that an ordinary user can run")
+        python = usable[0]
+
+    def run(machine: Support, code: str, **values: object) -> subprocess.CompletedProcess[str]:
+        policy = policy_for("auto", KernelConfig(sandbox="auto", python=python), folder / "workspace")
+        policy = replace(policy, readable=(*policy.readable, Path("/proc")), **values)
+        content = wire(policy, machine, folder / "kernel", folder / "workspace", find_kept(policy))
+        wall = [python, "-I", "-S", str(folder / "wall.py"), json.dumps(content)]
+        return subprocess.run(
+            [*wall, python, "-I", "-S", "-c", code],
+            capture_output=True,
+            text=True,
+            cwd=folder / "workspace",
+            timeout=60,
+            check=False,
+            **who,
+        )
+
+    run.workspace, run.who = folder / "workspace", who
+    yield run
+    shutil.rmtree(folder)
+
+
+VIEW, NO_VIEW = Support(landlock=MACHINE.landlock, seccomp=True, view=True), Support(landlock=MACHINE.landlock, seccomp=True)
+
+
+@pytest.mark.parametrize("machine", [VIEW, NO_VIEW], ids=["with a view", "without a view"])
+def test_an_ordinary_user_forks_up_to_the_limit(ordinary_user, machine):
+    code = """
+import os
+reader, writer = os.pipe()
+made = 0
+try:
+    for made in range(200):
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the parent has ended
+            os._exit(0)
+except BlockingIOError:
+    print("stopped", made)
+"""
+    ran = ordinary_user(machine, code, limits=Limits(processes=50))
+    assert ran.stderr == ""
+    assert 10 <= int(ran.stdout.split()[1]) <= 50
+
+
+@pytest.mark.parametrize("machine", [VIEW, NO_VIEW], ids=["with a view", "without a view"])
+def test_an_ordinary_user_has_no_capability_and_no_way_out(ordinary_user, machine):
+    code = """
+import ctypes, os, resource, signal, socket
+status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines())
+print(*(status[name].strip() for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "NoNewPrivs", "Seccomp")))
+def attempt(name, function):
+    try:
+        print(name, "worked", function())
+    except (OSError, ValueError) as error:
+        print(name, type(error).__name__)
+PARENT = os.getppid()
+libc = ctypes.CDLL(None, use_errno=True)
+def clone():
+    if libc.syscall(56 if os.uname().machine == "x86_64" else 220, 0x10000000 | 17, 0, 0, 0, 0) < 0:
+        raise OSError(ctypes.get_errno(), "")
+    os._exit(0)
+attempt("home", lambda: os.listdir(HOME))
+attempt("parent", lambda: open(f"/proc/{PARENT}/environ").read())
+attempt("kill", lambda: os.kill(PARENT, signal.SIGCONT))
+attempt("limit", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1)))
+attempt("network", lambda: socket.socket())
+attempt("namespace", clone)
+a, b = socket.socketpair()
+a.send(b"x"); print("pair", b.recv(1))
+open("made", "w").write("x")
+print("done")
+""".replace("HOME", repr(str(Path.home())))
+    ran = ordinary_user(machine, code)
+    assert ran.stderr == ""
+    none = "0" * 16
+    assert ran.stdout.splitlines() == [
+        f"{none} {none} {none} {none} 1 2",
+        *("home FileNotFoundError" if machine.view else "home PermissionError", "parent PermissionError"),
+        *("kill PermissionError", "limit ValueError", "network OSError", "namespace PermissionError", "pair b'x'", "done"),
+    ]
+
+
+@pytest.mark.parametrize("machine", [VIEW, NO_VIEW], ids=["with a view", "without a view"])
+def test_an_ordinary_user_connects_to_no_unix_socket_by_path_and_leaves_no_set_uid_file(ordinary_user, machine):
+    code = """
+import os, socket, stat
+if os.path.exists("own"): os.remove("own")
+listener = socket.socket(socket.AF_UNIX); listener.bind("own"); listener.listen()
+for how in (lambda: socket.socket(socket.AF_UNIX).connect("own"), lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM),
+            lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM), lambda: socket.socket(socket.AF_UNIX, socket.SOCK_RAW),
+            lambda: os.mknod("made", stat.S_IFREG | 0o4755), lambda: os.chmod("own", 0o4755)):
+    try:
+        how(); print("worked")
+    except PermissionError:
+        print("refused")
+os.chmod(".", os.stat(".").st_mode | stat.S_ISGID)  # folders that a team shares
+"""
+    ran = ordinary_user(machine, code)
+    assert ran.stderr == ""
+    # from Landlock 9 on it is the path that counts
+    assert ran.stdout.split() == ["refused"] * 6 if MACHINE.landlock < 9 else ["worked"] * 4 + ["refused"] * 2
+
+
+def test_an_ordinary_user_cannot_change_what_git_obeys(ordinary_user):
+    """Behind a user namespace: folders, files and links, and what stands above them."""
+    make = """
+mkdir -p .git/hooks vendor/library/.git data/objects data/refs; touch .git/config vendor/library/.git/config data/HEAD
+mkdir -p pointed linked behind; echo 'gitdir: ../data' > pointed/.git; ln -s ../behind linked/.git; touch behind/config
+"""
+    subprocess.run(["sh", "-c", make], cwd=ordinary_user.workspace, check=True, **ordinary_user.who)
+    code = """
+import os
+folders = (".git", "vendor", "vendor/library", "vendor/library/.git", "data", "pointed", "linked", "behind")
+attempts = [(os.rename, name, "moved") for name in (*folders, "pointed/.git", "linked/.git", ".git/config")]
+attempts += [(os.remove, name) for name in ("pointed/.git", "linked/.git", ".git/config", "behind/config", "data/HEAD")]
+attempts += [(open, name, "w") for name in (".git/new", "behind/config", "data/config", "pointed/.git", "linked/.git/x")]
+attempts += [(os.link, ".git/config", "link"), (os.chmod, ".git", 0o777), (os.rmdir, "vendor/library/.git")]
+for function, *arguments in attempts:
+    try:
+        function(*arguments)
+        print("worked", arguments)
+    except OSError:
+        pass
+open("vendor/library/new", "w").close()
+print("done")
+"""
+    ran = ordinary_user(VIEW, code)
+    assert (ran.stdout, ran.stderr) == ("done\n", "")

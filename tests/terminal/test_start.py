@@ -1,0 +1,48 @@
+"""The prompt is there, and takes keys, before anything slow is imported."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli import environment
+from support.terminal import Terminal
+
+pytestmark = pytest.mark.e2e
+
+HEAVY = (
+    "pydantic_ai",
+    "openai",
+    "mcp",
+    "IPython",
+    "jupyter_client",
+    "zmq",
+    "httpx2",
+    "tree_sitter",
+    "markdown_it",
+    "pygments",
+)
+PROGRAM = f"""
+import sys, time
+from pathlib import Path
+from freeact_sub import cli
+from freeact_sub.errors import FreeactError
+
+def open_agent(config):
+    heavy = sorted(set({HEAVY!r}) & set(sys.modules))
+    while not Path("go").exists():
+        time.sleep(0.01)
+    raise FreeactError(f"imported before the prompt: {{heavy}}")
+
+cli._agent = open_agent
+sys.exit(cli.main([]))
+"""
+
+
+def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) -> None:
+    with Terminal([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment()) as terminal:
+        terminal.wait_at_bottom("starting")
+        terminal.enter("typed ahead")
+        terminal.wait_for("next prompt: typed ahead")
+        (tmp_path / "go").touch()
+        assert terminal.wait_end() == 1
+        assert "imported before the prompt: []" in terminal.shown

@@ -1,0 +1,74 @@
+"""Agent keys: depth and parent follow from the key, and a damaged key has neither."""
+
+import re
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freeact_sub.agents.agent_keys import child_key, depth_of, parent_of, root_key
+
+tokens = st.text(st.characters(blacklist_characters=":", blacklist_categories=("Z", "C")), min_size=1, max_size=12)
+
+
+def key_of(chain: list[str]) -> str:
+    words = ["agent", "subagent", *["sub"] * len(chain)]
+    return ":".join(f"{word}:{token}" for word, token in zip(words, chain, strict=False))
+
+
+@given(tokens, st.integers(0, 10))
+def test_each_child_is_one_deeper_and_knows_its_parent(root, levels):
+    key = root_key(root)
+    assert (depth_of(key), parent_of(key)) == (0, None)
+    for depth in range(1, levels + 1):
+        child = child_key(key)
+        assert (depth_of(child), parent_of(child)) == (depth, key)
+        assert child.startswith(root_key(root) + ":")
+        assert child_key(key) != child
+        key = child
+
+
+def test_the_form_of_keys():
+    child = child_key("agent:main")
+    grandchild = child_key(child)
+    form = r"agent:main:subagent:(?P<one>[^:]+):sub:(?P<two>[^:]+)"
+    found = re.fullmatch(form, grandchild)
+    assert found is not None
+    assert [str(uuid.UUID(found[name])) for name in ("one", "two")] == [found["one"], found["two"]]
+    assert depth_of(child_key(grandchild)) == 3
+
+
+@given(st.lists(tokens, min_size=1, max_size=6))
+def test_depth_is_the_number_of_agents_above(chain):
+    assert depth_of(key_of(chain)) == len(chain) - 1
+    assert parent_of(key_of(chain)) == (key_of(chain[:-1]) if len(chain) > 1 else None)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "agent",
+        "agent:",
+        "agent::subagent:x",
+        "agent:a:subagent",
+        "agent:a:subagent:",
+        "agent:a:sub:x",
+        "agent:a:subagent:x:subagent:y",
+        "agent:a:subagent:x:sub:",
+        "agent:a:subagent:x:sub:y:more",
+        "Agent:a:subagent:x",
+        "agent:a:subagent:x\n",
+        "agent:a b:subagent:x",
+        " agent:a:subagent:x",
+    ],
+)
+def test_a_malformed_key_has_depth_0_and_no_parent(key):
+    assert (depth_of(key), parent_of(key)) == (0, None)
+
+
+@given(st.lists(st.sampled_from(["agent", "subagent", "sub", "x", ""]), max_size=9).map(":".join))
+def test_any_text_is_either_a_key_or_nothing(text):
+    parent = parent_of(text)
+    assert depth_of(text) == (0 if parent is None else depth_of(parent) + 1)

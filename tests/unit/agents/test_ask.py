@@ -1,0 +1,116 @@
+"""`ask`: one request, counted as the agent's own."""
+
+import asyncio
+
+from pydantic_ai.messages import ToolCallPart
+from support.agents import of_kind, read, task
+
+from freeact_sub.config.budget import Budget
+from freeact_sub.events import AgentFinished, ApprovalRequest, ToolOutput, UsageUpdated
+from freeact_sub.testing import first_prompt
+
+
+def ask(prompt, **arguments):
+    return ToolCallPart("ask", {"prompt": prompt, **arguments})
+
+
+def script_of(*turns, answer="blue"):
+    def script(messages, info):
+        if first_prompt(messages) == "root":
+            return turns[min(sum(message.kind == "response" for message in messages), len(turns) - 1)]
+        assert not info.function_tools
+        assert not info.instructions
+        return answer
+
+    return script
+
+
+async def test_the_answer_comes_back_and_is_counted(make):
+    async with make(script_of([ask("colour?"), ask("colour of what?")], "done")) as agent:
+        events, result = await read(agent.run("root"))
+        requests = agent.scripted.requests
+    assert not of_kind(events, ApprovalRequest)
+    assert [event.content for event in of_kind(events, ToolOutput)] == ["blue", "blue"]
+    assert result.usage.turns == requests == 4
+    assert of_kind(events, UsageUpdated)[-1].usage == result.usage
+    assert result.usage.tokens > 0
+
+
+async def test_it_works_in_plan_mode_and_a_rule_can_forbid_it(make, tmp_path):
+    rules = tmp_path / "rules.toml"
+    rules.write_text('deny = ["tool:ask"]\n')
+    for files, outcome in (((), "success"), ((rules,), "denied")):
+        async with make(script_of(ask("colour?"), "done"), config={"mode": "plan", "permission_files": files}) as agent:
+            events, _ = await read(agent.run("root"))
+        assert [event.outcome for event in of_kind(events, ToolOutput)] == [outcome]
+
+
+async def test_only_models_of_the_settings_are_asked(make):
+    turns = [ask("x", model="small"), ask("y", model="smal"), ask("z", model="openai-chat:gpt")]
+    async with make(script_of(turns, "done"), config={"models": {"small": "test"}}) as agent:
+        events, _ = await read(agent.run("root"))
+    outputs = [event.content for event in of_kind(events, ToolOutput)]
+    assert sorted(outputs) == [
+        "[ERROR] there is no model 'openai-chat:gpt': known are small (the setting `models`)",
+        "[ERROR] there is no model 'smal': did you mean 'small'? (the setting `models`)",
+        "success (no tool calls)",
+    ]
+
+
+async def test_a_provider_that_fails_is_an_answer(make):
+    async with make(script_of(ask("colour?"), "done", answer=RuntimeError("down"))) as agent:
+        events, result = await read(agent.run("root"))
+        account = agent._root.run.account
+    [output] = of_kind(events, ToolOutput)
+    assert output.content == "[ERROR] the model gave no answer: RuntimeError: down"
+    assert result.status == "completed"
+    assert account.spent.tokens == result.usage.tokens  # a request that fails is not billed
+
+
+async def test_a_budget_that_is_used_up_is_an_answer_and_what_is_reserved_is_given_back(make):
+    config = {"budget": {"tokens": 20_000}}
+    async with make(script_of([ask("colour? " + "x" * 80_000), ask("hue?")], "done"), config=config) as agent:
+        events, result = await read(agent.run("root"))
+        account = agent._root.run.account
+    outputs = [event.content for event in of_kind(events, ToolOutput)]
+    assert sum(text.startswith("[ERROR] the model was not asked: the limit of tokens is reached") for text in outputs) == 1
+    assert "blue" in outputs
+    assert result.status == "limit"  # the long prompt is in the agent's own history as well
+    assert account.in_flight.tokens == account.for_reports.tokens == 0
+    assert account.spent.tokens == result.usage.tokens
+
+
+async def test_a_cancel_ends_it(make):
+    async with make(script_of(ask("colour?"), "done", answer=asyncio.Event())) as agent:
+        run = agent.run("root")
+        events, result = await read(run, on_event=lambda event: isinstance(event, UsageUpdated) and run.cancel())
+    assert result.status == "cancelled"
+    assert len(of_kind(events, AgentFinished)) == 1
+
+
+async def test_what_a_child_asks_counts_for_its_parent(make):
+    def script(messages, info):
+        prompt = first_prompt(messages).split("\n")[0]
+        turns = {"root": [task("one"), "done"], "one": [ask("colour?"), "child is done"]}.get(prompt, ["blue"])
+        return turns[min(sum(message.kind == "response" for message in messages), len(turns) - 1)]
+
+    async with make(script, config={"headless": "allow"}) as agent:
+        _, result = await read(agent.run("root"))
+        assert result.tree_usage.turns == agent.scripted.requests == 5
+    assert result.usage.turns == 2
+
+
+async def test_a_question_can_be_cancelled_at_any_step_and_leaves_no_task(make):
+    async with make(script_of([ask("colour?")], answer=asyncio.Event())) as agent:
+        await agent.run("root", budget=Budget(turns=0)).result()
+        before = asyncio.all_tasks()
+        for steps in range(60, 180, 2):
+            agent.history.clear()
+            run = agent.run("root")
+            reader = asyncio.create_task(run.result())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            run.cancel()
+            assert (await asyncio.wait_for(reader, 60)).status == "cancelled"
+            left = [found for found in asyncio.all_tasks() - before if "ScopedTask" in repr(found)]
+            assert not left, f"after {steps} steps"

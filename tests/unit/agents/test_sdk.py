@@ -1,0 +1,103 @@
+"""The names that the package promises, and its way in without `async`."""
+
+import ast
+import asyncio
+import inspect
+import subprocess
+import sys
+import tomllib
+import typing
+from pathlib import Path
+
+import pytest
+
+import freeact_sub
+from freeact_sub import FreeactError
+
+
+def test_every_promised_name_is_there_and_every_name_that_is_there_is_promised():
+    assert sorted(freeact_sub.__all__) == freeact_sub.__all__
+    stub = ast.parse(Path(freeact_sub.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    assert {name.asname: node.module for node in imports for name in node.names} == freeact_sub._HOME_OF
+    for name in freeact_sub.__all__:
+        assert getattr(freeact_sub, name) is not None
+    assert set(dir(freeact_sub)) == set(freeact_sub.__all__)
+
+
+def test_all_events_and_all_errors_are_among_them():
+    from freeact_sub import errors, events
+
+    every_event = {kind.__name__ for kind in typing.get_args(events.Event)}
+    every_error = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert every_event | every_error <= set(freeact_sub.__all__)
+
+
+def test_what_the_fakes_promise_is_what_is_defined_there():
+    from freeact_sub import testing
+
+    own = {name for name, value in vars(testing).items() if getattr(value, "__module__", "") == testing.__name__}
+    assert own <= set(testing.__all__)
+    assert all(hasattr(testing, name) for name in testing.__all__)
+
+
+@pytest.mark.parametrize("name", ["run", "run_program", "stream"])
+def test_a_signature_can_be_read_in_help(name):
+    assert "budget: freeact_sub.config.budget.Budget = Budget()" in str(inspect.signature(getattr(freeact_sub.Agent, name)))
+    assert repr(freeact_sub.Budget(turns=3)) == "Budget(turns=3)"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(freeact_sub, "Agnet")
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import freeact_sub", ("pydantic", "zmq", "rich", "pydantic_ai", "asyncio")),
+        (
+            "from freeact_sub import Agent",
+            (
+                "anthropic",
+                "genai_prices.data",
+                "IPython",
+                "ipykernel",
+                "jsonschema",
+                "mcp",
+                "openai",
+                "prompt_toolkit",
+                "rich",
+            ),
+        ),
+    ],
+)
+def test_an_import_imports_nothing_heavy_that_it_does_not_need(code, heavy):
+    code = f"{code}\nimport gc, sys; print([name for name in {heavy} if name in sys.modules], gc.isenabled())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+    assert done.stdout.strip() == "[] True"
+
+
+def test_the_version_is_the_one_of_the_project():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert freeact_sub.__version__ == project["project"]["version"]
+
+
+def test_statuses_are_the_ones_that_the_design_names():
+    from freeact_sub.events import RunStatus
+
+    assert set(typing.get_args(RunStatus)) == {
+        "completed",
+        "failed",
+        "timeout",
+        "limit",
+        "cancelled",
+        "rejected",
+        "kernel_lost",
+    }
+
+
+async def test_run_sync_refuses_an_agent_that_is_open(make):
+    async with make(["done"]) as agent:
+        with pytest.raises(FreeactError, match="this one is open: use `agent.run`"):
+            await asyncio.to_thread(agent.run_sync, "go")
+        assert (await agent.run("go").result()).output == "done"

@@ -1,0 +1,187 @@
+"""git in a folder whose settings name a program wherever they can: what the rules allow starts none of them."""
+
+import os
+import pty
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from freeact_sub.approvals import Policy, decide
+from freeact_sub.approvals.shell.program_options import programs
+from freeact_sub.calls import FileWrite, ShellCommand
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.modes import MODES
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+
+SETTINGS = """core.fsmonitor core.pager core.editor core.sshCommand core.askPass core.alternateRefsCommand core.gitProxy pager.log
+  pager.diff pager.show pager.branch pager.tag pager.shortlog pager.reflog pager.stash diff.external diff.evil.textconv
+  diff.other.command filter.evil.clean filter.evil.smudge filter.other.process merge.evil.driver gpg.program gpg.ssh.program
+  gpg.x509.program credential.helper sequence.editor interactive.diffFilter alias.log alias.status alias.zz
+  uploadpack.packObjectsHook trailer.x.command help.browser remote.origin.uploadpack remote.origin.receivepack"""
+HOOKS = "post-index-change post-checkout pre-commit reference-transaction post-rewrite pre-auto-gc fsmonitor-watchman"
+MISSING = "deadbeef" * 5
+OPERANDS = ["", "HEAD", "HEAD~1", "HEAD~2 HEAD~1", "HEAD:a.txt", "-- a.txt", "HEAD~1 -- b.bin sub", MISSING, "t2"]
+
+
+def run_git(folder: Path, *args: str, text: str = "") -> str:
+    """git, in preparation of the folder."""
+    names = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
+    env = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ALLOW_PROTOCOL": "file", **names}
+    done = subprocess.run(
+        ["git", *args], cwd=folder, env=env, input=text, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A repository, with a submodule, that starts `trips/NAME` wherever a setting can say so."""
+    root = tmp_path_factory.mktemp("git")
+    inner, work, trips = root / "inner", root / "work", root / "trips"
+    for folder in (inner, work, trips, root / "hooks"):
+        folder.mkdir()
+    for folder in (inner, work):
+        run_git(folder, "init", "-q", "-b", "main")
+        (folder / "a.txt").write_text("one\n")
+        (folder / "b.bin").write_text("one\n")
+        (folder / ".gitattributes").write_text("*.txt diff=evil filter=evil merge=evil\n*.bin diff=other filter=other\n")
+        if folder == work:
+            run_git(work, "submodule", "add", "-q", str(inner), "sub")
+        for content in ("two\n", "three\n"):
+            run_git(folder, "add", ".")
+            run_git(folder, "commit", "-qm", content)
+            (folder / "a.txt").write_text(content)
+            (folder / "b.bin").write_text(content)
+    tree, parent = run_git(work, "rev-parse", "HEAD^{tree}"), run_git(work, "rev-parse", "HEAD")
+    signed = f"tree {tree}\nparent {parent}\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n"
+    signed += "gpgsig -----BEGIN PGP SIGNATURE-----\n \n iQ==\n -----END PGP SIGNATURE-----\n\nsigned\n"
+    run_git(work, "update-ref", "HEAD", run_git(work, "hash-object", "-t", "commit", "-w", "--stdin", text=signed))
+    run_git(work, "tag", "-a", "t2", "-m", "x")
+    run_git(work, "stash")
+    # of the same size: else git knows by that that it has changed, and needs no filter
+    (work / "a.txt").write_text((work / "a.txt").read_text().swapcase())
+    text = "[extensions]\n\tpartialClone = origin\n[log]\n\tshowSignature = true\n[diff]\n\tsubmodule = diff\n"
+    text += f"[core]\n\trepositoryformatversion = 1\n\thooksPath = {root}/hooks\n[include]\n\tpath = {root}/more\n"
+    text += f'[remote "origin"]\n\turl = {inner}\n\tpromisor = true\n[protocol "ext"]\n\tallow = always\n'
+    more = ""
+    for name in SETTINGS.split():
+        section, _, key = name.rpartition(".")
+        first, _, second = section.partition(".")
+        program = f"{trips}/{name}"
+        more += (
+            f"[{first}"
+            + (f' "{second}"' if second else "")
+            + f"]\n\t{key} = {'!' if first == 'alias' else ''}{_trap(root, program)}\n"
+        )
+    (root / "more").write_text(more)
+    for hook in HOOKS.split():
+        shutil.copy(_trap(root, f"{trips}/hook-{hook}"), root / "hooks" / hook)
+    for config in (work / ".git/config", work / ".git/modules/sub/config"):
+        config.write_text(config.read_text() + text)
+    return root
+
+
+def _trap(root: Path, mark: str) -> Path:
+    path = root / f"start-{Path(mark).name}"
+    goes_on = "exec cat" if any(word in path.name for word in ("pager", "clean", "smudge")) else "exit 1"
+    path.write_text(f"#!/bin/sh\n: > {shlex.quote(mark)}\n{goes_on}\n")
+    path.chmod(0o755)
+    return path
+
+
+def started(root: Path, lines: list[str], environment: dict[str, str]) -> list[str]:
+    """What the lines start, in a terminal: there git starts a pager."""
+    for mark in (root / "trips").iterdir():
+        mark.unlink()
+    script = "\n".join(f"touch a.txt b.bin sub/a.txt; {line}" for line in lines)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(root / "work")
+        os.execve("/bin/sh", ["sh", "-c", script], {**environment, "GIT_CONFIG_GLOBAL": "/dev/null"})
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        pass  # the end of a terminal
+    os.close(terminal)
+    os.waitpid(child, 0)
+    return sorted(mark.name for mark in (root / "trips").iterdir())
+
+
+def test_the_trap_works(hostile):
+    environment = {"PATH": os.environ["PATH"], "HOME": str(hostile)}
+    lines = [
+        "git log -1",
+        "git status",
+        "git diff",
+        "git show -p HEAD~1",
+        f"git cat-file -p {MISSING}",
+        "git diff --no-ext-diff",
+    ]
+    found = started(hostile, lines, environment)
+    assert {"core.fsmonitor", "filter.evil.clean", "gpg.program", "remote.origin.uploadpack"} <= set(found)
+    assert {"pager.log", "diff.evil.textconv"} <= set(found)
+
+
+def lines_of(command: str) -> list[str]:
+    program = programs()[command]
+    options = [*(f"-{letter}" for letter in program.short), *(f"--{name}" for name in program.long)]
+    options += [f"{option}=%G?1" for option in options if option.startswith("--")] + [f"{option} 1" for option in options]
+    more = [*(" ".join(sorted(group)) for group in program.needs[-1:]), " ".join(sorted(program.guards))]
+    needed = max(more, key=len)
+    forms = [f"{command} {needed} {names}" for names in OPERANDS] + [
+        f"{command} {needed} {option} HEAD~1" for option in options
+    ]
+    return [" ".join(form.split()) for form in (*forms, *(f"{command} {option}" for option in options))]
+
+
+PLAIN = [
+    "git branch",
+    "git branch -a",
+    "git branch -vv",
+    "git tag",
+    "git tag -n",
+    "git remote -v",
+    "git stash list",
+    "git reflog",
+    "git worktree list",
+]
+
+
+@pytest.mark.parametrize("command", [name for name in programs() if name.startswith("git ")] + ["plain"])
+def test_what_is_allowed_of_git_starts_nothing(hostile, command):
+    policy = Policy(workspace=hostile / "work")
+    lines = PLAIN if command == "plain" else lines_of(command)
+    allowed = [line for line in lines if decide(ShellCommand(command=line), policy).verdict == "allow"]
+    assert allowed
+    environment = KernelConfig().environment() | {"HOME": str(hostile)}
+    if started(hostile, allowed, environment):
+        assert {line: found for line in allowed if (found := started(hostile, [line], environment))} == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git status", "git diff", "git diff HEAD", "git diff --stat", "git blame a", "git show", "git show HEAD:x -p", "git log -p", "git log -S x"),
+        *("git log --patch --no-textconv", "git log -L1,1:a", "git ls-files -m", "git describe --dirty", "git branch x", "git branch -D x", "git tag x"),
+        *("git branch --list -D x", "git tag --list -d x", "git log --output=x", "git log --ext-diff", "git show --textconv --stat", "git diff --no-index a b"),
+        *("git -c core.pager=x log", "git --exec-path=x log", "git -C x log", "git --git-dir=x log", "git -p log", "git grep -O x", "git fetch", "git push"),
+        *("git cat-file --textconv HEAD:a", "git cat-file --filters HEAD:a", "git rev-parse --parseopt", "git config -l", "git stash list -p"),
+    ],
+)  # fmt: skip
+def test_other_forms_of_git_are_asked_for(command):
+    assert decide(ShellCommand(command=command), Policy(workspace=Path("/work space"))).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    "path", ["x/HEAD", "HEAD", ".git", "x/.git", ".git/config", "x/.git/hooks/y", ".git/commondir", "x/../HEAD"]
+)
+def test_a_folder_that_git_may_obey_is_not_made_unasked(path):
+    policy = {mode: Policy(workspace=Path("/work space"), mode=mode) for mode in MODES}
+    assert decide(FileWrite(path=path, operation="create"), policy["ask"]).verdict == "ask"
+    assert decide(ShellCommand(command=f"echo x > {path}"), policy["ask"]).verdict == "ask"
+    assert decide(FileWrite(path=path, operation="rename"), policy["plan"]).verdict == "deny"

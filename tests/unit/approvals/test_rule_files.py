@@ -1,0 +1,161 @@
+"""Rules count as they stand in their files now; an answer that cannot be kept says so."""
+
+import asyncio
+import os
+
+import pytest
+
+from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
+from freeact_sub.calls import ShellCommand
+from freeact_sub.channel import Emitter, EventChannel
+from freeact_sub.config.trust import Trust
+from freeact_sub.errors import ApprovalDeniedError, ConfigError
+from freeact_sub.events import ApprovalRequest, Notice
+
+MAKE = ShellCommand(command="make x")
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "work/.freeact").mkdir(parents=True)
+    (tmp_path / "config/freeact").mkdir(parents=True)
+    return tmp_path / "work"
+
+
+def write(path, text):
+    new = path.with_name("new")
+    new.write_text(text)
+    new.replace(path)  # another file each time: whatever a clock says, it is seen
+    return path
+
+
+@pytest.fixture
+def channel():
+    return EventChannel()
+
+
+@pytest.fixture
+def judge(workspace, channel):
+    """What happens to a command: allowed, denied, or asked for; and what is told."""
+
+    def start(*files):
+        trust = Trust(workspace.parent / "own")
+        rules = RuleFiles(files, workspace, trust)
+        gate = Gate(files=rules)
+        policy = Policy(workspace=workspace, rules=rules.rules)
+        emitter = Emitter(channel=channel, agent_id="agent-1")
+
+        async def said(call=MAKE):
+            task = asyncio.create_task(gate.check(call, policy, emitter, path=()))
+            told = []
+            while True:
+                receiving = asyncio.create_task(channel.receive())
+                await asyncio.wait({task, receiving}, return_when=asyncio.FIRST_COMPLETED)
+                if receiving.done() and isinstance(receiving.result(), Notice):
+                    told.append(receiving.result().content)
+                elif receiving.done() and isinstance(receiving.result(), ApprovalRequest):
+                    task.cancel()
+                    await asyncio.wait({task})
+                    await channel.receive()
+                    return "ask", told
+                elif task.done():
+                    receiving.cancel()
+                    return "deny" if isinstance(task.exception(), ApprovalDeniedError) else "allow", told
+
+        return said, trust
+
+    return start
+
+
+async def test_what_a_file_forbids_counts_from_the_moment_it_is_saved(workspace, judge):
+    file = write(workspace / ".freeact/permissions.toml", 'allow = ["shell:make *"]')
+    said, _ = judge(file)
+    assert await said() == ("allow", [])
+    write(file, 'allow = ["shell:make *"]\ndeny = ["shell:make *"]')
+    assert await said() == ("deny", [])
+    write(file, 'allow = ["shell:make *"]')
+    assert (await said())[0] == "allow"
+
+
+async def test_a_file_that_is_made_meanwhile_forbids_too(workspace, judge):
+    said, _ = judge()
+    assert await said() == ("ask", [])
+    write(workspace / ".freeact/permissions.toml", 'deny = ["shell:make *"]')
+    assert (await said())[0] == "deny"
+    os.remove(workspace / ".freeact/permissions.toml")
+    verdict, [told] = await said()
+    assert verdict == "deny"
+    assert "is gone" in told
+    write(workspace.parent / "config/freeact/permissions.toml", 'deny = ["shell:ls *"]\nallow = ["shell:x"]')
+    assert (await said(ShellCommand(command="ls")))[0] == "deny"
+
+
+async def test_what_nobody_has_looked_at_allows_nothing(workspace, judge):
+    file = write(workspace / ".freeact/permissions.toml", 'deny = ["shell:rm *"]')
+    said, trust = judge(file)
+    text = 'allow = ["shell:make *"]\nask = ["shell:ls *"]'
+    write(file, text)
+    verdict, [told] = await said()
+    assert verdict == "ask"
+    assert "looked at" in told
+    assert await said() == ("ask", []), "told once"
+    assert (await said(ShellCommand(command="ls")))[0] == "ask"
+    assert (await said(ShellCommand(command="rm x")))[0] == "deny"
+    trust.add({file: text.encode()})
+    write(file, text)
+    assert await said() == ("allow", [])
+    assert (await said(ShellCommand(command="rm x")))[0] == "ask"
+
+
+async def test_the_users_own_file_counts_whole(workspace, judge):
+    file = write(workspace.parent / "config/freeact/permissions.toml", "")
+    said, _ = judge(file)
+    assert (await said())[0] == "ask"
+    write(file, 'allow = ["shell:make *"]')
+    assert await said() == ("allow", [])
+
+
+@pytest.mark.parametrize("text", ["deny = ]", 'deny = "x"', 'alow = ["code"]', "deny = [1]"])
+async def test_a_broken_file_keeps_its_rules_and_says_so_once(workspace, judge, text):
+    file = write(workspace / ".freeact/permissions.toml", 'deny = ["shell:make *"]')
+    said, _ = judge(file)
+    write(file, text)
+    verdict, [told] = await said()
+    assert verdict == "deny"
+    assert str(file) in told
+    assert "before count" in told
+    assert await said() == ("deny", [])
+
+
+@pytest.mark.parametrize("planted", [".freeact", ".freeact/permissions.toml"])
+async def test_an_answer_is_never_kept_through_a_link_and_says_so(workspace, channel, planted, tmp_path):
+    inside = workspace / "elsewhere"
+    inside.mkdir()
+    (inside / "permissions.toml").touch()
+    gate = Gate(project=ProjectRules(workspace, Trust(tmp_path / "own")))
+    (workspace / ".freeact").rmdir()
+    (workspace / planted).parent.mkdir(exist_ok=True)
+    (workspace / planted).symlink_to(inside if planted == ".freeact" else inside / "permissions.toml")
+    emitter = Emitter(channel=channel, agent_id="agent-1")
+    task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
+    request = await channel.receive()
+    with pytest.raises(ConfigError, match="symbolic link"):
+        request.approve(remember="project")
+    await task
+    assert (inside / "permissions.toml").read_bytes() == b""
+    await gate.check(MAKE, Policy(workspace=workspace), emitter, path=())  # it holds for the session
+
+
+@pytest.mark.parametrize("broken", ["alow = []", None])
+async def test_an_answer_that_cannot_be_kept_says_so(workspace, channel, broken, tmp_path):
+    file = workspace / ".freeact/permissions.toml"
+    file.write_text(broken) if broken else file.mkdir()
+    gate = Gate(project=ProjectRules(workspace, Trust(tmp_path / "own")))
+    emitter = Emitter(channel=channel, agent_id="agent-1")
+    task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
+    with pytest.raises(ConfigError, match="this session only"):
+        (await channel.receive()).approve(remember="project")
+    await task
+    events = [await channel.receive() for _ in range(2)]
+    assert "this session only" in events[1].content

@@ -1,0 +1,242 @@
+"""What code in a kernel can send: every message is read or passed over, and the reader goes on."""
+
+import asyncio
+import itertools
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jupyter_client.session import DELIM, Session
+
+from freeact_sub.cells import CellError, DisplayData, StreamText
+from freeact_sub.errors import KernelLostError
+from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels.channels import CHANNELS, signed_parts
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.messages import MAX_DEPTH, MessageError, RefusedMessageError, output_of, read_message, reply_of
+
+SESSION = Session(key=b"key")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+KINDS = [
+    "stream",
+    "display_data",
+    "update_display_data",
+    "execute_result",
+    "error",
+    "clear_output",
+    "status",
+    "iopub_welcome",
+]
+FIELDS = ["name", "text", "data", "metadata", "transient", "execution_count", "ename", "evalue", "traceback", "wait"]
+OUTPUTS = st.dictionaries(
+    st.sampled_from([*FIELDS, "execution_state", "id", "method", "params", "status"]), JSON, max_size=6
+)
+
+
+def encoded(*parts: object) -> list[bytes]:
+    return [part if isinstance(part, bytes) else json.dumps(part).encode() for part in parts]
+
+
+def signed(*parts: object) -> list[bytes]:
+    raw = encoded(*parts)
+    return [b"topic", DELIM, SESSION.sign(raw[:4]), *raw]
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@settings(max_examples=400)
+@given(st.sampled_from([*KINDS, "freeact_request"]), OUTPUTS | JSON, JSON, JSON)
+def test_any_json_is_a_message_or_is_refused(kind, content, parent, metadata):
+    try:
+        message = read_message(encoded({"msg_type": kind}, parent, metadata, content))
+        output = output_of(message)
+    except MessageError:
+        return
+    assert message.kind == kind
+    reply_of(message)
+    if output is not None:
+        buffer = CellOutputBuffer()
+        buffer.add(output)
+        assert isinstance(buffer.text, str)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.binary(max_size=40), max_size=8), st.booleans())
+def test_any_bytes_are_refused(frames, with_signature):
+    if with_signature:
+        frames = signed(*frames)
+    with pytest.raises(MessageError):
+        read_message(signed_parts(frames, SESSION.sign))
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 5_000, 1_000_000])
+@pytest.mark.parametrize("where", [0, 1, 2, 3])
+def test_what_is_deep_is_refused(depth, where):
+    parts = [b'{"msg_type": "stream"}', b"{}", b"{}", b"{}"]
+    parts[where] = b'{"msg_type": "stream", "text": ' + nested(depth) + b"}"
+    if where < 2 and depth < 5_000:
+        read_message(parts)  # nobody looks at more than the id in there
+    else:
+        with pytest.raises(MessageError):
+            read_message(parts)
+
+
+def test_depth_and_size_that_honest_code_has_pass():
+    content = b'{"data": {"application/json": ' + nested(MAX_DEPTH - 3) + b', "wide": [' + b"[]," * 5000 + b"[]]}}"
+    message = read_message(encoded({"msg_type": "display_data"}, {}, {}, content))
+    assert isinstance(output_of(message), DisplayData)
+
+
+GOOD = {
+    "stream": {"name": "stdout", "text": "x"},
+    "display_data": {"data": {}, "metadata": {}, "transient": {}},
+    "execute_result": {"data": {}, "metadata": {}, "execution_count": 1},
+    "error": {"ename": "E", "evalue": "v", "traceback": ["line"]},
+}
+
+
+@pytest.mark.parametrize("wrong", [["x"], "x", 1, {"a": 1}, [1]], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(kind, field) for kind, content in GOOD.items() for field in content if field not in ("name", "execution_count")],
+)
+def test_a_value_of_another_type_is_refused(kind, field, wrong):
+    assert output_of(read_message(encoded({"msg_type": kind}, {}, {}, GOOD[kind]))) is not None
+    message = read_message(encoded({"msg_type": kind}, {}, {}, {**GOOD[kind], field: wrong}))
+    if type(wrong) is type(GOOD[kind][field]) and wrong != [1]:
+        assert output_of(message) is not None
+    else:
+        with pytest.raises(RefusedMessageError):
+            output_of(message)
+
+
+class PlayedChannels:
+    """The channels of a kernel that the test plays: no sockets, and no signatures."""
+
+    def __init__(self) -> None:
+        self.incoming = {name: asyncio.Queue() for name in CHANNELS}
+        self.sent = asyncio.Queue()
+        self.closed = False
+        self._numbers = itertools.count()
+
+    def send(self, channel: str, kind: str, content: dict) -> str:
+        message_id = f"request {next(self._numbers)}"
+        self.sent.put_nowait((channel, kind, content, message_id))
+        return message_id
+
+    async def receive(self, channel: str) -> list[bytes]:
+        came = await self.incoming[channel].get()
+        if isinstance(came, Exception):
+            raise came
+        return came
+
+    def close(self) -> None:
+        self.closed = True
+
+    def put(self, channel: str, *parts: object) -> None:
+        self.incoming[channel].put_nowait(encoded(*parts))
+
+    async def request_id(self) -> str:
+        return (await self.sent.get())[-1]
+
+
+class Owner:
+    """See `KernelOwner`."""
+
+    def __init__(self) -> None:
+        self.requests = []
+
+    async def send_interrupt(self) -> None:
+        raise AssertionError("nobody interrupts")
+
+    async def kill(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    def on_request(self, content: dict, clock: CellClock | None) -> None:
+        self.requests.append(content)
+
+    def on_branch(self, content: dict) -> None:
+        raise AssertionError(content)
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[tuple[KernelClient, PlayedChannels, Owner]]:
+    channels, owner = PlayedChannels(), Owner()
+    client = KernelClient(owner)
+    opening = asyncio.create_task(client.open(channels))
+    channels.put("shell", {"msg_type": "kernel_info_reply"}, {"msg_id": await channels.request_id()}, {}, {})
+    channels.put("iopub", {"msg_type": "iopub_welcome"}, {}, {}, {})
+    await opening
+    try:
+        yield client, channels, owner
+    finally:
+        await client.aclose()
+        assert channels.closed
+
+
+HOSTILE = {
+    "deep": b'{"name": "stdout", "text": ' + nested(100_000) + b"}",
+    "a bit deep": b'{"name": "stdout", "text": ' + nested(MAX_DEPTH + 1) + b"}",
+    "no text": b'{"name": "stdout", "text": {"a": 1}}',
+    "no object": b'{"text": ["a"]}',
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+async def test_the_reader_goes_on_and_the_cell_says_what_is_missing(content, caplog):
+    async with (
+        opened() as (client, channels, owner),
+        client.execute("code", CellOutputBuffer(), CellClock(None)) as cell,
+    ):
+        parent = {"msg_id": await channels.request_id()}
+        channels.put("iopub", {"msg_type": "stream"}, parent, {}, content)
+        channels.put("iopub", {"msg_type": "stream"}, parent, {}, {"name": "stdout", "text": "and on"})
+        request = b'{"id": "7", "method": "m", "params": ' + nested(MAX_DEPTH + 1) + b"}"
+        channels.put("iopub", {"msg_type": "freeact_request"}, parent, {}, request)
+        for reply in ([], {"status": ["ok"]}, {"status": "ok", "execution_count": 3}):
+            channels.put("shell", {"msg_type": "execute_reply"}, parent, {}, reply)
+        channels.put("iopub", {"msg_type": "status"}, parent, {}, {"execution_state": "idle"})
+        outputs = [output async for output in cell]
+        assert (await cell.reply()).status == "ok"
+    said = "".join(output.text for output in outputs if isinstance(output, StreamText))
+    assert "is left out" in said
+    assert "and on" in said
+    assert [(content["id"], "nested more than" in content["refused"]) for content in owner.requests] == [("7", True)]
+    assert not any(record.levelno >= logging.ERROR for record in caplog.records)
+
+
+@pytest.mark.parametrize("failure", [KernelLostError("the gateway is gone"), OSError("the gateway is gone")])
+@pytest.mark.parametrize("channel", CHANNELS)
+async def test_a_channel_that_ends_ends_the_cell_and_says_why(channel, failure, caplog):
+    async with opened() as (client, channels, _):
+        async with client.execute("code", CellOutputBuffer(), CellClock(None)) as cell:
+            await channels.request_id()
+            channels.incoming[channel].put_nowait(failure)
+            assert (await cell.reply()).status == "kernel_lost"
+        assert "the gateway is gone" in await client.wait_lost()
+        async with client.execute("1", CellOutputBuffer(), CellClock(None)) as cell:
+            assert (await cell.reply()).status == "kernel_lost"
+
+
+def test_a_message_that_is_too_large_is_refused():
+    parts = encoded({"msg_type": "stream"}, {}, {}, {"name": "stdout", "text": "x" * 1000})
+    with pytest.raises(MessageError, match="more than 1,000"):
+        read_message(parts, max_bytes=1000)
+    with pytest.raises(MessageError, match="more than 1,000"):
+        read_message([*encoded({"msg_type": "stream"}, {}, {}, {}), b"x" * 1000], max_bytes=1000)
+
+
+def test_an_error_is_an_error():
+    content = {"ename": "E", "evalue": "v", "traceback": ["a", "b"]}
+    message = read_message(encoded({"msg_type": "error"}, {"msg_id": "1"}, {}, content))
+    assert (message.parent_id, output_of(message)) == ("1", CellError(ename="E", evalue="v", traceback=("a", "b")))

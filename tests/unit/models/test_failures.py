@@ -1,0 +1,62 @@
+"""A run that ends because a model does not give what is asked for says what was wrong with it."""
+
+import pytest
+from pydantic import BaseModel, field_validator
+from pydantic_ai.messages import ToolCallPart
+from support.agents import read
+
+from freeact_sub import FreeactError, SpawnRequest
+
+
+class Count(BaseModel):
+    number: int
+    unit: str = ""
+
+    @field_validator("unit")
+    @classmethod
+    def _known(cls, value):
+        if value == "parsec":
+            raise ValueError("a parsec is no unit of counts")
+        return value
+
+
+def wrong(**answer):
+    def script(messages, info):
+        return ToolCallPart(info.output_tools[0].name, answer) if info.output_tools else "no"
+
+    return script
+
+
+CASES = [
+    ({"number": "many"}, "number: Input should be a valid integer"),
+    ({}, "number: Field required"),
+    ({"number": 1, "unit": "parsec"}, "unit: Value error, a parsec is no unit of counts"),
+]
+
+
+@pytest.mark.parametrize(("answer", "said"), CASES)
+async def test_a_typed_child_says_what_was_wrong_with_its_answer(make, answer, said):
+    async with make(wrong(**answer), config={"mode": "full"}) as agent:
+        result = await agent.spawn_and_run(SpawnRequest(prompt="count", output_type=Count))
+    assert result.status == "failed"
+    assert said in result.error
+    assert "\n" not in result.error
+
+
+@pytest.mark.parametrize(("answer", "said"), CASES)
+async def test_the_root_and_a_question_say_it_too(make, answer, said):
+    async with make(wrong(**answer), output_type=Count) as agent:
+        _, result = await read(agent.run("count"))
+        with pytest.raises(FreeactError, match="the model gave no answer") as caught:
+            await agent._loop.asker.ask("count", output_type=Count)
+    assert (result.status, said in result.error) == ("failed", True)
+    assert said in str(caught.value)
+
+
+async def test_a_schema_of_a_named_type_says_it_too(make, tmp_path):
+    head = "description: x\noutput: {type: object, properties: {number: {type: integer}}, required: [number]}"
+    (tmp_path / "counter.md").write_text(f"---\n{head}\n---\n", encoding="utf-8")
+    async with make(wrong(number="many"), config={"mode": "full", "agent_folders": (tmp_path,)}) as agent:
+        result = await agent.spawn_and_run(SpawnRequest(prompt="count", agent="counter"))
+    assert result.status == "failed"
+    assert "'many' is not of type 'integer'" in result.error

@@ -1,0 +1,84 @@
+"""A model that falls silent in the middle of an answer is asked once more, then it has failed."""
+
+import asyncio
+
+import pytest
+from support.agents import read
+from support.chat_server import Call, ChatServer
+
+from freeact_sub import Agent, Config
+from freeact_sub.testing import FakeKernelProvider
+
+pytestmark = pytest.mark.usefixtures("allow_model_requests")
+
+
+def agent_of(server, tmp_path, **settings):
+    config = Config(workspace=tmp_path, model="openai-chat:local", base_url=server.base_url, mode="full", **settings)
+    return Agent(config, kernel_provider=FakeKernelProvider())
+
+
+@pytest.mark.parametrize("begun", [["some words "], [Call("execute_ipython_cell", {"code": "print('never')"})]])
+async def test_a_stream_that_falls_silent_is_asked_for_once_more(begun, tmp_path):
+    replies = [[*begun, asyncio.Event()], ["It is 42."]]
+    async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path, stall_seconds=0.5) as agent:
+        _, result = await asyncio.wait_for(read(agent.run("go")), 120)
+    assert (result.status, result.output, len(server.requests)) == ("completed", "It is 42.", 2)
+    assert result.usage.estimated_requests == 1
+    assert server.given_up == 1, "the silent connection is closed"
+
+
+async def test_one_that_falls_silent_twice_has_failed_and_says_so(tmp_path):
+    async with (
+        ChatServer(lambda _: ["words ", asyncio.Event()]) as server,
+        agent_of(server, tmp_path, stall_seconds=0.5) as agent,
+    ):
+        _, result = await asyncio.wait_for(read(agent.run("go")), 120)
+    assert (result.status, len(server.requests)) == ("failed", 2)
+    assert "local: nothing came for 0.5 seconds in the middle of an answer (setting `stall_seconds`)" in result.error
+    assert result.output == "words ", "what there was is kept"
+    assert result.usage.estimated_requests == 2
+
+
+async def test_silence_before_the_first_piece_is_no_stall(tmp_path):
+    released = asyncio.Event()
+    async with (
+        ChatServer(lambda _: [released, "It is 42."]) as server,
+        agent_of(server, tmp_path, stall_seconds=0.5) as agent,
+    ):
+        asyncio.get_running_loop().call_later(1.5, released.set)
+        _, result = await read(agent.run("go"))
+    assert (result.output, len(server.requests)) == ("It is 42.", 1)
+
+
+async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
+    """Nobody waits for the model then."""
+    async with (
+        ChatServer(lambda _: ["word "] * 40) as server,
+        agent_of(server, tmp_path, stall_seconds=0.5, event_buffer=1) as agent,
+        agent.run("go") as run,
+    ):
+        slept = False
+        async for event in run:
+            if event.seq == 5 and not slept:
+                slept = True
+                await asyncio.sleep(1.5)
+        result = await run.result()
+    assert (result.status, len(server.requests)) == ("completed", 1)
+
+
+async def test_the_time_for_the_first_piece_begins_when_a_request_is_sent(tmp_path):
+    """Not while it waits for its turn."""
+    released = asyncio.Event()
+
+    def script(request):
+        if request["messages"][-1]["role"] == "tool":
+            return ["done"]
+        if "child" in request["messages"][1]["content"]:
+            return ["first ", released, "words"]
+        return [Call("task", {"prompt": f"child {n}"}, f"c{n}") for n in range(2)]
+
+    limits = {"models": {"max_concurrent": 1}, "first_event_timeout_seconds": 1}
+    async with ChatServer(script) as server, agent_of(server, tmp_path, **limits) as agent:
+        asyncio.get_running_loop().call_later(2.5, released.set)
+        _, result = await read(agent.run("go"))
+    assert (result.status, result.tree_usage.turns) == ("completed", 4)

@@ -1,0 +1,118 @@
+"""What agents do right now, as `Agent.agents()` tells."""
+
+import asyncio
+import json
+
+from support.agents import cell, task
+from support.sample_events import CHILD, USAGE, request
+from support.waiting import eventually
+
+from freeact_sub.activity import Activities
+from freeact_sub.calls import CodeAction
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    ModelProgress,
+    ResponseChunk,
+    ThoughtsChunk,
+    ToolCallStarted,
+    ToolOutput,
+    UsageUpdated,
+)
+from freeact_sub.notebook.agent_block import AgentBlock
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.feed import Feed
+
+ROOT = {"agent_id": "agent-1"}
+
+
+async def test_agents_tell_what_they_do_until_they_have_ended(make):
+    go = asyncio.Event()
+    script = {"root": [task("child", description="the child"), "done"], "child": [[go, cell("\n1\n2")], "fine"]}
+
+    def does():
+        return [info.action for info in agent.agents()]
+
+    async with make(script) as agent:
+        assert does() == [""]
+        run = agent.run("root")
+        seen = []
+        async for event in run:
+            if isinstance(event, ApprovalRequest):
+                seen.append(does())
+                event.approve()
+            if isinstance(event, AgentStarted) and event.depth == 1:
+                await eventually(lambda: does() == ["task: the child", "waiting for the model"])
+                go.set()
+        assert seen == [
+            ["waiting for approval: start a child agent: the child"],
+            ["task: the child", "waiting for approval: run code: 1 (+1 lines)"],
+        ]
+        assert does() == ["", ""]
+
+
+async def test_all_that_shows_agents_at_work_says_the_same():
+    cell = {**CHILD, "tool_call_id": "call-1"}
+    stream = [
+        AgentStarted(**CHILD, prompt="x", queued=True),
+        ThoughtsChunk(**CHILD, content="hm"),
+        ModelProgress(**CHILD, seconds=1, tokens=0, paused_seconds=3.0),
+        UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE + USAGE),
+        ToolCallStarted(**cell, tool_name="execute_ipython_cell", args={"code": "go()"}),
+        request("r", CodeAction(code="go()"), **cell),
+        ApprovalAnswered(**cell, request_id="r", allowed=True),
+        ToolOutput(**cell, tool_name="execute_ipython_cell", content=""),
+        AgentFinished(**CHILD, status="limit", usage=USAGE, tree_usage=USAGE),
+    ]
+    activities, views, block, feed = Activities(), Views(), AgentBlock(stream[0]), Feed()
+
+    async def read():
+        for event in stream:
+            yield event
+
+    await feed.read(read())
+    messages = feed.after()
+    said = []
+    for event in stream:
+        activities.observe(event)
+        view = views.observe(event)
+        block.apply(event)
+        page = json.loads((await anext(messages))[1])
+        assert activities.of(event.agent_id) == view.text == block.view.text == page["does"]
+        assert (view.status, view.tree_usage) == (block.view.status, block.view.tree_usage)
+        said.append(view.text)
+    await messages.aclose()
+    assert [text.partition(":")[0] for text in said] == [
+        "waiting for the model",
+        "thinking",
+        "the provider is busy; the request is made again in 3 s",
+        "thinking",
+        "run code",
+        "waiting for approval",
+        "run code",
+        "thinking",
+        "",
+    ]
+
+
+def test_what_a_cell_calls_is_told_before_the_cell():
+    activities = Activities()
+
+    def after(*events):
+        for event in events:
+            activities.observe(event)
+        return activities.of("agent-1")
+
+    code = {**ROOT, "tool_call_id": "call-1"}
+    assert after(AgentStarted(**ROOT, prompt="x")) == "waiting for the model"
+    assert after(ThoughtsChunk(**ROOT, content="hm")) == "thinking"
+    assert after(ResponseChunk(**ROOT, content="I")) == "writing"
+    ran = ToolCallStarted(**code, tool_name="execute_ipython_cell", args={"code": "go()\x1b[2J"})
+    assert after(ran) == "run code: go()"
+    assert after(ToolCallStarted(**code, tool_name="fetch", args={"url": "x"})) == "fetch(url='x') (and 1 more)"
+    assert after(ToolOutput(**code, tool_name="fetch", content="")) == "run code: go()"
+    assert after(ResponseChunk(**ROOT, content="I")) == "writing"
+    assert after(AgentFinished(**ROOT, status="completed")) == ""
+    assert activities.of("agent-2") == ""
