@@ -1,6 +1,7 @@
 """The benchmarks run, in their smallest form; how fast is not a test's business."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -38,5 +39,6 @@ def test_a_benchmark_runs_in_its_smallest_form(name, figures):
     assert figures <= {row["figure"] for row in result["rows"]}
     for row in result["rows"]:
         assert row["values"], row
-        assert all(value is None or value >= 0 for value in row["values"].values()) or name == "soak", row
+        # Some figures are differences of two measured times: on a loaded machine they can be below nothing.
+        assert all(value is None or math.isfinite(value) for value in row["values"].values()), row
     assert result["versions"]["ipykernel"]
