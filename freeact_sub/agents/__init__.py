@@ -3,8 +3,8 @@
 from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
-from freeact_sub.agents.results import AgentInfo, AgentStatus, RunResult
-from freeact_sub.agents.run import Run
+from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
+from freeact_sub.agents.runs.run import Run
 
 __all__ = [
     "Agent",

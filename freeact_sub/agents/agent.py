@@ -18,9 +18,9 @@ from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.history import checked_history
-from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.results import NO_BOUNDS, AgentInfo, RunResult
-from freeact_sub.agents.run import Run
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
+from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.types.files import load_agent_types

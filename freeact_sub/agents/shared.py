@@ -15,8 +15,8 @@ from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.files.attribution import FileAttribution
 from freeact_sub.agents.other_models import OtherModels
-from freeact_sub.agents.present_run import PresentRun
-from freeact_sub.agents.results import Pictures
+from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.runs.results import Pictures
 from freeact_sub.agents.types.files import AgentTypes
 from freeact_sub.approvals import Gate, Policy
 from freeact_sub.channel import EventChannel

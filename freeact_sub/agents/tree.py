@@ -18,8 +18,8 @@ from freeact_sub.agents.between_runs import BetweenRuns
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.files.attribution import RunFiles
-from freeact_sub.agents.present_run import PresentRun, RunRecord
-from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentInfo
+from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
+from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentInfo
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed

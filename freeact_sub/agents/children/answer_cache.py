@@ -4,7 +4,7 @@ import asyncio
 import copy
 from typing import Final
 
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.results import RunResult
 
 MAX_KEPT: Final = 200
 """Results of one root agent; the oldest is dropped for a new one."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.results import AgentStatus, RunResult
+from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import FreeactError
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from freeact_sub.agents.children.child import ChildQuestion, OwnedChild
 from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
-from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentMessage, MessageKind

@@ -15,7 +15,7 @@ from freeact_sub.agents.children.messages import Messages
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.system.closing import carry_out

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.system.safe_files import write_new
 from freeact_sub.text import one_line
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, ToolCall
 from freeact_sub.events import Notice

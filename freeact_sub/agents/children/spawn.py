@@ -10,7 +10,7 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.children.reuse import Known, reuse_key, run_once
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.factory import ChildAgent
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError

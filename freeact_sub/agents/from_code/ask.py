@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.from_code.answers import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Handler
-from freeact_sub.agents.results import text_of
+from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.single_request import Asker
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError

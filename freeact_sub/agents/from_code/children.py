@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.from_code.answers import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Handler, tool_call_id_of
-from freeact_sub.agents.results import RunResult, text_of
+from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.calls import SpawnCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError

@@ -7,7 +7,7 @@ from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.endings import reason
+from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.answer_hooks import AnswerHooks

@@ -8,7 +8,7 @@ import pytest
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.files.attribution import FileAttribution, RunFiles, Writing
 from freeact_sub.agents.files.changed import CLOCK_STEP_NS, MAX_ENTRIES, changed_files
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.results import RunResult
 
 ROOT = "agent:r"
 

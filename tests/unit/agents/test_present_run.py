@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 from support.agents import cell, read, task
 
-from freeact_sub.agents.present_run import RunRecord
+from freeact_sub.agents.runs.present_run import RunRecord
 
 
 async def test_the_record_of_a_run_can_be_written_and_read_back(make):

@@ -7,8 +7,8 @@ from typing import Self
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.event_loop import check_event_loop
-from freeact_sub.agents.loop import AgentLoop
-from freeact_sub.agents.results import ACTIVE, NO_BOUNDS, AgentStatus, Pictures, RunResult
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, Pictures, RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import ConfigError

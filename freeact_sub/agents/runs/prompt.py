@@ -6,7 +6,7 @@ from string import Template
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import has_tool, startable
-from freeact_sub.agents.results import Pictures
+from freeact_sub.agents.runs.results import Pictures
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.text import one_line
 

@@ -17,7 +17,7 @@ from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, Slots
 from freeact_sub.agents.budgets.clock import RunClock
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
-from freeact_sub.agents.results import AgentStatus
+from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import SpawnForbiddenError

@@ -23,11 +23,11 @@ from pydantic_ai.usage import UsageLimits
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
-from freeact_sub.agents.endings import sentence, status_of
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, TaskRequests
-from freeact_sub.agents.prompt import instructions, opening_prompt
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.results import RunResult
+from freeact_sub.agents.runs.endings import sentence, status_of
+from freeact_sub.agents.runs.prompt import instructions, opening_prompt
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.hooks import hooks_of

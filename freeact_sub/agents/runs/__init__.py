@@ -1,0 +1,1 @@
+"""One prompt from its first event to its one ending."""
