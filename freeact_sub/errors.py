@@ -14,6 +14,8 @@
     ├── ContextOverflowError the conversation does not fit into the model's context
     ├── ApprovalDeniedError  a person or a rule said no; carries the reason
     ├── SpawnForbiddenError  a child may not be started; the text names the limit and its setting
+    ├── SessionError         a session is not there, or cannot be read or removed; the text names it
+    │   └── SessionBusyError it is open elsewhere
     ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the text names them
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
@@ -143,6 +145,27 @@ class SpawnForbiddenError(FreeactError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"forbidden: {reason}")
+
+
+class SessionError(FreeactError):
+    """A session is not there, or cannot be read, written or removed. The message names it and the way out."""
+
+
+class SessionBusyError(SessionError):
+    """A session is open elsewhere.
+
+    Attributes:
+        session_id: The session.
+        holder: The id of the process that has it; empty: not known.
+    """
+
+    def __init__(self, session_id: str, holder: str = "") -> None:
+        where = f" (process {holder})" if holder else ""
+        super().__init__(
+            f"the session {session_id} is open in another program{where}: go on there, or end that one; "
+            "without --continue and --resume a new session starts"
+        )
+        self.session_id, self.holder = session_id, holder
 
 
 class InvalidRequestError(FreeactError):

@@ -1,0 +1,71 @@
+"""Texts of a session: small ones stand in the database, large ones in files by their digest; none holds a secret."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import SessionError
+
+MAX_CHARS: Final = 32_000
+"""Of a text in the database."""
+FILES: Final = "texts"
+_MARK: Final = "@sha256:"
+"""Stands before the digest of a text in a file; no JSON begins so."""
+
+
+class Bodies:
+    """The texts of one session."""
+
+    def __init__(self, folder: Path, secrets: Sequence[str] = ()) -> None:
+        """Args: folder: the session's own. secrets: what is never written."""
+        self._folder = folder / FILES
+        # the longest first: one may be part of another; as JSON has them too
+        forms = {form for secret in secrets for form in (secret, _in_json(secret)) if form}
+        ordered = sorted(forms, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def clean(self, text: str) -> str:
+        """The text without secrets, and as a database takes it."""
+        text = text if self._secrets is None else self._secrets.sub("[secret]", text)
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+    def stored(self, text: str) -> str:
+        """What stands in the database for a JSON text; writes a file for a large one."""
+        text = self.clean(text)
+        if len(text) <= MAX_CHARS:
+            return text
+        content = text.encode()
+        digest = hashlib.sha256(content).hexdigest()
+        path = self._folder / digest
+        if not path.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            new = path.with_suffix(".new")
+            new.write_bytes(content)
+            os.replace(new, path)  # noqa: PTH105  # as the rest: at once, or not at all
+        return _MARK + digest
+
+    def text(self, stored: str) -> str:
+        """The text of what stands in the database.
+
+        Raises:
+            SessionError: Its file is gone, or is another one.
+        """
+        if not stored.startswith(_MARK):
+            return stored
+        digest = stored.removeprefix(_MARK)
+        try:
+            content = (self._folder / digest).read_bytes()
+        except OSError as error:
+            raise SessionError(f"a text of the session is lost: {error}") from error
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise SessionError(f"a text of the session is damaged: {self._folder / digest}")
+        return content.decode()
+
+
+def _in_json(secret: str) -> str:
+    """A secret as it stands within a JSON string."""
+    return json.dumps(secret, ensure_ascii=False)[1:-1]

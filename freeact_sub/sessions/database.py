@@ -1,0 +1,138 @@
+"""The database: its tables, its versions, and connections to it.
+
+Write-ahead logging with `synchronous=NORMAL`: what is committed outlives the end of the program, also by `kill -9`. A
+machine that loses its power may lose the last commits, but never a database.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import SessionError
+
+NAME: Final = "sessions.db"
+BUSY_SECONDS: Final = 5.0
+"""How long a write waits for another program's."""
+
+MIGRATIONS: Final[Sequence[str]] = (
+    """
+    CREATE TABLE sessions(
+        session_id TEXT PRIMARY KEY, workspace TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
+        title TEXT NOT NULL DEFAULT '', model TEXT NOT NULL DEFAULT '', archived INTEGER NOT NULL DEFAULT 0
+    );
+    CREATE INDEX sessions_by_workspace ON sessions(workspace, updated);
+    CREATE TABLE agents(
+        session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT NOT NULL, key TEXT NOT NULL,
+        parent_id TEXT, depth INTEGER NOT NULL, tool_call_id TEXT, description TEXT NOT NULL, agent_type TEXT,
+        model TEXT NOT NULL, mode TEXT NOT NULL, in_background INTEGER NOT NULL, head INTEGER,
+        PRIMARY KEY(session_id, agent_id)
+    );
+    CREATE TABLE runs(
+        session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT NOT NULL, number INTEGER NOT NULL,
+        root_run INTEGER NOT NULL, prompt TEXT NOT NULL, budget TEXT NOT NULL, began REAL NOT NULL, ended REAL,
+        status TEXT NOT NULL DEFAULT '', ending TEXT, output TEXT,
+        PRIMARY KEY(session_id, agent_id, number)
+    );
+    CREATE TABLE entries(
+        entry_id INTEGER PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT NOT NULL,
+        parent INTEGER, message TEXT NOT NULL
+    );
+    CREATE INDEX entries_by_agent ON entries(session_id, agent_id);
+    CREATE TABLE calls(
+        call_id INTEGER PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT NOT NULL,
+        run INTEGER NOT NULL, number INTEGER NOT NULL, tool_call_id TEXT, from_code INTEGER NOT NULL, name TEXT NOT NULL,
+        args TEXT NOT NULL, began REAL NOT NULL, ended REAL, outcome TEXT NOT NULL DEFAULT '', result TEXT
+    );
+    CREATE INDEX calls_by_agent ON calls(session_id, agent_id);
+    CREATE TABLE answers(
+        answer_id INTEGER PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT
+        NOT NULL, root_run INTEGER NOT NULL, digest TEXT NOT NULL, value TEXT NOT NULL
+    );
+    CREATE INDEX answers_by_session ON answers(session_id);
+    CREATE TABLE events(
+        event_id INTEGER PRIMARY KEY, session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE, agent_id TEXT NOT NULL,
+        root_run INTEGER NOT NULL, type TEXT NOT NULL, event TEXT NOT NULL
+    );
+    CREATE INDEX events_by_session ON events(session_id, agent_id);
+    """,
+)
+"""What makes each version of the last one. A version that was released never changes; a new one is added at the end."""
+
+
+def connect(folder: Path) -> sqlite3.Connection:
+    """A connection that writes; makes the database, or brings it to this version.
+
+    Raises:
+        SessionError: A newer version of this program has made it.
+        sqlite3.Error, OSError: It cannot be opened.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    connection = sqlite3.connect(folder / NAME, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a new database takes it
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(connection, folder)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_to_read(folder: Path) -> sqlite3.Connection | None:
+    """A connection that only reads. None: there is no database.
+
+    Raises:
+        SessionError: It is of another version, or cannot be read.
+    """
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        if _version_of(path) < len(MIGRATIONS):
+            connect(folder).close()
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+    except (sqlite3.Error, OSError) as error:
+        raise SessionError(f"the sessions in {path} cannot be read: {error}") from error
+    connection.row_factory = sqlite3.Row
+    return connection
+
+
+def _version_of(path: Path) -> int:
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+    try:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        connection.close()
+    if version > len(MIGRATIONS):
+        raise _newer(path)
+    return version
+
+
+def _newer(path: Path) -> SessionError:
+    return SessionError(
+        f"{path} was made by a newer version of freeact-sub: use that, or name another folder by XDG_STATE_HOME"
+    )
+
+
+def _migrate(connection: sqlite3.Connection, folder: Path) -> None:
+    """One program brings the database up to date, others wait for it."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(MIGRATIONS):
+        raise _newer(folder / NAME)
+    if version == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        for migration in MIGRATIONS[version:]:
+            for statement in filter(str.strip, migration.split(";")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise

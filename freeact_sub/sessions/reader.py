@@ -1,0 +1,223 @@
+"""`SessionReader`: reads one session, whether it goes on or not."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pydantic import TypeAdapter
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.errors import SessionError
+from freeact_sub.events import (
+    AgentEvent,
+    ApprovalAnswered,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Event,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.sessions.bodies import Bodies
+from freeact_sub.sessions.database import connect_to_read
+from freeact_sub.sessions.records import KnownAnswer, StoredAgent, StoredCall, StoredCell, StoredQuestion, StoredRun
+from freeact_sub.sessions.writer import chain_of
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
+
+CELL_TOOL: Final = "execute_ipython_cell"
+_USAGE: Final = TypeAdapter(Usage)
+
+
+class SessionReader:
+    """Reads one session; a context manager. Each method sees what is committed at that moment."""
+
+    def __init__(self, folder: Path, session_id: str, session_folder: Path) -> None:
+        """Open it.
+
+        Args:
+            folder: Of all sessions.
+            session_id: The session.
+            session_folder: Of this session.
+
+        Raises:
+            SessionError: It cannot be read.
+        """
+        connection = connect_to_read(folder)
+        if connection is None:
+            raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
+        self.session_id = session_id
+        self._connection = connection
+        self._bodies = Bodies(session_folder)
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def agents(self) -> list[StoredAgent]:
+        """All agents, the root first, in order of their start."""
+        rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
+        return [
+            StoredAgent(**{name: row[name] for name in StoredAgent.__annotations__ if name != "in_background"},
+                        in_background=bool(row["in_background"]))
+            for row in rows
+        ]  # fmt: skip
+
+    def agent(self, agent_id: str) -> StoredAgent:
+        """One agent, by its id or its key.
+
+        Raises:
+            SessionError: There is no such agent.
+        """
+        agents = self.agents()
+        for agent in agents:
+            if agent_id in (agent.agent_id, agent.key):
+                return agent
+        known = ", ".join(agent.agent_id for agent in agents) or "none"
+        raise SessionError(f"the session {self.session_id} has no agent {agent_id!r}; it has: {known}")
+
+    def runs(self, agent_id: str | None = None) -> list[StoredRun]:
+        """The runs of an agent. None: of all, in order of their begin."""
+        return [self._run(row) for row in self._of_agent("SELECT * FROM runs", agent_id, "began, rowid")]
+
+    def messages(self, agent_id: str) -> "list[ModelMessage]":
+        """An agent's conversation, as it is now: what undo and compaction have left is not in it."""
+        from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # it takes half a second
+
+        found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
+        chain = chain_of(self._connection, found[0]["head"]) if found else []
+        rows = self._of_agent("SELECT entry_id, message FROM entries", agent_id, "entry_id")
+        texts = {row["entry_id"]: row["message"] for row in rows}
+        lines = ",".join(self._bodies.text(texts[entry]) for entry in chain)
+        return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
+
+    def calls(self, agent_id: str | None = None) -> list[StoredCall]:
+        """The calls of an agent, in order of their begin. None: of all."""
+        return [self._call(row) for row in self._of_agent("SELECT * FROM calls", agent_id, "call_id")]
+
+    def events(self, agent_id: str | None = None) -> Iterator[Event]:
+        """The events of an agent, in their order. None: of all.
+
+        Pieces of what follows as a whole (`ResponseChunk`, `ThoughtsChunk`) and `ModelProgress` are not kept.
+        """
+        for row in self._of_agent("SELECT event FROM events", agent_id, "event_id"):
+            yield AgentEvent.from_json(self._bodies.text(row["event"]))
+
+    def cells(self, agent_id: str) -> list[StoredCell]:
+        """The cells of an agent, in order of their begin."""
+        return cells_of(self.events(agent_id))
+
+    def questions(self, agent_id: str | None = None) -> list[StoredQuestion]:
+        """What was asked, in order, with the answers."""
+        asked: dict[str, StoredQuestion] = {}
+        for event in self.events(agent_id):
+            if isinstance(event, ApprovalRequest):
+                asked[event.request_id] = StoredQuestion(request=event, allowed=None)
+            elif isinstance(event, ApprovalAnswered) and event.request_id in asked:
+                request = asked[event.request_id].request
+                asked[event.request_id] = StoredQuestion(request=request, allowed=event.allowed, reason=event.reason)
+        return list(asked.values())
+
+    def known_answers(self) -> list[KnownAnswer]:
+        """What children and asks have answered since the root has last completed a run."""
+        rows = self._rows(
+            "SELECT answer_id, digest, agent_id, value FROM answers WHERE session_id = ? AND root_run > (SELECT "
+            "COALESCE(MAX(number), 0) FROM runs JOIN agents USING(session_id, agent_id) WHERE session_id = ? AND "
+            "parent_id IS NULL AND status = 'completed') ORDER BY answer_id",
+            self.session_id, self.session_id,
+        )  # fmt: skip
+        return [KnownAnswer(**{**row, "value": self._json(row["value"])}) for row in map(dict, rows)]
+
+    def _run(self, row: sqlite3.Row) -> StoredRun:
+        ending = self._json(row["ending"]) or {}
+        return StoredRun(
+            agent_id=row["agent_id"],
+            number=row["number"],
+            root_run=row["root_run"],
+            prompt=self._json(row["prompt"]),
+            budget=self._json(row["budget"]),
+            began=row["began"],
+            ended=row["ended"],
+            status=row["status"],
+            error=ending.get("error", ""),
+            usage=usage_of(ending.get("usage")),
+            tree_usage=usage_of(ending.get("tree_usage")),
+            output=self._json(row["output"]),
+            reused_from=ending.get("reused_from", ""),
+            files_read=tuple(ending.get("files_read", ())),
+            files_written=tuple(ending.get("files_written", ())),
+            files_removed=tuple(ending.get("files_removed", ())),
+            warnings=tuple(ending.get("warnings", ())),
+        )
+
+    def _call(self, row: sqlite3.Row) -> StoredCall:
+        return StoredCall(
+            call_id=row["call_id"],
+            agent_id=row["agent_id"],
+            run=row["run"],
+            tool_call_id=row["tool_call_id"],
+            from_code=bool(row["from_code"]),
+            name=row["name"],
+            args=self._json(row["args"]),
+            state="begun" if row["ended"] is None else "done",
+            began=row["began"],
+            ended=row["ended"],
+            outcome=row["outcome"],
+            result=self._json(row["result"]) or "",
+        )
+
+    def _json(self, stored: str | None) -> Any:
+        return None if stored is None else json.loads(self._bodies.text(stored))
+
+    def _of_agent(self, select: str, agent_id: str | None, order: str) -> list[sqlite3.Row]:
+        where = "WHERE session_id = ?" + ("" if agent_id is None else " AND agent_id = ?")
+        values = (self.session_id,) if agent_id is None else (self.session_id, agent_id)
+        return self._rows(f"{select} {where} ORDER BY {order}", *values)
+
+    def _rows(self, select: str, *values: Any) -> list[sqlite3.Row]:
+        try:
+            return self._connection.execute(select, values).fetchall()
+        except sqlite3.Error as error:
+            raise SessionError(f"the session {self.session_id} cannot be read: {error}") from error
+
+
+def usage_of(value: Any) -> Usage:
+    """A usage of JSON; nothing spent, if there is none."""
+    return Usage() if value is None else _USAGE.validate_python(value)
+
+
+def cells_of(events: Iterator[Event]) -> list[StoredCell]:
+    """The cells among the events of one agent. A call's id may come again in a later turn."""
+    cells: list[dict[str, Any]] = []
+    at_work: dict[str | None, dict[str, Any]] = {}
+    for event in events:
+        cell = at_work.get(event.tool_call_id)
+        match event:
+            case ToolCallStarted(tool_name=name) if name == CELL_TOOL:
+                cell = at_work[event.tool_call_id] = {"code": str(event.args.get("code", "")), "began": event.time}
+                cell |= {"agent_id": event.agent_id, "tool_call_id": event.tool_call_id, "outputs": []}
+                cells.append(cell | {"text": "", "status": "", "seconds": 0.0, "output_file": None})
+                at_work[event.tool_call_id] = cells[-1]
+            case CodeExecutionOutputChunk(output=output) if cell is not None:
+                cell["outputs"].append(output)
+            case CodeExecutionOutput() if cell is not None:
+                cell |= {"status": event.status, "seconds": event.seconds, "output_file": event.output_file}
+                cell["text"] = event.text
+            case ToolOutput(tool_name=name) if name == CELL_TOOL and cell is not None:
+                cell["text"] = cell["text"] or event.content
+                del at_work[event.tool_call_id]
+            case _:
+                pass
+    return [StoredCell(**{**cell, "outputs": tuple(cell["outputs"])}) for cell in cells]

@@ -1,0 +1,194 @@
+"""`SessionStore`: all sessions of a user: finds, opens and removes them."""
+
+import json
+import os
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.errors import SessionError
+from freeact_sub.sessions.bodies import Bodies
+from freeact_sub.sessions.database import NAME, connect, connect_to_read
+from freeact_sub.sessions.lock import SessionLock
+from freeact_sub.sessions.reader import SessionReader, usage_of
+from freeact_sub.sessions.records import StoredSession
+from freeact_sub.system.removal import remove
+
+FOLDERS: Final = "sessions"
+_ID: Final = re.compile(r"[0-9a-z-]{1,40}")
+
+
+def state_folder() -> Path:
+    """Where sessions are: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
+
+
+def new_session_id() -> str:
+    """An id that sorts by time, such as `20261122-1754-9f3a1c`."""
+    return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+class SessionStore:
+    """The sessions in one folder. It holds nothing open."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args: folder: see `state_folder`; it need not exist."""
+        self.folder = folder
+
+    def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
+        """All sessions, the one that was used last first. Args: workspace: only those of this folder.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+        select = "SELECT * FROM sessions WHERE ?1 IS NULL OR workspace = ?1 ORDER BY updated DESC, created DESC"
+        values = (None if workspace is None else str(workspace),)
+        with self._reading() as connection:
+            if connection is None:
+                return []
+            return [self._session(connection, row) for row in connection.execute(select, values).fetchall()]
+
+    def find(self, session_id: str) -> StoredSession:
+        """One session, by its id or by how only one id begins.
+
+        Raises:
+            SessionError: There is none, or more than one; or it cannot be read.
+        """
+        found = [session for session in self.sessions() if session.session_id.startswith(session_id)]
+        exact = [session for session in found if session.session_id == session_id]
+        if exact or len(found) == 1:
+            return (exact or found)[0]
+        if found:
+            names = ", ".join(session.session_id for session in found[:5])
+            raise SessionError(f"several sessions begin with {session_id!r}: {names}")
+        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
+
+    def newest(self, workspace: Path) -> StoredSession:
+        """The session of a folder that was used last, and in which something was asked.
+
+        Raises:
+            SessionError: There is none, or they cannot be read.
+        """
+        for session in self.sessions(workspace):
+            if session.title:
+                return session
+        raise SessionError(f"there is no session of {workspace} to go on with: start one without --continue")
+
+    def reader(self, session_id: str) -> SessionReader:
+        """Reads a session; see `SessionReader`. Raises: SessionError: There is none, or it cannot be read."""
+        self.find(session_id)
+        return SessionReader(self.folder, session_id, self.folder_of(session_id))
+
+    def folder_of(self, session_id: str) -> Path:
+        """The session's own folder, for what is no row: it goes with the session. It need not exist.
+
+        Raises:
+            SessionError: That is no session's id.
+        """
+        if not _ID.fullmatch(session_id):
+            raise SessionError(f"{session_id!r} is no id of a session")
+        return self.folder / FOLDERS / session_id
+
+    def lock(self, session_id: str) -> SessionLock:
+        """Holds the session for one program."""
+        return SessionLock(self.folder_of(session_id), session_id)
+
+    def size_bytes(self, session_id: str) -> int:
+        """What the session's folder takes on disk; the database counts for all sessions together."""
+        total = 0
+        for folder, _, names in os.walk(self.folder_of(session_id)):
+            for name in names:
+                with suppress(OSError):
+                    total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  # as os.walk has it
+        return total
+
+    @property
+    def database_bytes(self) -> int:
+        """What the database takes on disk."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"{NAME}*"))
+
+    def remove(self, session_id: str) -> None:
+        """Remove a session with all that is kept of it.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be removed.
+        """
+        session_id = self.find(session_id).session_id
+        lock, folder = self.lock(session_id), self.folder_of(session_id)
+        lock.take()
+        try:
+            with closing(connect(self.folder)) as connection:
+                connection.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+                connection.execute("PRAGMA incremental_vacuum").fetchall()
+            remove(str(folder))
+        except (sqlite3.Error, OSError) as error:
+            raise SessionError(f"the session {session_id} cannot be removed: {error}") from error
+        finally:
+            lock.give_back()
+
+    def archive(self, session_id: str, folders: Sequence[str]) -> None:
+        """Remove what is large of a session, and keep the conversation. Args: folders: in the session's own.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: It cannot be written.
+        """
+        lock, folder = self.lock(session_id), self.folder_of(session_id)
+        lock.take()
+        try:
+            for name in folders:
+                remove(str(folder / name))
+            with closing(connect(self.folder)) as connection:
+                connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
+        except (sqlite3.Error, OSError) as error:
+            raise SessionError(f"the session {session_id} cannot be archived: {error}") from error
+        finally:
+            lock.give_back()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        connection = connect_to_read(self.folder)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise SessionError(f"the sessions in {self.folder} cannot be read: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _session(self, connection: sqlite3.Connection, row: sqlite3.Row) -> StoredSession:
+        session_id, bodies = row["session_id"], Bodies(self.folder_of(row["session_id"]))
+        agents = connection.execute("SELECT COUNT(*) FROM agents WHERE session_id = ?", (session_id,)).fetchone()[0]
+        usages, status = Usage(), ""
+        for run in connection.execute(
+            "SELECT ending, status, parent_id FROM runs JOIN agents USING(session_id, agent_id) "
+            "WHERE session_id = ? ORDER BY began",
+            (session_id,),
+        ):
+            usages += _usage(run["ending"], bodies)
+            status = run["status"] if run["parent_id"] is None else status
+        return StoredSession(
+            session_id=session_id,
+            workspace=Path(row["workspace"]),
+            created=row["created"],
+            updated=row["updated"],
+            title=row["title"],
+            model=row["model"],
+            archived=bool(row["archived"]),
+            agents=agents,
+            usage=usages,
+            status=status,
+        )
+
+
+def _usage(ending: str | None, bodies: Bodies) -> Usage:
+    facts: Any = {} if ending is None else json.loads(bodies.text(ending))
+    return usage_of(facts.get("usage"))

@@ -1,0 +1,344 @@
+"""`SessionWriter`: the one thread that writes a session. Whoever has something to keep hands it over and goes on.
+
+What is handed over is written in its order, as much at a time as there is. `commit` waits until all of it is on disk; the
+event loop goes on meanwhile. Values become JSON in the thread, so they must not change after they are handed over.
+
+A disk that is full or read-only, or a database that stays locked, ends the keeping, not the work: from then on all is
+dropped, since a record with a hole in it would tell lies, and `on_failure` says so once.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from freeact_sub.errors import SessionError
+from freeact_sub.json_lines import json_line
+from freeact_sub.sessions.bodies import Bodies
+from freeact_sub.sessions.database import connect
+from freeact_sub.sessions.records import INTERRUPTED
+
+COMMIT_SECONDS: Final = 10.0
+"""How long a commit may take before the session is given up."""
+AT_ONCE: Final = 500
+"""Writes in one transaction."""
+TITLE_CHARS: Final = 200
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Target:
+    """Where a write goes."""
+
+    connection: sqlite3.Connection
+    session_id: str
+    bodies: Bodies
+    chains: dict[str, list[int]] = field(default_factory=dict)
+    """The entries of each agent's conversation, as far as this program knows it."""
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        """Run a statement."""
+        return self.connection.execute(statement, values)
+
+    def json(self, value: Any) -> str:
+        """What stands in the database for a value."""
+        return self.bodies.stored(json_line(value))
+
+
+Write: TypeAlias = Callable[[Target], object]
+
+
+@dataclass
+class _Waiting:
+    """Somebody waits until all before this is on disk."""
+
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[bool]
+
+    def tell(self, kept: bool) -> None:
+        def settle() -> None:
+            if not self.done.done():
+                self.done.set_result(kept)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self.loop.call_soon_threadsafe(settle)
+
+
+_END: Final = object()
+
+
+class SessionWriter:
+    """Writes one session. Methods that write return at once and never raise."""
+
+    def __init__(
+        self,
+        folder: Path,
+        session_id: str,
+        *,
+        session_folder: Path,
+        secrets: Sequence[str],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        """Make a writer; nothing is opened yet.
+
+        Args:
+            folder: Of all sessions.
+            session_id: The session; it is made with `session`.
+            session_folder: Of this session.
+            secrets: What is never written.
+            on_failure: Called once, in the writer's thread, with the reason why nothing more is kept.
+        """
+        self.session_id = session_id
+        self._folder = folder
+        self._bodies = Bodies(session_folder, secrets)
+        self._on_failure = on_failure
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._failed = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is handed over will be kept."""
+        return self._thread is not None and not self._failed
+
+    def start(self) -> None:
+        """Begin to write."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"writes session {self.session_id}", daemon=True)
+            self._thread.start()
+
+    def put(self, write: Write) -> None:
+        """Hand over a write of one's own."""
+        if self.keeps:
+            self._queue.put(write)
+
+    async def commit(self) -> bool:
+        """Wait until all that was handed over is on disk. Returns: False if it is not kept."""
+        if not self.keeps:
+            return False
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(loop, loop.create_future())
+        self._queue.put(waiting)
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                return await waiting.done
+        except TimeoutError:
+            self._fail(f"the disk does not answer within {COMMIT_SECONDS:.0f} s")
+            return False
+
+    async def aclose(self) -> None:
+        """Write what is left, and end the thread; a disk that does not answer is not waited for."""
+        if self._thread is None:
+            return
+        await self.commit()
+        self._queue.put(_END)
+        thread, self._thread = self._thread, None
+        if not self._failed:
+            await asyncio.to_thread(thread.join, COMMIT_SECONDS)
+
+    def session(self, *, workspace: Path, model: str) -> None:
+        """There is this session; one that is there already goes on, and its runs that never ended are cut off."""
+
+        def write(to: Target) -> None:
+            now = time.time()
+            to.execute(
+                "INSERT INTO sessions(session_id, workspace, created, updated, model) VALUES(?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET archived = 0",
+                to.session_id, str(workspace), now, now, model,
+            )  # fmt: skip
+            to.execute("UPDATE runs SET status = ? WHERE session_id = ? AND status = ''", INTERRUPTED, to.session_id)
+            for agent_id, head in to.execute(
+                "SELECT agent_id, head FROM agents WHERE session_id = ?", to.session_id
+            ).fetchall():
+                to.chains[agent_id] = chain_of(to.connection, head)
+
+        self.put(write)
+
+    def agent(self, **columns: Any) -> None:
+        """There is this agent. Args: columns: by the names of the table `agents`."""
+
+        def write(to: Target) -> None:
+            texts = {name: to.bodies.clean(value) for name, value in columns.items() if isinstance(value, str)}
+            _insert(to, "agents", columns | texts, or_="IGNORE")
+
+        self.put(write)
+
+    def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any, began: float) -> None:
+        """A run of an agent begins; the first one of the root names the session."""
+
+        def write(to: Target) -> None:
+            text = to.bodies.clean(prompt)
+            columns = {"agent_id": agent_id, "number": number, "root_run": root_run, "began": began}
+            _insert(to, "runs", {**columns, "prompt": to.json(prompt), "budget": to.json(budget)}, or_="REPLACE")
+            to.execute(
+                "UPDATE sessions SET updated = ?, title = CASE WHEN title = '' THEN ? ELSE title END WHERE session_id = ?",
+                began, " ".join(text.split())[:TITLE_CHARS], to.session_id,
+            )  # fmt: skip
+
+        self.put(write)
+
+    def run_ends(self, agent_id: str, number: int, *, status: str, ending: Any, output: Any) -> None:
+        """A run has ended. Args: ending: the fields of `Ending`. output: the answer."""
+
+        def write(to: Target) -> None:
+            now = time.time()
+            to.execute(
+                "UPDATE runs SET ended = ?, status = ?, ending = ?, output = ? "
+                "WHERE session_id = ? AND agent_id = ? AND number = ?",
+                now, status, to.json(ending), to.json(output), to.session_id, agent_id, number,
+            )  # fmt: skip
+            to.execute("UPDATE sessions SET updated = ? WHERE session_id = ?", now, to.session_id)
+
+        self.put(write)
+
+    def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
+        """An agent's conversation.
+
+        Args:
+            agent_id: The agent.
+            keep: How many messages at its begin are the same as before.
+            new: The messages after them, of pydantic-ai.
+        """
+
+        def write(to: Target) -> None:
+            chain = to.chains[agent_id] = to.chains.get(agent_id, [])[:keep]
+            for message in new:
+                columns = {"agent_id": agent_id, "parent": chain[-1] if chain else None}
+                chain.append(_insert(to, "entries", {**columns, "message": to.bodies.stored(_message_json(message))}))
+            head = chain[-1] if chain else None
+            to.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, to.session_id, agent_id)
+
+        self.put(write)
+
+    def call_begins(self, agent_id: str, run: int, number: int, **columns: Any) -> None:
+        """A call begins. Args: number: of the agent in this run. columns: others of the table `calls`."""
+        columns |= {"agent_id": agent_id, "run": run, "number": number, "began": time.time()}
+        self.put(
+            lambda to: _insert(
+                to, "calls", {**columns, "name": to.bodies.clean(columns["name"]), "args": to.json(columns["args"])}
+            )
+        )
+
+    def call_ends(self, agent_id: str, run: int, number: int, *, outcome: str, result: str) -> None:
+        """A call has ended, with what its model reads."""
+
+        def write(to: Target) -> None:
+            values = (time.time(), outcome, to.json(result), to.session_id, agent_id, run, number)
+            to.execute(
+                "UPDATE calls SET ended = ?, outcome = ?, result = ? "
+                "WHERE session_id = ? AND agent_id = ? AND run = ? AND number = ?",
+                *values,
+            )
+
+        self.put(write)
+
+    def answer(self, agent_id: str, root_run: int, digest: str, value: Any) -> None:
+        """What a child or an ask has answered, should it be asked again after a crash."""
+        columns = {"agent_id": agent_id, "root_run": root_run, "digest": digest}
+        self.put(lambda to: _insert(to, "answers", {**columns, "value": to.json(value)}))
+
+    def answer_used(self, answer_id: int, root_run: int) -> None:
+        """An answer from before a crash is one of this run of the root now."""
+
+        def write(to: Target) -> None:
+            to.execute("UPDATE answers SET root_run = ? WHERE answer_id = ?", root_run, answer_id)
+
+        self.put(write)
+
+    def event(self, agent_id: str, root_run: int, kind: str, to_json: Callable[[], str]) -> None:
+        """Something has happened. Args: kind: the event's class. to_json: makes its line."""
+        columns = {"agent_id": agent_id, "root_run": root_run, "type": kind}
+        self.put(lambda to: _insert(to, "events", {**columns, "event": to.bodies.stored(to_json())}))
+
+    def _work(self) -> None:
+        try:
+            connection = connect(self._folder)
+        except (sqlite3.Error, OSError, SessionError) as error:
+            self._fail(_reason(error))
+            connection = None
+        target = None if connection is None else Target(connection, self.session_id, self._bodies)
+        ended = False
+        while not ended:
+            batch = self._batch()
+            ended = batch[-1] is _END
+            if target is not None and not self._failed:
+                self._write(target, [item for item in batch if callable(item)])
+            for item in batch:
+                if isinstance(item, _Waiting):
+                    item.tell(not self._failed)
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _batch(self) -> list[Any]:
+        batch = [self._queue.get()]
+        with contextlib.suppress(queue.Empty):
+            while len(batch) < AT_ONCE and batch[-1] is not _END:
+                batch.append(self._queue.get_nowait())
+        return batch
+
+    def _write(self, target: Target, writes: Sequence[Write]) -> None:
+        if not writes:
+            return
+        try:
+            target.execute("BEGIN IMMEDIATE")
+            for write in writes:
+                self._one(target, write)
+            target.execute("COMMIT")
+        except (sqlite3.Error, OSError) as error:
+            self._fail(_reason(error))
+            with contextlib.suppress(sqlite3.Error):
+                target.execute("ROLLBACK")
+
+    def _one(self, target: Target, write: Write) -> None:
+        try:
+            write(target)
+        except (sqlite3.Error, OSError):
+            raise
+        except Exception:
+            # border: a value that cannot be JSON (a user's own tool may return anything) is left out, all else is kept
+            logger.exception("a part of session %s cannot be kept", self.session_id)
+
+    def _fail(self, reason: str) -> None:
+        if not self._failed:
+            self._failed = True
+            self._on_failure(reason)
+
+
+def chain_of(connection: sqlite3.Connection, head: int | None) -> list[int]:
+    """The entries of a conversation, the first one first."""
+    found = connection.execute(
+        "WITH RECURSIVE chain(entry_id, parent) AS (SELECT entry_id, parent FROM entries WHERE entry_id = ? UNION ALL "
+        "SELECT entries.entry_id, entries.parent FROM entries JOIN chain ON entries.entry_id = chain.parent) "
+        "SELECT entry_id FROM chain",
+        (head,),
+    )
+    return [row[0] for row in found][::-1]
+
+
+def _message_json(message: Any) -> str:
+    """A message of pydantic-ai as JSON. Half a character, as the names of files may have it, becomes a question mark."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # whoever has messages has imported it
+
+    plain = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=str)[0]
+    return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+
+
+def _insert(to: Target, table: str, columns: dict[str, Any], *, or_: str = "ABORT") -> int:
+    columns = {"session_id": to.session_id, **columns}
+    marks = ", ".join("?" * len(columns))
+    statement = f"INSERT OR {or_} INTO {table}({', '.join(columns)}) VALUES({marks})"  # names of ours
+    return to.execute(statement, *columns.values()).lastrowid or 0
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,41 @@
+"""Sessions for tests: a writer of one, opened and closed."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from freeact_sub.sessions import SessionStore, SessionWriter
+
+
+@asynccontextmanager
+async def writing(
+    store: SessionStore,
+    session_id: str = "s-1",
+    *,
+    workspace: Path = Path("/work"),
+    failures: list[str] | None = None,
+    **options: Any,
+) -> AsyncIterator[SessionWriter]:
+    """A writer that has made its session; all is on disk when it is left."""
+    writer = SessionWriter(
+        store.folder,
+        session_id,
+        session_folder=store.folder_of(session_id),
+        on_failure=(failures if failures is not None else []).append,
+        secrets=options.pop("secrets", ()),
+    )
+    writer.start()
+    writer.session(workspace=workspace, model="test:model")
+    try:
+        yield writer
+    finally:
+        await writer.aclose()
+
+
+def root(writer: SessionWriter, agent_id: str = "agent-1", **columns: Any) -> None:
+    """There is a root."""
+    defaults = {"key": f"agent:{agent_id}", "parent_id": None, "depth": 0, "tool_call_id": None, "description": ""}
+    writer.agent(
+        agent_id=agent_id, **{**defaults, "agent_type": None, "model": "m", "mode": "ask", "in_background": 0, **columns}
+    )
