@@ -20,6 +20,7 @@ pytestmark = [
     ("name", "figures"),
     [
         ("start", {"import pydantic_ai", "from freeact_sub import Agent", "--help", "prompt", "first request"}),
+        ("host", {"root turn with a cell", "ask, side by side", "child with a cell", "event", "pydantic_ai"}),
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),

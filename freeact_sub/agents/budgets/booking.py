@@ -67,6 +67,7 @@ class Booking:
             FreeactError: Money is bounded, and the model's price is not known.
         """
         account = self._account
+        self._give_back()  # of a request that goes on in this one
         priced = any(above.bound("cost_usd") is not None for above in account.self_and_ancestors())
         estimate = estimate_request(request, priced=priced, last=last) if account.counts_amounts else Estimate()
         if salvage and not last:
@@ -88,6 +89,9 @@ class Booking:
         """The request has ended; one without an answer is booked as far as it has come. Can be called again."""
         if self._bill.attempt is not None:
             self._bill.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
         if self._reservation is not None:
             self._reservation.give_up()
             self._reservation = None

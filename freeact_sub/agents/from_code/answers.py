@@ -7,8 +7,10 @@ is not held against it here, for the same reason (a pattern can take for ever): 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
+from pydantic import TypeAdapter
+from pydantic_ai import ModelRetry, StructuredDict, ToolDefinition, ToolOutput
 
+from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.errors import InvalidRequestError
 
 MAX_NODES: Final = 10_000
@@ -17,6 +19,8 @@ MAX_LEVELS: Final = 50
 WRAPPED: Final = "value"
 """Tools take objects: an answer of another type is the only field of one."""
 REFERENCE: Final = "#/$defs/"
+NAME: Final = "hand_over"
+DESCRIPTION: Final = "Hand over your answer. This ends your work."
 
 
 def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[str]]) -> Any:
@@ -29,22 +33,56 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
     """
-    check_size(schema)
-    wrapped = schema.get("type") != "object"
-    try:
-        kind = StructuredDict(_wrap(schema) if wrapped else dict(schema))
-    except Exception as error:  # border: what pydantic-ai makes of a schema that anybody may have written
-        raise InvalidRequestError(f"output: no tool can be made of its JSON schema: {error}") from error
+    kind = _kind_of(schema)
 
     async def hand_over(answer: dict[str, Any]) -> Any:
-        value = answer[WRAPPED] if wrapped and WRAPPED in answer else answer
+        value = _unwrapped(schema, answer)
         problem = await check(value)
         if problem:
             raise ModelRetry(f"The answer is not what was asked for: {problem}")
         return value
 
     hand_over.__annotations__["answer"] = kind
-    return ToolOutput(hand_over, name="hand_over", description="Hand over your answer. This ends your work.")
+    return ToolOutput(hand_over, name=NAME, description=DESCRIPTION)
+
+
+def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:
+    """What `ask` is to answer; the kernel that asks holds it against its type.
+
+    Raises:
+        InvalidRequestError: The schema is too large, or refers to itself.
+    """
+
+    async def nothing_wrong(_: Any) -> str:
+        return ""
+
+    parameters = TypeAdapter(_kind_of(schema)).json_schema()
+    described = parameters.pop("description", None)
+    tool = ToolDefinition(
+        name=NAME,
+        description=DESCRIPTION if described is None else f"{DESCRIPTION}. {described}",  # as pydantic-ai puts it
+        parameters_json_schema=parameters,
+        kind="output",
+    )
+    return TypedAnswer(
+        output_type=output_type_of(schema, nothing_wrong), tool=tool, value_of=lambda answer: _unwrapped(schema, answer)
+    )
+
+
+def _kind_of(schema: Mapping[str, Any]) -> Any:
+    check_size(schema)
+    try:
+        return StructuredDict(_wrap(schema) if _is_wrapped(schema) else dict(schema))
+    except Exception as error:  # border: what pydantic-ai makes of a schema that anybody may have written
+        raise InvalidRequestError(f"output: no tool can be made of its JSON schema: {error}") from error
+
+
+def _is_wrapped(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") != "object"
+
+
+def _unwrapped(schema: Mapping[str, Any], answer: dict[str, Any]) -> Any:
+    return answer[WRAPPED] if _is_wrapped(schema) and WRAPPED in answer else answer
 
 
 def _wrap(schema: Mapping[str, Any]) -> dict[str, Any]:

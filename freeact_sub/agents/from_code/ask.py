@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.from_code.answers import output_type_of
+from freeact_sub.agents.from_code.answers import typed_answer_of
 from freeact_sub.agents.from_code.base import CodeCalls, Handler
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.single_request import Asker
@@ -45,22 +45,16 @@ class AskRequests:
         except ValidationError as error:
             problem = error.errors()[0]
             raise InvalidRequestError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
-        output_type = str if asked.output is None else output_type_of(asked.output, _nothing_wrong)
+        typed = None if asked.output is None else typed_answer_of(asked.output)
         answer: Any = None
 
         async def work() -> ToolResult:
             nonlocal answer
             # as with a child: the limit of the cell is on what the cell itself does
             with clock.paused() if clock is not None else nullcontext():
-                answer = await self._asker.ask(asked.prompt, model=asked.model, output_type=output_type)
+                answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed)
             return ToolResult(text=text_of(answer))
 
         args = asked.model_dump(exclude_none=True)
         await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args), args, clock, work)
         return to_jsonable_python(answer)
-
-
-async def _nothing_wrong(value: Any) -> str:
-    """The kernel that asked holds the answer against its type."""
-    del value
-    return ""

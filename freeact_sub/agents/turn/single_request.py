@@ -1,10 +1,34 @@
-"""`Asker`: one model request without tools, kernel or history, counted as usage of the agent that asks."""
+"""`Asker`: one model request without tools, kernel or history, counted as usage of the agent that asks.
 
+The request goes to the model directly: to make a pydantic-ai agent and to run its graph takes several times as long as all
+else that the host does for a question. What needs them gets them, with the conversation so far: a response that is not the
+whole answer (it is cut off, empty, of the wrong type, or the provider is not ready), and a question that is traced, so that
+its spans are pydantic-ai's own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
-from pydantic_ai.models import Model
+from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    RetryFeedbackPart,
+    RetryInfo,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
@@ -22,19 +46,29 @@ RETRIES: Final = 2
 """How often a model is asked again whose answer is not of the type that is wanted."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class TypedAnswer:
+    """An answer that a model hands over by a tool, for pydantic-ai and as the tool that pydantic-ai makes of it."""
+
+    output_type: Any
+    tool: ToolDefinition
+    value_of: Callable[[dict[str, Any]], Any]
+    """The answer in the arguments of a call."""
+
+
 class Asker:
     """Makes the requests of one agent."""
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
 
-    async def ask(self, prompt: str, *, model: str | None = None, output_type: Any = str) -> Any:
+    async def ask(self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None) -> Any:
         """The model's answer, of the type that is wanted.
 
         Args:
             prompt: All that the model reads.
             model: A name of `config.models`. None: the agent's own model.
-            output_type: As pydantic-ai's `output_type`.
+            typed: What the answer is to be. None: text.
 
         Raises:
             InvalidRequestError: There is no such model.
@@ -43,24 +77,12 @@ class Asker:
         node = self._node
         # an account of its own: several may be asked at once, and an account holds one request
         account = Account(ledger=node.run.account.ledger, owner=node.agent_id, budget=Budget(), parent=node.run.account)
-        turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=output_type is str))
+        turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
         asked = await self._model(model)
-        agent: PydanticAgent[Any, Any] = PydanticAgent(
-            asked,
-            name=node.agent_id,
-            output_type=output_type,
-            capabilities=[
-                *_tracing(node),
-                AnswerHooks(turns=turns),
-                turns.inner_tasks,
-                PaidRequests(booking=turns.booking),
-            ],
-            model_settings=node.shared.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
-            retries=RETRIES,
-        )
+        question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed)
         try:
             with turns.open():
-                return turns.whole_answer((await agent.run(prompt, infer_name=False)).output)
+                return await question.answer()
         except LimitReachedError as error:
             what = "the model gave no whole answer" if error.limit == "output" else "the model was not asked"
             raise FreeactError(f"{what}: {error}") from error
@@ -83,6 +105,95 @@ class Asker:
         if name not in known:
             raise InvalidRequestError(f"{unknown_name('model', name, known)} (the setting `models`)")
         return await self._node.shared.other_models.get(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """One question to one model."""
+
+    turns: Turns
+    model: Model
+    prompt: str
+    typed: TypedAnswer | None
+
+    async def answer(self) -> Any:
+        if _tracing(self.turns.node) or get_current_span().is_recording():
+            return await self._by_agent(self.prompt, [])
+        request = ModelRequest(parts=[UserPromptPart(self.prompt)])
+        response = await self._request(request)
+        if response.state == "suspended":  # the provider is not ready
+            return await self._by_agent(None, [request, response])
+        await self.turns.booking.settle(response)
+        try:
+            problem = self.turns.answers.check(response)
+        except ModelRetry as retry:
+            advice = RetryFeedbackPart(str(retry), retry=RetryInfo("model_retry"))
+            return await self._by_agent(None, [request, response, ModelRequest(parts=[advice])], retries=RETRIES - 1)
+        if problem is not None:
+            raise problem
+        try:
+            return self._read(response)
+        except ValueError:
+            return await self._by_agent(None, [request, response])
+
+    async def _request(self, request: ModelRequest) -> ModelResponse:
+        parameters = ModelRequestParameters()
+        if self.typed is not None:
+            parameters = ModelRequestParameters(output_mode="tool", output_tools=[self.typed.tool], allow_text_output=False)
+        context = ModelRequestContext(
+            model=self.model,
+            messages=[request],
+            model_settings=merge_model_settings(self.model.settings, self._settings),
+            model_request_parameters=parameters,
+        )
+        context = await self.turns.booking.reserve(context, salvage=False)
+        return await model_request(
+            context.model,
+            context.messages,
+            model_settings=context.model_settings,
+            model_request_parameters=context.model_request_parameters,
+        )
+
+    def _read(self, response: ModelResponse) -> Any:
+        """The answer in a response. Raises ValueError where pydantic-ai must look at it."""
+        wanted = TextPart if self.typed is None else ToolCallPart
+        parts = [part for part in response.parts if not isinstance(part, ThinkingPart)]
+        calls = [part for part in parts if isinstance(part, ToolCallPart)]
+        if not all(isinstance(part, TextPart | wanted) for part in parts) or not any(
+            isinstance(part, wanted) for part in parts
+        ):
+            raise ValueError("the response holds more than an answer, or none")
+        if self.typed is None:
+            return self.turns.whole_answer("".join(part.content for part in parts if isinstance(part, TextPart)))
+        if len(calls) != 1 or calls[0].tool_name != self.typed.tool.name:
+            raise ValueError("it is not handed over by one call")
+        try:
+            return self.typed.value_of(calls[0].args_as_dict(raise_if_invalid=True))
+        except AssertionError as error:
+            raise ValueError("the arguments are no object") from error
+
+    async def _by_agent(self, prompt: str | None, history: list[ModelMessage], *, retries: int = RETRIES) -> Any:
+        """Let pydantic-ai ask, or go on with what there is of the conversation."""
+        turns = self.turns
+        agent: PydanticAgent[Any, Any] = PydanticAgent(
+            self.model,
+            name=turns.node.agent_id,
+            output_type=str if self.typed is None else self.typed.output_type,
+            capabilities=[
+                *_tracing(turns.node),
+                AnswerHooks(turns=turns),
+                turns.inner_tasks,
+                PaidRequests(booking=turns.booking),
+            ],
+            model_settings=self._settings,
+            retries=retries,
+        )
+        result = await agent.run(prompt, message_history=history or None, infer_name=False)
+        return turns.whole_answer(result.output)
+
+    @property
+    def _settings(self) -> ModelSettings | None:
+        return self.turns.node.shared.model_settings or None  # type: ignore[return-value]  # config leaves it open
 
 
 def _tracing(node: AgentNode) -> list[AbstractCapability[Any]]:

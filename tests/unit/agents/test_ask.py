@@ -1,12 +1,18 @@
 """`ask`: one request, counted as the agent's own."""
 
 import asyncio
+from dataclasses import replace
 
-from pydantic_ai.messages import ToolCallPart
-from support.agents import of_kind, read, task
+import pytest
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
+from support.agents import cell, of_kind, read, task
 
+from freeact_sub.agents.from_code.answers import typed_answer_of
 from freeact_sub.config.budget import Budget
-from freeact_sub.events import AgentFinished, ApprovalRequest, ToolOutput, UsageUpdated
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, ToolOutput, UsageUpdated
 from freeact_sub.testing import first_prompt
 
 
@@ -114,3 +120,97 @@ async def test_a_question_can_be_cancelled_at_any_step_and_leaves_no_task(make):
             assert (await asyncio.wait_for(reader, 60)).status == "cancelled"
             left = [found for found in asyncio.all_tasks() - before if "ScopedTask" in repr(found)]
             assert not left, f"after {steps} steps"
+
+
+NUMBER = {"type": "integer", "minimum": 1}
+OBJECT = {
+    "type": "object",
+    "title": "Place",
+    "description": "Where it is.",
+    "properties": {"town": {"$ref": "#/$defs/Town"}},
+    "required": ["town"],
+    "$defs": {"Town": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize("schema", [NUMBER, OBJECT, {"type": "object"}, {"type": "array", "items": {"type": "string"}}])
+async def test_a_question_for_a_value_asks_as_pydantic_ai_would(schema):
+    typed = typed_answer_of(schema)
+    seen = []
+
+    def answer(_, info):
+        seen.append(info.model_request_parameters)
+        return ModelResponse(parts=[ToolCallPart(typed.tool.name, {"value": 7})])
+
+    await PydanticAgent(FunctionModel(answer), output_type=typed.output_type).run("x")
+    [parameters] = seen
+    assert [replace(tool, toolset_id=None) for tool in parameters.output_tools] == [typed.tool]
+    assert (parameters.output_mode, parameters.allow_text_output) == ("tool", False)
+
+
+def value(**args):
+    return ToolCallPart("hand_over", args)
+
+
+GOES_ON = {
+    "a text where a value is wanted": (NUMBER, ["seven", value(value=7)], 7),
+    "another tool": (NUMBER, [ToolCallPart("other", {}), value(value=7)], 7),
+    "arguments that are no JSON": (NUMBER, [ToolCallPart("hand_over", "{"), value(value=7)], 7),
+    "arguments that are no object": (NUMBER, [ToolCallPart("hand_over", "[7]"), value(value=7)], 7),
+    "nothing": (None, ["", "blue"], "blue"),
+    "thinking alone": (None, [ThinkingPart("hm"), "blue"], "blue"),
+    "a value at once": (NUMBER, [value(value=7)], 7),
+    "two values at once": (NUMBER, [[value(value=7), value(value=8)]], 7),
+    "text before a value": (NUMBER, [["It is:", value(value=7)]], 7),
+    "thinking before a text": (None, [[ThinkingPart("hm"), "bl", "ue"]], "blue"),
+}
+
+
+@pytest.mark.parametrize(("schema", "turns", "expected"), GOES_ON.values(), ids=GOES_ON)
+async def test_what_is_no_whole_answer_is_asked_for_again_in_the_same_conversation(make, schema, turns, expected):
+    prompts, answered, answers = [], asyncio.Event(), []
+
+    def script(messages, info):
+        done = sum(message.kind == "response" for message in messages)
+        if first_prompt(messages) == "root":
+            return [cell("'the kernel starts'"), [answered, "done"]][done]
+        prompts.append(first_prompt(messages))
+        return turns[done]
+
+    async with make(script, config={"mode": "full"}) as agent:
+        run = agent.run("root")
+        async for event in run:
+            if isinstance(event, CodeExecutionOutput):
+                params = {"prompt": "colour?"} | ({"output": schema} if schema else {})
+                answers.append(await agent.provider.kernels[0].ask_host("ask", **params))
+                answered.set()
+        result = await run.result()
+    assert answers == [expected]
+    assert prompts == ["colour?"] * len(turns)
+    assert result.usage.turns == 2 + len(turns)  # each response is counted once
+
+
+async def test_answers_that_stay_wrong_are_an_error_after_the_same_number_of_requests_as_ever(make):
+    async with make(script_of(ask("colour?"), "done", answer="")) as agent:
+        events, result = await read(agent.run("root"))
+    [output] = of_kind(events, ToolOutput)
+    assert output.content.startswith("[ERROR] the model gave no answer")
+    assert result.usage.turns == 2 + 2
+
+
+async def test_an_answer_that_the_provider_is_not_ready_with_is_waited_for_and_booked_once(make):
+    used = RequestUsage(input_tokens=10, output_tokens=1)
+
+    async def respond(messages, _):
+        if any(message.kind == "response" for message in messages):
+            return ModelResponse(parts=[TextPart("ue")], usage=used)
+        return ModelResponse(parts=[TextPart("bl")], usage=used, state="suspended")
+
+    async with make(script_of(ask("colour?"), "done"), config={"budget": {"tokens": 1_000_000}}) as agent:
+        agent.scripted.function = respond  # the question's requests; the root's are streamed
+        events, result = await read(agent.run("root"))
+        account = agent._root.run.account
+    [output] = of_kind(events, ToolOutput)
+    assert output.content == "blue"
+    assert account.in_flight.tokens == 0
+    assert account.spent.tokens == result.usage.tokens
