@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from freeact_sub.errors import KernelBranchError, KernelStartError
 from freeact_sub.kernels.bridge import Bridge
+from freeact_sub.kernels.channels import KernelChannels
 from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.forkserver.branches import Branches, check_branch
 from freeact_sub.kernels.guest import guest_source
@@ -21,6 +22,7 @@ from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out
 
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
+NOT_FORKED: Final = "the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait"
 ERROR_CHARS: Final = 2000
 
 
@@ -58,7 +60,7 @@ class JupyterKernel:
         Raises:
             KernelStartError: It did not become ready.
         """
-        return await self._open(KernelStartError, NOT_READY)
+        return await self._open(KernelStartError, NOT_READY, self._launcher)
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Self:
         """See `Kernel.branch`."""
@@ -66,25 +68,27 @@ class JupyterKernel:
         if self._closing is not None or self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
         kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
-        late = "the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait"
-        return await kernel._open(KernelBranchError, late)  # noqa: SLF001  # another one of ours
+        return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
 
-    async def _open(self, kind: type[KernelStartError], late: str) -> Self:
+    async def _open(self, kind: type[KernelStartError], late: str, starter: Launcher) -> Self:
+        """Args: late: what to say if `launch` takes too long. starter: whose log tells why until there is one of our own."""
         try:
             async with asyncio.timeout(self._spec.start_timeout_seconds):
-                await self._start()
+                channels = await self._launcher.launch()
+                late = NOT_READY
+                await self._start(channels)
         except BaseException as error:
-            log = self._launcher.log_tail()
+            log = (self._launcher.log_tail() or starter.log_tail()).strip()
             await self.aclose()
+            because = f": {log.splitlines()[-1]}" if log else ""
             if isinstance(error, TimeoutError):
-                raise kind(late.format(seconds=self._spec.start_timeout_seconds), log=log) from error
-            if isinstance(error, KernelStartError) and log:
-                raise kind(f"{error}: {log.strip().splitlines()[-1]}", log=log) from error
+                raise kind(late.format(seconds=self._spec.start_timeout_seconds) + because, log=log) from error
+            if isinstance(error, KernelStartError):
+                raise kind(f"{error}{because}", log=log) from error
             raise
         return self
 
-    async def _start(self) -> None:
-        channels = await self._launcher.launch()
+    async def _start(self, channels: KernelChannels) -> None:
         if self._launcher.exited is not None:
             self._launcher.exited.add_done_callback(self._on_exit)
         await self._client.open(channels)

@@ -20,6 +20,7 @@ messages. Locks that the waiting cell itself holds stay held in the branch: nobo
 
 import contextlib
 import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -35,6 +36,9 @@ GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 NOT_TO_BE_FORKED = "libgomp"
 """GNU OpenMP waits for ever in a fork for threads that are not there; OpenBLAS and other OpenMPs start new ones."""
 ZMQ_THREADS = "ZMQbg"
+ROOM_BYTES = 16 << 20
+"""What a branch needs besides the memory of its origin; some 0.5 MB were enough. Without them zmq aborts, and a thread that
+finds no memory for its first frame ends in a way of which whoever starts it never hears: `Thread.start` waits for ever."""
 
 
 class Brancher:
@@ -55,13 +59,16 @@ class Brancher:
         """Called in the control thread."""
         content = message["content"]
         branch_id = content["id"]
-        if content["op"] == "fork":
-            self.wanted[branch_id] = content
-            self.requests.when_main_thread_waits(lambda: self.fork(branch_id))
-        elif content["op"] == "seat":
-            self.seat(branch_id)
-        else:
-            self.abandon(branch_id)
+        try:
+            if content["op"] == "fork":
+                self.wanted[branch_id] = content
+                self.requests.when_main_thread_waits(lambda: self.fork(branch_id))
+            elif content["op"] == "seat":
+                self.seat(branch_id)
+            else:
+                self.abandon(branch_id)
+        except Exception as error:  # noqa: BLE001  # border: the host waits for an answer, whatever has gone wrong here
+            self.say(branch_id, state="refused", reason=why(error))
 
     def say(self, branch_id: str, **content: Any) -> None:
         """Tells the host."""
@@ -85,14 +92,13 @@ class Brancher:
 
     def answer(self, branch_id: str, request: dict[str, Any]) -> dict[str, Any]:
         """Forks, if that can be done, and returns the answer for the host."""
-        reason = self.unsafe()
-        if not reason:
-            try:
+        try:
+            reason = self.unsafe()
+            if not reason:
                 forked = self.forked[branch_id] = self.fork_twice(request)
-            except OSError as error:
-                reason = f"it could not be forked: {error}"
-            else:
                 return {"state": "forked", "pid": forked[1]}
+        except Exception as error:  # noqa: BLE001  # border: the host waits for an answer, and the cell has nothing to do with it
+            reason = why(error)
         return {"state": "refused", "reason": reason}
 
     def fork_twice(self, request: dict[str, Any]) -> tuple[int, int, int]:
@@ -128,19 +134,23 @@ class Brancher:
 
     def seat(self, branch_id: str) -> None:
         """Gives the branch to the fork server."""
-        with self.lock:
-            forked = self.forked.pop(branch_id, None)
+        forked = self.forked.get(branch_id)
         if forked is None:
             return
         between, _, go = forked
-        prctl(PR_SET_CHILD_SUBREAPER, 0)
         try:
-            kill(between)
-            reap(between)
-        finally:
-            prctl(PR_SET_CHILD_SUBREAPER, 1)
-        with contextlib.suppress(BrokenPipeError):  # it was killed
-            os.write(go, b"g")
+            prctl(PR_SET_CHILD_SUBREAPER, 0)
+            try:
+                kill(between)
+                reap(between)
+            finally:
+                prctl(PR_SET_CHILD_SUBREAPER, 1)
+            with contextlib.suppress(BrokenPipeError):  # it was killed
+                os.write(go, b"g")
+        except BaseException:
+            self.end(branch_id)
+            raise
+        del self.forked[branch_id]
         os.close(go)
         self.say(branch_id, state="seated")
 
@@ -171,6 +181,8 @@ class Brancher:
         )
         if others:
             return f"it has other threads, whose work would stop half way in a branch: {', '.join(others[:5])}"
+        if not has_room(ROOM_BYTES):
+            return f"less than {ROOM_BYTES >> 20} MB are left to it of what kernel.memory_bytes allows"
         if self.kernel.eventloop is not None:
             return "it runs the event loop of a window system (%gui), whose connection cannot be shared"
         if uses_gpu(open_files()):
@@ -230,6 +242,20 @@ def own_threads(app: Any, kernel: Any) -> list[Any]:
     """The threads that belong to the kernel itself."""
     streams = [getattr(stream, "watch_fd_thread", None) for stream in (kernel._stdout, kernel._stderr)]
     return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat, *streams]
+
+
+def why(error: Exception) -> str:
+    """What the host is told of an error that was not expected."""
+    return f"it could not be forked: {error if isinstance(error, OSError) else repr(error)}"
+
+
+def has_room(size: int) -> bool:
+    """Whether this process may have so many bytes more."""
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError:
+        return False
+    return True
 
 
 def open_files() -> list[str]:

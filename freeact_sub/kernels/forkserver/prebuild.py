@@ -93,6 +93,12 @@ def app_class() -> Any:
             self.iopub_thread.start()
             self.iopub_socket = self.iopub_thread.background_socket
 
+        def log_connection_info(self) -> None:
+            """Without its advice for people who have started a kernel by hand: our log tells why one did not start."""
+            self.parent_handle, own = 1, self.parent_handle
+            super().log_connection_info()
+            self.parent_handle = own
+
     class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """Output of processes that a cell forks comes over a pair of sockets: nothing listens, and nothing connects."""
 
