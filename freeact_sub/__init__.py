@@ -10,7 +10,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "freeact_sub.agents": "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ExecutionContext Run RunResult",
+    "freeact_sub.agents": (
+        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ExecutionContext KernelNode Run RunResult"
+    ),
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",
     "freeact_sub.config.schema": "Config KernelConfig McpServerConfig SubagentsConfig",

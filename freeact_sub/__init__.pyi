@@ -8,6 +8,7 @@ from freeact_sub.agents import (
     Child as Child,
     ChildAgent as ChildAgent,
     ExecutionContext as ExecutionContext,
+    KernelNode as KernelNode,
     Run as Run,
     RunResult as RunResult,
 )

@@ -2,6 +2,7 @@
 
 from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.children.child import Child
+from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
@@ -14,6 +15,7 @@ __all__ = [
     "Child",
     "ChildAgent",
     "ExecutionContext",
+    "KernelNode",
     "Run",
     "RunResult",
 ]

@@ -13,6 +13,7 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.children.child import Child
+from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
@@ -192,16 +193,38 @@ class Agent:
         """
         if isinstance(request, str):
             request = SpawnRequest(prompt=request)
-        children = self._opened.children
-        caller = caller_in(self._shared)
-        if caller is not None and caller is not self._root:
-            return await self._children_of(caller).spawn(request)
-        while self._run is not None and not self._run.has_reader and not children.is_open:
-            await self._run.ended()  # it has just come to its end
-            children = self._opened.children
-        if self._run is None:
-            self.run_program(children.until_idle).start_without_reader()
+        children = self._callers_children()
+        if children.begin_run is not None:
+            await children.begin_run()
         return await children.spawn(request)
+
+    async def branch(self, description: str = "") -> KernelNode:
+        """Make a node of a copy of the kernel of the agent that `spawn` would start a child of. No model works in it.
+
+        It counts in `kernel.max_live`, and is closed with that agent, or by `KernelNode.close`.
+
+        Args:
+            description: A label.
+
+        Raises:
+            KernelBranchError: The kernel cannot be copied; the text says why.
+            SpawnForbiddenError: All kernels belong to nodes and to agents that wait.
+            FreeactError: The agent is not open; or its run has not begun, or ends.
+        """
+        return await self._callers_children().nodes.branch(None, description)
+
+    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
+        """Take what a node has found into the kernel of the agent that `spawn` would start a child of. The node stays open.
+
+        Args:
+            node: A node of that agent's.
+            names: Variables, which are pickled. None: all of the kernel, which becomes a copy of the node's.
+
+        Raises:
+            KernelError: A variable is not there, or cannot be handed over; or the node's kernel cannot be copied.
+            FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun, or ends.
+        """
+        await self._callers_children().nodes.adopt(node, names)
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
         """Start a child (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.
@@ -301,6 +324,7 @@ class Agent:
         self._resources.push_async_callback(self._shared.other_models.aclose)
         self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
         self._loop.kernel_is_new = bool(self.history)
+        self._loop.children.begin_run = self._begin_if_idle
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
         return self
@@ -321,6 +345,18 @@ class Agent:
             await owner.aclose()
         self._tree.outliving.clear()
         await self._resources.aclose()
+
+    def _callers_children(self) -> ChildOwner:
+        """Of the agent in whose name this is called."""
+        children, caller = self._opened.children, caller_in(self._shared)
+        return children if caller is None or caller is self._root else self._children_of(caller)
+
+    async def _begin_if_idle(self) -> None:
+        """Begin a run that lasts until nothing is at work, unless there is one."""
+        while self._run is not None and not self._run.has_reader and not self._opened.children.is_open:
+            await self._run.ended()  # it has just come to its end
+        if self._run is None:
+            self.run_program(self._opened.children.until_idle).start_without_reader()
 
     def _children_of(self, node: AgentNode) -> ChildOwner:
         loop = self._tree.at_work.get(node.agent_id)

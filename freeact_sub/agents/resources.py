@@ -54,6 +54,8 @@ class AgentKernel:
         self._lost_reason = ""
         self.deaths = 0
         """In the present run."""
+        self._kept = False
+        """It is a node's: it is not replaced."""
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless there is one."""
@@ -72,7 +74,39 @@ class AgentKernel:
             if starting is not None and starting is self._starting:
                 return starting.result()
             # it was reset, or has died, meanwhile: there is another one
-        raise KernelLostError("the agent is closed")
+        raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
+
+    async def pass_on(self, node: AgentNode) -> Kernel:
+        """The live kernel, which is this node's from now on, and is not replaced when it dies.
+
+        Raises:
+            KernelStartError: It does not start.
+            KernelLostError: It has ended.
+        """
+        kernel = await self.get()
+        if kernel.lost_reason is not None:
+            raise KernelLostError(kernel.lost_reason)
+        self._node, self._kept = node, True
+        node.use_kernel((*_also_writable(node), *filter(None, (kernel.scratch,))))
+        return kernel
+
+    async def become(self, origin: KernelAccess) -> None:
+        """Replace the kernel by a copy of another one.
+
+        Raises:
+            KernelBranchError: That cannot be branched; the kernel stays as it is.
+        """
+        new = await (await origin.get()).branch(self._spec, self._host.answer)
+
+        async def swap() -> None:
+            await self._drop()
+            if self._closed:
+                await new.aclose()
+            else:
+                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._node.agent_id}")
+
+        await carry_out(swap())
+        await self.get()
 
     async def reset(self) -> None:
         """See `KernelAccess`."""
@@ -91,7 +125,10 @@ class AgentKernel:
                 kernel = await (await origin.get()).branch(self._spec, self._host.answer)
             else:
                 kernel = await self._node.shared.provider.start(self._spec, self._host.answer)
-        self._node.run.use_kernel((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
+        return await self._use(kernel)
+
+    async def _use(self, kernel: Kernel) -> Kernel:
+        self._node.use_kernel((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -100,6 +137,10 @@ class AgentKernel:
     async def _watch(self, kernel: Kernel) -> None:
         """Tell of the kernel's death at once, and start a new one."""
         reason = self._lost_reason = await kernel.wait_lost()
+        if self._kept:
+            self._closed = True
+            await carry_out(kernel.aclose())
+            return
         self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
         self._node.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
         self._starting = None
@@ -143,18 +184,26 @@ class AgentResources:
         self.mcp = McpServers(
             servers_of(node), catalogue=shared.catalogue, log_folder=node.output_folder, log_root=shared.config.workspace
         )
+        self.requests = HostRequests(node, {})
+        self._serve(node)
+        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of)
+
+    async def pass_on(self, node: AgentNode) -> None:
+        """All of it is this node's from now on, and its code asks in that one's name. Raises: see `AgentKernel.pass_on`."""
+        await self.kernel.pass_on(node)
+        self._serve(node)
+
+    def _serve(self, node: AgentNode) -> None:
+        """Code in the kernel asks in this agent's name."""
         self.calls = CodeCalls(node)
         self.files = FileRequests(node)
-        self.requests = HostRequests(
-            node,
-            {
-                **self.files.handlers,
-                **McpRequests(self.calls, self.mcp).handlers,
-                **ActionRequests(self.calls).handlers,
-                **ShellRequests(self.calls, node.output_folder).handlers,
-            },
-        )
-        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of)
+        handlers = {
+            **self.files.handlers,
+            **McpRequests(self.calls, self.mcp).handlers,
+            **ActionRequests(self.calls).handlers,
+            **ShellRequests(self.calls, node.output_folder).handlers,
+        }
+        self.requests.serve(node, handlers)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; one that fails to close does not keep the other open."""

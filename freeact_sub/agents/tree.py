@@ -55,11 +55,27 @@ class AgentNode:
     """Its parent goes on while it works, and can be asked and told."""
     detached: bool = False
     """It may outlive its parent's run."""
+    keeps_kernel: bool = False
+    """Its kernel is to outlive its run as a node."""
 
     @property
     def run(self) -> PresentRun:
         """Its present run, or its last."""
         return self.shared.runs[self.agent_id]
+
+    @property
+    def principal(self) -> "AgentNode":
+        """The agent in whose run its code runs: itself, unless it stands for the code of a node (`NodeCode`)."""
+        return self
+
+    @property
+    def present_policy(self) -> Policy:
+        """Decides about its calls at this moment."""
+        return self.run.policy
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """It has a new kernel. Args: folders: those that are its own besides the workspace."""
+        self.run.use_kernel(folders)
 
     @property
     def waits_for_child(self) -> bool:
@@ -250,6 +266,7 @@ class Tree:
             tool_call_id=request.tool_call_id,
             in_background=in_background,
             detached=in_background and config.detach,
+            keeps_kernel=request.keep,
         )
         account = self.shared.ledger.open(
             node.agent_id, request.budget.over(config.budget).cut(parent.run.left), parent.run.account

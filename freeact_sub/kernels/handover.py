@@ -7,7 +7,8 @@ made it. From kernels elsewhere it passes on the bytes.
 
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -59,12 +60,31 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         _move(name, source.scratch, target.scratch)
     else:
         raise KernelError("inputs: these kernels have no way to hand values over: write them to files instead")
+    await _do(target, f"take({name!r}, get_ipython().user_ns)")
+
+
+async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
+    """Has a kernel write some of its variables into a file of its scratch folder, for `hand_over`.
+
+    Returns:
+        The file's name.
+
+    Raises:
+        KernelError: There is no such variable, or it cannot be handed over; the text names it.
+    """
+    name = f"values-{uuid.uuid4().hex}"
+    await _do(kernel, f"give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
+    return name
+
+
+async def _do(kernel: Kernel, call: str) -> None:
+    """Calls a function of `guest/values.py`."""
     buffer = CellOutputBuffer()
-    code = f"__import__('sys').modules['freeact_guest.values'].take({name!r}, get_ipython().user_ns)"
-    async with target.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True) as cell:
+    code = f"__import__('sys').modules['freeact_guest.values'].{call}"
+    async with kernel.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True) as cell:
         reply = await cell.reply()
     if reply.status == "kernel_lost":
-        raise KernelLostError(f"the kernel ended while it read its inputs: {target.lost_reason}")
+        raise KernelLostError(f"the kernel ended while values were handed over: {kernel.lost_reason}")
     if reply.status != "ok":
         last = (buffer.text.strip().splitlines() or [reply.status])[-1]
         raise KernelError(last[-ERROR_CHARS:])

@@ -5,7 +5,7 @@ from typing import Final
 from freeact_sub.tools.ask import Ask
 from freeact_sub.tools.ask_parent import AskParent
 from freeact_sub.tools.delegate import Delegate
-from freeact_sub.tools.execute import ExecuteIPythonCell
+from freeact_sub.tools.execute import ExecuteIPythonCell, run_cell
 from freeact_sub.tools.mcp import McpToolset, mcp_tool_name
 from freeact_sub.tools.reset import ResetKernel
 from freeact_sub.tools.result_bounds import (
@@ -22,8 +22,10 @@ from freeact_sub.tools.subagents import Subagents
 from freeact_sub.tools.task import Task
 from freeact_sub.tools.tool import (
     BackgroundChildren,
+    CellContext,
     ChildState,
     KernelAccess,
+    NodeHandle,
     Outcome,
     SpawnRequest,
     Tool,
@@ -51,9 +53,11 @@ __all__ = [
     "AskParent",
     "BackgroundChildren",
     "Bounds",
+    "CellContext",
     "ChildState",
     "KernelAccess",
     "McpToolset",
+    "NodeHandle",
     "Outcome",
     "SpawnRequest",
     "Subagents",
@@ -67,6 +71,7 @@ __all__ = [
     "mcp_tool_name",
     "model_content",
     "outcome_of",
+    "run_cell",
     "text_of",
     "without_files",
 ]

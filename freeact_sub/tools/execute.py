@@ -14,10 +14,10 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.cells import ClearOutput, ExecuteReply, MimeBundle
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
-from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
 from freeact_sub.tools.pictures import save_pictures
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
-from freeact_sub.tools.tool import ToolContext, ToolResult
+from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
 """For the model alone."""
@@ -43,63 +43,64 @@ class ExecuteIPythonCell:
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""
         kernel = await context.kernel.get()
-        settings = context.config.kernel
-        started = time.monotonic()
-        file = output_file(context.output_folder, context.tool_call_id)
-        buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=context.config.workspace)
-        clock = CellClock(
-            settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds
-        )
-        async with kernel.execute(arguments.code, buffer, clock) as cell:
-            async for output in cell:
-                if not isinstance(output, ClearOutput):
-                    await context.emit(CodeExecutionOutputChunk(output=output))
-            reply = await cell.reply()
-        text = self._text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason)
-        save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
-        pictures = await asyncio.to_thread(save, root=context.config.workspace) if buffer.displays else ()
-        await context.emit(
-            CodeExecutionOutput(
-                text=text,
-                status=reply.status,
-                displays=buffer.displays,
-                picture_files=pictures,
-                left_out_chars=buffer.left_out_chars,
-                output_file=str(buffer.file) if buffer.file else None,
-                seconds=time.monotonic() - started,
-            )
-        )
+        output = await run_cell(arguments.code, kernel, context)
         if kernel.lost_reason is not None and not kernel.may_be_replaced:
             raise KernelLostError(f"the kernel is lost for good: {kernel.lost_reason}")
         return ToolResult(
-            text=text or NO_OUTPUT,
-            images=tuple(_images(buffer.displays)),
-            outcome="success" if reply.status == "ok" else "failed",
+            text=output.text or NO_OUTPUT,
+            images=tuple(_images(output.displays)),
+            outcome="success" if output.status == "ok" else "failed",
             bounded=True,
         )
 
-    def _text(
-        self, buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeout: float | None, lost: str | None
-    ) -> str:
-        text = buffer.text
-        match reply.status:
-            case "timeout" if clock.waited_too_long:
-                text += (
-                    f"\n[ERROR] The cell took longer than {clock.whole_limit:g} s, with the children and `ask`s that it "
-                    "waited for, and was interrupted."
-                )
-            case "timeout":
-                text += f"\n[ERROR] The cell ran longer than {timeout:g} s and was interrupted."
-            case "interrupted":
-                text += "\n[ERROR] The cell was interrupted."
-            case "aborted":
-                text += "\n[ERROR] The cell was not run."
-        if lost is not None:
+
+async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecutionOutput:
+    """Runs a cell to its end, whatever it is; its output streams as events, and what is returned is the last of them."""
+    settings = context.config.kernel
+    started = time.monotonic()
+    file = output_file(context.output_folder, context.tool_call_id)
+    buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=context.config.workspace)
+    clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
+    async with kernel.execute(code, buffer, clock) as cell:
+        async for output in cell:
+            if not isinstance(output, ClearOutput):
+                await context.emit(CodeExecutionOutputChunk(output=output))
+        reply = await cell.reply()
+    save = functools.partial(save_pictures, buffer.displays, context.output_folder, context.tool_call_id)
+    pictures = await asyncio.to_thread(save, root=context.config.workspace) if buffer.displays else ()
+    ended = CodeExecutionOutput(
+        text=_text(buffer, reply, clock, settings.cell_timeout_seconds, kernel.lost_reason),
+        status=reply.status,
+        displays=buffer.displays,
+        picture_files=pictures,
+        left_out_chars=buffer.left_out_chars,
+        output_file=str(buffer.file) if buffer.file else None,
+        seconds=time.monotonic() - started,
+    )
+    await context.emit(ended)
+    return ended
+
+
+def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeout: float | None, lost: str | None) -> str:
+    text = buffer.text
+    match reply.status:
+        case "timeout" if clock.waited_too_long:
             text += (
-                f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost. "
-                "The cell is not run again; a new kernel starts with your next cell."
+                f"\n[ERROR] The cell took longer than {clock.whole_limit:g} s, with the children and `ask`s that it "
+                "waited for, and was interrupted."
             )
-        return text.strip("\n")
+        case "timeout":
+            text += f"\n[ERROR] The cell ran longer than {timeout:g} s and was interrupted."
+        case "interrupted":
+            text += "\n[ERROR] The cell was interrupted."
+        case "aborted":
+            text += "\n[ERROR] The cell was not run."
+    if lost is not None:
+        text += (
+            f"\n[ERROR] The kernel is gone: {lost}. All its variables and imports are lost. "
+            "The cell is not run again; a new kernel starts with your next cell."
+        )
+    return text.strip("\n")
 
 
 def _images(displays: tuple[MimeBundle, ...]) -> Iterator[BinaryContent]:

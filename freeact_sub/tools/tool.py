@@ -36,6 +36,15 @@ class ToolResult:
     """The text is already within the model's bound."""
 
 
+class NodeHandle(Protocol):
+    """A kernel node (`freeact_sub.KernelNode`), as requests name it."""
+
+    @property
+    def node_id(self) -> str:
+        """Its id."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpawnRequest:
     """A request to start a child, from a tool, code or a program."""
@@ -60,6 +69,12 @@ class SpawnRequest:
     """The JSON schema that `output_type` was made from. None: it was not made from a schema."""
     branch: bool = False
     """The child's kernel starts as a copy of its parent's live kernel."""
+    branch_of: NodeHandle | str | None = None
+    """The child's kernel starts as a copy of this node's, or of that of the parent's node with this id."""
+    history: bool = False
+    """A branch goes on with the conversation as well: the node's, or that of its parent so far."""
+    keep: bool = False
+    """The child's kernel outlives its answer as a node (`RunResult.node`)."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
     tool_call_id: str | None = None
@@ -151,24 +166,30 @@ class KernelAccess(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolContext:
-    """What a tool call works with."""
+class CellContext:
+    """What a cell is run with."""
 
     config: Config
     tool_call_id: str
-    kernel: KernelAccess
     output_folder: Path
     """The folder of the agent's long outputs."""
     emit: Callable[[AgentEvent], Awaitable[Any]]
     """Writes an event with the agent's header and this call's id."""
+    asked_seconds: Callable[[], float] = lambda: 0.0
+    """Seconds that people were asked in the agent's run so far, for it and its descendants."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext(CellContext):
+    """What a tool call works with."""
+
+    kernel: KernelAccess
     spawn: Callable[[SpawnRequest], Awaitable[ToolResult]]
     """Starts a child and waits for its end."""
     children: BackgroundChildren
     """The background children."""
     ask: Callable[[str, str | None], Awaitable[str]]
     """Makes one model request. Args: the prompt; the name of a model in the settings, None: the agent's own."""
-    asked_seconds: Callable[[], float] = lambda: 0.0
-    """Seconds that people were asked in the agent's run so far, for it and its descendants."""
     ask_parent: Callable[[str], Awaitable[str]] | None = None
     """Asks the agent's parent a question, returns the answer. None: the parent waits for this agent and cannot answer."""
 

@@ -37,8 +37,8 @@ async def kernel(provider, tmp_path):
 
 @pytest.fixture
 def make(tmp_path):
-    def make_agent(script, **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script))
+    def make_agent(script, taps=(), **config):
+        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script), taps=taps)
 
     return make_agent
 

@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from freeact_sub.errors import SpawnForbiddenError
+
 
 class Slots:
     """A bound on how many children work at once; more wait in order."""
@@ -32,7 +34,12 @@ class Slots:
 
 
 class Holder(Protocol):
-    """An agent, as far as places for kernels are concerned."""
+    """An agent or a node, as far as places for kernels are concerned."""
+
+    @property
+    def keeps_kernel(self) -> bool:
+        """Its kernel stays when its run has ended: it gives its place back when somebody closes it."""
+        ...
 
     @property
     def waits_for_child(self) -> bool:
@@ -43,7 +50,9 @@ class Holder(Protocol):
 @dataclass(kw_only=True, eq=False)
 class _Waiting:
     holder: Holder
-    has_place: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: bool = False
+    """All places have come to belong to nodes and to agents that wait."""
 
 
 class KernelPlaces:
@@ -60,30 +69,41 @@ class KernelPlaces:
         return len(self._holders) >= self.size
 
     def would_never_come(self, parent: Holder) -> bool:
-        """Whether a place would never be free for a child of this agent: every agent that has one waits for a child."""
-        return self.full and all(holder.waits_for_child or holder is parent for holder in self._holders)
+        """Whether a place would never be free for a child of this agent: who has one waits for a child, or is a node."""
+        return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
 
     @property
     def stuck(self) -> bool:
-        """Whether somebody waits for a place, and every agent that has one waits for a child."""
-        return bool(self._waiting) and all(holder.waits_for_child for holder in self._holders)
+        """Whether somebody waits for a place, and whoever has one waits for a child or is a node."""
+        return bool(self._waiting) and all(map(self._keeps_place, self._holders))
 
     def take_now(self, holder: Holder) -> None:
         """Take a place without waiting: for the root, which comes first."""
         self._holders.add(holder)
 
     async def take(self, holder: Holder) -> None:
-        """Wait for a place and take it."""
+        """Wait for a place and take it.
+
+        Raises:
+            SpawnForbiddenError: While it waited, the last place went to a node.
+        """
         if not self.full and not self._waiting:
             self._holders.add(holder)
             return
         waiting = _Waiting(holder=holder)
         self._waiting.append(waiting)
         try:
-            await waiting.has_place.wait()
+            await waiting.is_over.wait()
         finally:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
+        if waiting.refused:
+            raise no_kernel_left(self)
+
+    def pass_on(self, holder: Holder, other: Holder) -> None:
+        """Give the place of one to another."""
+        self._holders.discard(holder)
+        self._holders.add(other)
 
     def give_back(self, holder: Holder) -> None:
         """Let the next agent have the place, if this one has one."""
@@ -91,4 +111,20 @@ class KernelPlaces:
         while self._waiting and not self.full:
             first = self._waiting.popleft()
             self._holders.add(first.holder)
-            first.has_place.set()
+            first.is_over.set()
+        if self.stuck and any(other.keeps_kernel for other in self._holders):
+            for waiting in self._waiting:
+                waiting.refused = True
+                waiting.is_over.set()
+            self._waiting.clear()
+
+    def _keeps_place(self, holder: Holder) -> bool:
+        return holder.waits_for_child or holder.keeps_kernel
+
+
+def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
+    """Why what would wait for a kernel for ever is not started."""
+    return SpawnForbiddenError(
+        f"all {places.size} kernels belong to agents that wait for a child or are kept as nodes, so one more would never "
+        "come (setting `kernel.max_live`): close nodes, or do the work yourself"
+    )

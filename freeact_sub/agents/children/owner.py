@@ -6,12 +6,16 @@ given up. With `subagents.detach` background children live on until they end or 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final, Protocol
+
+from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
 from freeact_sub.agents.children.messages import Messages
+from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, Resources
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
@@ -47,16 +51,39 @@ class LoopMaker(Protocol):
 class ChildOwner:
     """See above. For the model's tools it is the `freeact_sub.tools.BackgroundChildren` of its agent."""
 
-    def __init__(self, node: AgentNode, tree: Tree, make_loop: LoopMaker, kernel: KernelAccess) -> None:
-        """Args: kernel: the agent's, of which branches are made."""
+    def __init__(
+        self,
+        node: AgentNode,
+        tree: Tree,
+        make_loop: LoopMaker,
+        kernel: OwnKernel,
+        make_resources: Callable[[AgentNode, KernelAccess], Resources],
+        history: Callable[[], Sequence[ModelMessage]],
+    ) -> None:
+        """Make what owns the children of an agent.
+
+        Args:
+            node: The agent.
+            tree: All agents of its root.
+            make_loop: Makes what runs a child.
+            kernel: The agent's, of which branches are made.
+            make_resources: Opens what a node needs.
+            history: The agent's conversation so far.
+        """
         self._node = node
         self._tree = tree
         self._make_loop = make_loop
         self._kernel = kernel
+        self._history = history
+        self.nodes = Nodes(node, kernel, make_resources, self.busy)
+        self.begin_run: Callable[[], Awaitable[None]] | None = None
+        """Begins a run of the agent that lasts until it is idle. None: a run of it is begun by others alone."""
         self._messages = Messages(node, tree)
         self._children: dict[str, OwnedChild] = {}
         """Those at work, and background children of this run that have ended."""
         self._starting = 0
+        self._busy: list[asyncio.Task[Any]] = []
+        """The tasks that work with nodes."""
         self._was_asked = False
         """The model was asked about the children that it has left at work."""
         self._changed = asyncio.Event()
@@ -100,6 +127,28 @@ class ChildOwner:
     async def spawn(self, request: SpawnRequest) -> Child:
         """Start a child for a program, and do not wait for it. Raises: see `run`."""
         return await self._begin(request, "program")
+
+    @asynccontextmanager
+    async def busy(self) -> AsyncIterator[None]:
+        """Something other than a child works for the agent: its run goes on meanwhile, and ends it when it ends itself.
+
+        Raises:
+            FreeactError: The agent's run does not go on.
+        """
+        task = asyncio.current_task()
+        if not self.is_open and self.begin_run is not None:
+            await self.begin_run()
+        self._check_open()
+        if task is None:
+            raise RuntimeError("there is no asyncio task")
+        self._starting += 1
+        self._busy.append(task)
+        try:
+            yield
+        finally:
+            self._starting -= 1
+            self._busy.remove(task)
+            self._changed.set()
 
     async def start(self, request: SpawnRequest) -> ChildState:
         """See `BackgroundChildren`."""
@@ -153,6 +202,11 @@ class ChildOwner:
             self._messages.show_end(child, result)
 
     @property
+    def is_of_root(self) -> bool:
+        """Whether its agent is the root, whose nodes stay between its runs."""
+        return self._node.parent is None
+
+    @property
     def is_idle(self) -> bool:
         """Whether no child is at work or about to be."""
         return not self._starting and all(child.ended for child in self._children.values())
@@ -183,9 +237,15 @@ class ChildOwner:
         """The agent's run ends: it takes no more children, and those it has end first, unless they outlive it."""
         self.is_open = False
         self.cancel_all()
+        for task in (busy := {*self._busy}):
+            task.cancel()
         await self._until_ended([child for child in self._children.values() if not child.node.detached])
+        if busy:
+            await asyncio.wait(busy, timeout=END_SECONDS)
         self._children = {agent_id: child for agent_id, child in self._children.items() if child.node.detached}
-        if self._children:
+        if not self.is_of_root:
+            await self.nodes.aclose()
+        if self._children or self.nodes.list():
             self._tree.outliving.add(self)
 
     async def aclose(self) -> None:
@@ -194,19 +254,35 @@ class ChildOwner:
             child.cancel()
         await self._until_ended(self._children.values())
         self._children.clear()
+        await self.nodes.aclose()
 
     async def _begin(self, request: SpawnRequest, started_by: StartedBy) -> OwnedChild:
         self._check_open()
         self._starting += 1
         try:
+            origin = self._origin_of(request)
+            if origin is not None and request.mode is None:
+                request = replace(request, mode=origin.code.policy.mode)  # another one would need another wall
             plan = await planned(request, self._node)
             self._check_open()
-            return self._make(plan, started_by)
+            return self._make(plan, started_by, origin)
         finally:
             self._starting -= 1
             self._changed.set()
 
-    def _make(self, plan: PlannedChild, started_by: StartedBy) -> OwnedChild:
+    def _origin_of(self, request: SpawnRequest) -> KernelNode | None:
+        """The node of whose kernel the child's is to be a copy."""
+        if request.history and not request.branch and request.branch_of is None:
+            raise InvalidRequestError("history goes with a kernel: ask for branch or branch_of too")
+        if request.branch_of is None:
+            return None
+        if request.branch:
+            raise InvalidRequestError("branch copies the agent's own kernel, branch_of that of a node: ask for one of them")
+        origin = request.branch_of if isinstance(request.branch_of, KernelNode) else self.nodes.find(str(request.branch_of))
+        origin.check_open()
+        return origin
+
+    def _make(self, plan: PlannedChild, started_by: StartedBy, origin: KernelNode | None) -> OwnedChild:
         """Make a child and begin its run, with no `await` from the checks to its account and its task."""
         request = plan.request
         in_background = started_by == "background"
@@ -217,7 +293,9 @@ class ChildOwner:
             self._node, request, agent_type=plan.agent_type, model=plan.model, in_background=in_background
         )
         try:
-            branch_of = self._kernel if request.branch else None
+            branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
+            if request.history:
+                node.run.keep_history(origin.history if origin is not None else self._history())
             loop = self._make_loop(node, self._tree, output_type=request.output_type, branch_of=branch_of, parent=self)
             work = plan.run(node, loop)
         except BaseException:

@@ -51,7 +51,8 @@ def status_line(result: RunResult) -> str:
     count = len(result.files_read)
     read = f"; {count:,} file{'s' if count > 1 else ''} read" if count else ""
     reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
-    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}]"
+    kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
+    return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}{kept}]"
 
 
 def _files(what: str, names: Sequence[str]) -> str:

@@ -32,7 +32,8 @@ def reuse_key(request: SpawnRequest, child: AgentNode) -> str | None:
         child: Made for it.
     """
     typed = request.output_type is not str
-    if request.branch or request.prepare is not None or (typed and request.output_schema is None):
+    has_state = request.branch or request.branch_of is not None or request.prepare is not None
+    if has_state or request.keep or (typed and request.output_schema is None):
         return None
     parts = {
         "prompt": request.prompt,

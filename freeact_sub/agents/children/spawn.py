@@ -100,6 +100,6 @@ def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAg
             f"the agent factory returned a {type(made).__name__}: it must return a SpawnRequest, or an object with "
             "`async def run(prompt, context)`"
         )
-    if request.branch or request.prepare is not None:
-        raise InvalidRequestError("this child answers by itself and has no kernel: ask for it without inputs and branch")
+    if request.branch or request.branch_of is not None or request.keep or request.prepare is not None:
+        raise InvalidRequestError("this child answers by itself and has no kernel: ask without inputs, branch and keep")
     return request, made

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
 
-from freeact_sub.agents.runs.present_run import no_kernel_left
+from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import output_type_of

@@ -33,12 +33,16 @@ class HostRequests:
         """Answer more methods."""
         self._handlers.update(handlers)
 
+    def serve(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
+        """Answer for another agent, to which the kernel belongs from now on."""
+        self._node, self._handlers = node, dict(handlers)
+
     async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
         handler = self._handlers.get(method)
         if handler is None:
             raise FreeactError(f"the host does not know the request {method!r}")
-        with acting_as(self._node):
+        with acting_as(self._node.principal):
             return await handler(params, clock)
 
 

@@ -6,7 +6,7 @@ once, whatever happens in between. The status comes from what the host saw happe
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,10 +17,11 @@ import pydantic_ai
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import UsageLimits
 
 from freeact_sub.agents.caller import acting_as
+from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, TaskRequests
@@ -35,7 +36,7 @@ from freeact_sub.agents.turn.single_request import Asker
 from freeact_sub.agents.turn.stream import relay_events
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import (
@@ -84,7 +85,7 @@ class AgentLoop:
         """
         self.node = node
         self.resources = AgentResources(node, branch_of)
-        self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel)
+        self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
         self.asker = Asker(node)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.kernel_is_new = False
@@ -96,6 +97,7 @@ class AgentLoop:
         self._ours = AgentToolset(self._tools(), self._context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
+        self._kept: KernelNode | None = None
         self.resources.requests.add(self.tasks.handlers)
         self.resources.requests.add(AskRequests(self.resources.calls, self.asker).handlers)
         self.resources.requests.add(BackgroundRequests(self.resources.calls, self.children).handlers)
@@ -127,7 +129,7 @@ class AgentLoop:
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
             try:
-                await self._close()
+                await self._close(keeps=node.keeps_kernel and ending.status != "cancelled")
             finally:
                 result = self._finish(ending)
         return result
@@ -164,14 +166,37 @@ class AgentLoop:
     def _failure(self, cause: Exception) -> RunResult:
         return RunResult(status=status_of(cause), output=self._last_text(), error=sentence(cause, self.node.model))
 
-    async def _close(self) -> None:
-        """End what the run has started, children first; a cancel that comes during one part does not keep the next open."""
+    @property
+    def history(self) -> Sequence[ModelMessage]:
+        """The conversation so far."""
+        return self._turns.messages if self._turns is not None and self.node.run.is_live else self.node.run.record.history
+
+    async def _close(self, *, keeps: bool) -> None:
+        """End what the run has started, children first; a cancel that comes during one part does not keep the next open.
+
+        Args:
+            keeps: The kernel is to stay, as a node of the parent's.
+        """
         async with AsyncExitStack() as stack:
-            if self.node.parent is not None:
-                stack.push_async_callback(lambda: carry_out(self.resources.aclose(), timeout_seconds=CLOSE_SECONDS))
+            if self._parent is not None:
+                stack.push_async_callback(lambda: carry_out(self._end_resources(), timeout_seconds=CLOSE_SECONDS))
+                if keeps:
+                    limit = self.node.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
+                    stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
             stack.push_async_callback(lambda: carry_out(self.resources.files.settle(), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
+
+    async def _keep(self) -> None:
+        if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
+            try:
+                self._kept = await self._parent.nodes.keep(self.node, self.resources)
+            except KernelError as error:
+                self.node.emitter.put(Notice(content=f"the kernel cannot be kept: {error}"))
+
+    async def _end_resources(self) -> None:
+        if self._kept is None:
+            await self.resources.aclose()
 
     def _finish(self, ending: RunResult) -> RunResult:
         """Tell of the end, once; whoever was abandoned below ends here too, or its end would come after its parent's."""
@@ -208,6 +233,7 @@ class AgentLoop:
             files_removed=tuple(run.files.removed),
             warnings=(*run.files.told, *doubts, *left, *tally.warnings),
             unattended=tally.unattended,
+            node=self._kept,
         )
 
     def give_up(self) -> None:

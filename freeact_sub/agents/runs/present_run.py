@@ -13,14 +13,13 @@ from pathlib import Path
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
 
-from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, Slots
+from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, Slots, no_kernel_left
 from freeact_sub.agents.budgets.clock import RunClock
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import RunStatus
 
 
@@ -222,11 +221,3 @@ class PresentRun:
         if self._holds_slot:
             self._holds_slot = False
             self.slots.release()
-
-
-def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
-    """Why a child that would wait for a kernel for ever is not started."""
-    return SpawnForbiddenError(
-        f"all {places.size} kernels belong to agents that wait for a child, so the child would wait for ever (setting "
-        "`kernel.max_live`); do the work yourself"
-    )

@@ -1,14 +1,17 @@
 """What is told of an agent to those outside: `AgentInfo` while it lives, `RunResult` when a run has ended."""
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import AgentFinished, Ending, RunStatus
 from freeact_sub.text import one_line
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.children.nodes import KernelNode
 
 NO_BOUNDS: Final = Budget()
 
@@ -30,6 +33,8 @@ class RunResult(Ending):
     output: Any
     """The answer (of the agent's output type if `status` is `completed`); else the last text there was."""
     agent_id: str = ""
+    node: "KernelNode | None" = field(default=None, compare=False)
+    """Its kernel, which stays. None: that was not asked for, or the child was cancelled, or it had no live kernel."""
 
     @property
     def event(self) -> AgentFinished:

@@ -123,7 +123,7 @@ class ToolCalls:
         node = self.node
         self._check_allowed(call)
         await node.shared.gate.check(
-            call, node.run.policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=self._paused(clock)
+            call, node.present_policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=self._paused(clock)
         )
         note_call(call, node)
 

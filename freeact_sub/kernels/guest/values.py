@@ -52,6 +52,18 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
     return path, [line(name, value) for name, value in values.items()]
 
 
+def give_variables(name: str, names: list[str], namespace: dict[str, Any]) -> None:
+    """Writes variables into a new file of this kernel's scratch folder. Raises: see `give`.
+
+    Raises:
+        NameError: There is no such variable.
+    """
+    for variable in names:
+        if variable not in namespace:
+            raise NameError(f"name {variable!r} is not defined")
+    give(name, {variable: namespace[variable] for variable in names})
+
+
 def take(name: str, namespace: dict[str, Any]) -> None:
     """Puts the values of a file in this kernel's scratch folder into a namespace; the file is gone afterwards."""
     path = os.path.join(scratch(), name)

@@ -10,6 +10,7 @@ from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub.agents.budgets.capacity import KernelPlaces
 from freeact_sub.config.budget import Budget
+from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -129,8 +130,9 @@ async def test_hundreds_of_children_finish_and_nothing_of_them_is_kept_but_a_lin
 
 
 class Holder:
-    def __init__(self, *, waits: bool = False) -> None:
+    def __init__(self, *, waits: bool = False, keeps: bool = False) -> None:
         self.waits_for_child = waits
+        self.keeps_kernel = keeps
 
 
 async def test_places_for_kernels_are_given_in_order():
@@ -167,3 +169,20 @@ async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_fo
     places.give_back(other)
     await asyncio.wait_for(waiting, 120)
     assert not places.stuck
+
+
+async def test_who_waits_is_refused_when_the_last_place_goes_to_a_node():
+    places, parent, worker, node = KernelPlaces(2), Holder(waits=True), Holder(), Holder(keeps=True)
+    places.take_now(parent)
+    places.take_now(worker)
+    first = asyncio.create_task(places.take(node))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(places.take(Holder()))
+    await asyncio.sleep(0)
+    places.give_back(worker)
+    await asyncio.wait_for(first, 120)
+    with pytest.raises(SpawnForbiddenError, match=r"kernel\.max_live"):
+        await asyncio.wait_for(second, 120)
+    assert places.would_never_come(parent)
+    places.give_back(node)
+    await asyncio.wait_for(places.take(Holder()), 120)

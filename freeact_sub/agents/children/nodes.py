@@ -1,0 +1,353 @@
+"""`KernelNode`: a live kernel in which no agent works: what is left of a child that was kept, or a branch without a model.
+
+Code that is run in a node is a cell of its owner, the agent that made it: it is asked for, counted and told of in that one's
+run. What it may do is decided by the node's own mode and type, which may be narrower. `NodeCode` stands for it.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from pydantic_ai.messages import ModelMessage
+
+from freeact_sub.agents.budgets.capacity import no_kernel_left
+from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.approvals import Policy
+from freeact_sub.calls import CodeAction
+from freeact_sub.channel import Emitter
+from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
+from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.kernels import give_values, hand_over
+from freeact_sub.system.closing import carry_out
+from freeact_sub.tools import CellContext, KernelAccess, run_cell
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NodeCode(AgentNode):
+    """Stands for the code in a node; its parent is the node's owner."""
+
+    owner: AgentNode
+    folders: list[Path] = field(default_factory=list)
+    """Those of its kernel."""
+
+    @property
+    def principal(self) -> AgentNode:
+        """See `AgentNode`."""
+        return self.owner.principal
+
+    @property
+    def run(self) -> PresentRun:
+        """Its owner's."""
+        return self.owner.run
+
+    @property
+    def emitter(self) -> Emitter:
+        """Its owner's."""
+        return self.owner.emitter
+
+    @property
+    def output_folder(self) -> Path:
+        """Its owner's."""
+        return self.owner.output_folder
+
+    @property
+    def label(self) -> str:
+        """The node, as people see it."""
+        return f"node {super().label}"
+
+    @property
+    def present_policy(self) -> Policy:
+        """See `AgentNode`."""
+        return self.policy.with_scratch(self.folders)
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """See `AgentNode`."""
+        self.folders[:] = folders
+
+
+class OwnKernel(KernelAccess, Protocol):
+    """The kernel of an agent or a node."""
+
+    async def become(self, origin: KernelAccess) -> None:
+        """Replaces it by a copy of another one.
+
+        Raises:
+            KernelBranchError: That cannot be branched.
+        """
+        ...
+
+
+class Resources(Protocol):
+    """What a node has open: `AgentResources`."""
+
+    @property
+    def kernel(self) -> OwnKernel:
+        """Its kernel."""
+        ...
+
+    @property
+    def calls(self) -> ToolCalls:
+        """Makes the calls of its code."""
+        ...
+
+    async def pass_on(self, node: AgentNode) -> None:
+        """All of it is this node's from now on; the kernel is not replaced when it dies.
+
+        Raises:
+            KernelError: There is no live kernel.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Ends it."""
+        ...
+
+
+class KernelNode:
+    """A live kernel that an agent keeps. It counts in `kernel.max_live`, and ends with its owner at the latest.
+
+    As an async context manager it is closed when it is left.
+    """
+
+    def __init__(self, code: NodeCode, resources: Resources, owner: "Nodes", history: Sequence[ModelMessage] = ()) -> None:
+        self.code = code
+        self.resources = resources
+        self._owner = owner
+        self._history = tuple(history)
+        self._lock = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def node_id(self) -> str:
+        """Its id: that of the child whose kernel it was, or one of its own."""
+        return self.code.agent_id
+
+    @property
+    def description(self) -> str:
+        """Its label, or its child's."""
+        return self.code.description
+
+    @property
+    def history(self) -> list[ModelMessage]:
+        """The conversation of the child whose kernel it was; of a branch of a node, that node's."""
+        return [*self._history]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not been closed; its kernel may have died."""
+        return self._closing is None
+
+    async def execute(self, code: str) -> CodeExecutionOutput:
+        """Run a cell, without a model. It is asked for and counted as any cell of the node's owner.
+
+        Returns:
+            What the cell has put out, and how it ended: `status`, `text`, `displays`. An error of the code is a `status`.
+
+        Raises:
+            ApprovalDeniedError: It must not run.
+            LimitReachedError: The owner's budget has no call left.
+            KernelLostError: The node's kernel has ended.
+            FreeactError: The node is closed, or its owner's run has ended.
+        """
+        self.check_open()
+        async with self._owner.busy():
+            call_id = f"cell_{secrets.token_hex(8)}"
+            requested = RequestedCall(
+                name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
+            )
+            return (await self.resources.calls.make(requested, partial(self._run, code, self._context(call_id)))).value
+
+    async def branch(self, description: str = "") -> "KernelNode":
+        """A new node whose kernel starts as a copy of this one. Raises: see `Agent.branch`."""
+        self.check_open()
+        return await self._owner.branch(self, description)
+
+    async def close(self) -> None:
+        """End its kernel; branches of it go on. Can be called again."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name=f"close {self.code.label}")
+        await carry_out(_joined(self._closing))
+
+    def check_open(self) -> None:
+        """Raise FreeactError if it is closed."""
+        if not self.is_open:
+            raise FreeactError(f"{self.code.label} is closed")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
+
+    def _context(self, call_id: str) -> CellContext:
+        owner = self.code.owner
+        return CellContext(
+            config=owner.shared.config,
+            tool_call_id=call_id,
+            output_folder=owner.output_folder,
+            emit=lambda event: owner.emitter.emit(event, tool_call_id=call_id),
+            asked_seconds=lambda: owner.run.clock.stood_still,
+        )
+
+    async def _run(self, code: str, context: CellContext) -> EndedCall[CodeExecutionOutput]:
+        async with self._lock:
+            kernel = await self.resources.kernel.get()
+            output = await run_cell(code, kernel, context)
+        if kernel.lost_reason is not None:
+            raise KernelLostError(f"the kernel of {self.code.label} is gone: {kernel.lost_reason}")
+        return EndedCall(value=output, text=output.text, outcome="success" if output.status == "ok" else "failed")
+
+    async def _close(self) -> None:
+        try:
+            await self.resources.aclose()
+        finally:
+            self._owner.forget(self)
+
+
+class Nodes:
+    """The nodes of one agent."""
+
+    def __init__(
+        self,
+        agent: AgentNode,
+        kernel: OwnKernel,
+        make_resources: Callable[[AgentNode, KernelAccess], Resources],
+        busy: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        """Make an empty list.
+
+        Args:
+            agent: Owns them.
+            kernel: The agent's.
+            make_resources: Opens what a branch needs.
+            busy: Entered while something is done for the agent; raises FreeactError where its run does not go on.
+        """
+        self._agent = agent
+        self._kernel = kernel
+        self._make_resources = make_resources
+        self.busy = busy
+        self._nodes: dict[str, KernelNode] = {}
+
+    def list(self) -> Sequence[KernelNode]:
+        """Those that are open, in order of start."""
+        return tuple(self._nodes.values())
+
+    def find(self, node_id: str) -> KernelNode:
+        """The open node with this id.
+
+        Raises:
+            InvalidRequestError: The agent has none.
+        """
+        if node_id not in self._nodes:
+            raise InvalidRequestError(f"there is no node {node_id!r}: {', '.join(self._nodes) or 'there are none'}")
+        return self._nodes[node_id]
+
+    async def branch(self, origin: KernelNode | None, description: str = "") -> KernelNode:
+        """Make a node of a copy of another one's kernel. Args: origin: None: of the agent's own kernel."""
+        async with self.busy():
+            above = origin.code if origin is not None else self._agent
+            code = NodeCode(
+                shared=self._agent.shared,
+                agent_id=f"node-{secrets.token_hex(4)}",
+                key=self._agent.key,
+                parent=self._agent,
+                owner=self._agent,
+                description=description,
+                policy=above.present_policy,
+                model=self._agent.model,
+                agent_type=above.agent_type,
+                keeps_kernel=True,
+            )
+            places = self._agent.shared.kernel_places
+            if places.would_never_come(self._agent):
+                raise no_kernel_left(places)
+            try:
+                await places.take(code)
+                resources = self._make_resources(code, origin.resources.kernel if origin is not None else self._kernel)
+                try:
+                    await resources.pass_on(code)
+                except BaseException:
+                    await carry_out(resources.aclose())
+                    raise
+            except BaseException:
+                places.give_back(code)
+                raise
+            return self._add(KernelNode(code, resources, self, origin.history if origin is not None else ()))
+
+    async def keep(self, child: AgentNode, resources: Resources) -> KernelNode:
+        """Make a node of what a child of the agent has open, whose run ends.
+
+        Raises:
+            KernelError: It has no live kernel.
+        """
+        code = NodeCode(
+            shared=child.shared,
+            agent_id=child.agent_id,
+            key=self._agent.key,
+            parent=self._agent,
+            owner=self._agent,
+            description=child.description,
+            policy=child.present_policy,
+            model=child.model,
+            agent_type=child.agent_type,
+            keeps_kernel=True,
+        )
+        await resources.pass_on(code)
+        child.shared.kernel_places.pass_on(child, code)
+        return self._add(KernelNode(code, resources, self, child.run.record.history))
+
+    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
+        """See `Agent.adopt`."""
+        node.check_open()
+        async with self.busy():
+            if names is None:
+                await self._kernel.become(node.resources.kernel)
+                return
+            name = await self.write_values(node, names)
+            await hand_over(name, await node.resources.kernel.get(), await self._kernel.get())
+
+    async def write_values(self, node: KernelNode, names: Sequence[str]) -> str:
+        """Have a node write variables into a file of its scratch folder; returns the file's name.
+
+        Raises:
+            FreeactError: What they are read by may do more than the node may: to read them is to run code of the node's.
+            KernelError: One is not there, or cannot be handed over.
+        """
+        mine, theirs = self._agent, node.code
+        if theirs.policy.mode != mine.policy.mode or theirs.agent_type is not mine.agent_type:
+            raise FreeactError(
+                f"{theirs.label} has another mode or type than the agent that would take its variables, and to read them is "
+                "to run its code: let it write files instead"
+            )
+        return await give_values(await node.resources.kernel.get(), names)
+
+    def forget(self, node: KernelNode) -> None:
+        """A node has been closed."""
+        self._nodes.pop(node.node_id, None)
+        self._agent.shared.kernel_places.give_back(node.code)
+
+    async def aclose(self) -> None:
+        """Close all of them."""
+        await asyncio.gather(*(node.close() for node in self.list()), return_exceptions=True)
+
+    def _add(self, node: KernelNode) -> KernelNode:
+        self._nodes[node.node_id] = node
+        return node
+
+
+async def _joined(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+    task.result()

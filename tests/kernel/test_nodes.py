@@ -1,0 +1,117 @@
+"""Kernels that outlive their child's answer, and branches without a model, in real kernels."""
+
+import asyncio
+
+import pytest
+from support.agents import allow, cell, check_stream, of_kind, read
+from support.waiting import eventually
+
+from freeact_sub import KernelError, KernelLostError, SpawnForbiddenError, SpawnRequest
+from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted
+
+pytestmark = pytest.mark.kernel
+
+LOAD = {"load": [[cell("import itertools\ntable = [1, 2]\nnumbers = itertools.count(5)")], "loaded"]}
+
+
+async def test_a_kept_kernel_is_a_node_to_run_cells_in_to_branch_and_to_adopt(make):
+    events = []
+
+    async def program():
+        loaded = await agent.spawn_and_run(SpawnRequest(prompt="load", description="loader", keep=True))
+        node = loaded.node
+        assert node.node_id == loaded.agent_id
+        assert (await node.execute("table.append(next(numbers)); print(table)")).text == "[1, 2, 5]"
+        left, right = [await node.branch(name) for name in ("left", "right")]
+        async with left, right:
+            assert (await left.execute("table.append('left'); print(table, next(numbers))")).text == "[1, 2, 5, 'left'] 6"
+            assert (await right.execute("1 / 0")).status == "error"
+            assert (await right.execute("print(table, next(numbers))")).text == "[1, 2, 5] 6"
+            deeper = await left.branch()
+        assert not left.is_open
+        assert (await deeper.execute("print(table)")).text == "[1, 2, 5, 'left']"
+        await agent.adopt(deeper, ["table"])
+        mine = await agent.branch()
+        assert (await mine.execute("print(table, 'numbers' in globals())")).text == "[1, 2, 5, 'left'] False"
+        with pytest.raises(KernelError, match="nothing"):
+            await agent.adopt(deeper, ["nothing"])
+        await agent.adopt(node)
+        return (await (await agent.branch()).execute("print(table, next(numbers))")).text
+
+    async with make(LOAD, mode="auto", taps=[events.append]) as agent:
+        result = await agent.run_program(program).result()
+        assert (result.output, result.error) == ("[1, 2, 5] 6", "")
+        live = [info.status for info in agent.agents()]
+        assert live == ["completed", "completed"]
+    check_stream(events)
+    assert len(of_kind(events, AgentFinished)) == 2
+    cells = [event for event in of_kind(events, ToolCallStarted) if event.depth == 0]
+    assert {event.tool_name for event in cells} == {"execute_ipython_cell"}
+
+
+async def test_children_begin_in_a_node_with_its_conversation(make):
+    script = {**LOAD, "go on": [[cell("print(table)")], "went on"], "anew": [[cell("print(len(table))")], "did"]}
+    async with make(script, mode="auto") as agent:
+        node = (await agent.spawn_and_run(SpawnRequest(prompt="load", keep=True))).node
+        assert node.is_open
+        request = SpawnRequest(prompt="go on", branch_of=node, history=True, keep=True)
+        on = await agent.spawn_and_run(request)
+        anew = await agent.spawn_and_run(SpawnRequest(prompt="anew", branch_of=node.node_id))
+        assert (on.status, anew.status, anew.node) == ("completed", "completed", None)
+        prompts = [part.content for message in on.node.history for part in message.parts if part.part_kind == "user-prompt"]
+        assert [text.splitlines()[0] for text in prompts] == ["load", "go on"]
+        assert (await node.execute("table")).text == "[1, 2]"
+        with pytest.raises(Exception, match="history"):
+            await agent.spawn(SpawnRequest(prompt="load", history=True))
+
+
+async def test_people_are_asked_for_a_cell_of_a_node_and_a_narrower_node_stays_narrow(make, tmp_path):
+    asked = []
+
+    def rule(event):
+        asked.append(event)
+        return allow(event)
+
+    async def program():
+        node = (await agent.spawn_and_run(SpawnRequest(prompt="load", mode="plan", keep=True))).node
+        text = (await node.execute("open('new', 'w')")).text
+        with pytest.raises(Exception, match="mode"):
+            await agent.adopt(node, ["table"])
+        return text
+
+    async with make(LOAD, mode="ask") as agent:
+        _, result = await read(agent.run_program(program), rule)
+    assert "PermissionError" in result.output
+    assert not (tmp_path / "new").exists()
+    last = asked[-1]
+    assert isinstance(last, ApprovalRequest)
+    assert (last.call.kind, last.call.code, last.depth) == ("code", "open('new', 'w')", 0)
+    assert last.path[-1].startswith("node agent-")
+
+
+async def test_nodes_count_as_live_kernels_and_one_too_many_names_the_setting(make):
+    async with make(LOAD, mode="auto", kernel={"max_live": 2}) as agent:
+        first = await agent.branch("first")
+        with pytest.raises(SpawnForbiddenError, match=r"kernel\.max_live"):
+            await agent.branch()
+        with pytest.raises(SpawnForbiddenError, match=r"kernel\.max_live"):
+            await agent.spawn("load")
+        await first.close()
+        await first.close()
+        again = await agent.branch()
+        assert (await again.execute("print(1)")).text == "1"
+
+
+async def test_a_node_whose_kernel_dies_says_so_and_a_cancel_leaves_the_node(make):
+    async with make(LOAD, mode="auto") as agent:
+        node = await agent.branch()
+        busy = asyncio.create_task(node.execute("import time, pathlib\npathlib.Path('began').touch()\ntime.sleep(1000)"))
+        await eventually(lambda: (agent.config.workspace / "began").exists())
+        busy.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await busy
+        assert (await node.execute("print(2)")).text == "2"
+        with pytest.raises(KernelLostError):
+            await node.execute("import os; os._exit(3)")
+        with pytest.raises(KernelLostError):
+            await node.execute("print(3)")
