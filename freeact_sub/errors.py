@@ -17,6 +17,8 @@
     ├── SessionError         a session is not there, or cannot be read or removed; the text names it
     │   └── SessionBusyError it is open elsewhere
     ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the text names them
+    ├── TaskError            a child that a program waits for did not complete; carries its result
+    ├── StrategyError        a strategy found no answer; the text says why
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
 Errors carry values. Nobody reads an error's text to learn what happened.
@@ -25,7 +27,7 @@ Errors carry values. Nobody reads an error's text to learn what happened.
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 
 class FreeactError(Exception):
@@ -170,6 +172,22 @@ class SessionBusyError(SessionError):
 
 class InvalidRequestError(FreeactError):
     """A model, or code in a kernel, called something with wrong arguments; the text names them."""
+
+
+class TaskError(FreeactError):
+    """A child did not complete.
+
+    Attributes:
+        result: Its `RunResult`, with what there is.
+    """
+
+    def __init__(self, result: Any) -> None:
+        super().__init__(f"the child {result.agent_id} did not complete ({result.status}): {result.error}")
+        self.result = result
+
+
+class StrategyError(FreeactError):
+    """A strategy found no answer; the text says why."""
 
 
 class LimitReachedError(FreeactError):

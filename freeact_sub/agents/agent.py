@@ -18,6 +18,7 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
+from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
@@ -37,7 +38,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
 
-class Agent:
+class Agent(AsInACell):
     """An agent that acts by running code in a kernel of its own, and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -346,10 +347,14 @@ class Agent:
         self._tree.outliving.clear()
         await self._resources.aclose()
 
-    def _callers_children(self) -> ChildOwner:
+    @property
+    def _callers_loop(self) -> AgentLoop:
         """Of the agent in whose name this is called."""
-        children, caller = self._opened.children, caller_in(self._shared)
-        return children if caller is None or caller is self._root else self._children_of(caller)
+        loop, caller = self._opened, caller_in(self._shared)
+        return loop if caller is None or caller is self._root else self._loop_of(caller)
+
+    def _callers_children(self) -> ChildOwner:
+        return self._callers_loop.children
 
     async def _begin_if_idle(self) -> None:
         """Begin a run that lasts until nothing is at work, unless there is one."""
@@ -358,11 +363,11 @@ class Agent:
         if self._run is None:
             self.run_program(self._opened.children.until_idle).start_without_reader()
 
-    def _children_of(self, node: AgentNode) -> ChildOwner:
+    def _loop_of(self, node: AgentNode) -> AgentLoop:
         loop = self._tree.at_work.get(node.agent_id)
         if not isinstance(loop, AgentLoop):
-            raise FreeactError(f"the run of {node.agent_id}, in which the child was to be started, has ended")
-        return loop.children
+            raise FreeactError(f"the run of {node.agent_id}, in which this was to be done, has ended")
+        return loop
 
     @property
     def _opened(self) -> AgentLoop:

@@ -1,19 +1,22 @@
-"""Values from one kernel to another: the file that the one has written is moved to the other, which reads it.
+"""Values from one kernel to another, or from a program: the file that was written is moved to the kernel, which reads it.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
 opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
 made it. From kernels elsewhere it passes on the bytes.
 """
 
+import asyncio
+import io
 import os
 import stat
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
-from freeact_sub.errors import KernelError, KernelLostError
+from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError
+from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 
@@ -77,6 +80,27 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
     return name
 
 
+async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
+    """Puts values of this process among a kernel's variables.
+
+    Returns:
+        A line on each value, as the agent of the kernel reads it.
+
+    Raises:
+        InvalidRequestError: A value cannot be handed over, or a name is none of a variable; the text names it.
+        KernelError: The kernel could not read them; the text says why.
+    """
+    name = f"values-{uuid.uuid4().hex}"
+    if isinstance(target, FarKernel):
+        await target.write_values(name, _piece(await asyncio.to_thread(_packed, dict(values))))
+    elif target.scratch is not None:
+        await asyncio.to_thread(_write, name, await asyncio.to_thread(_packed, dict(values)), target.scratch)
+    else:
+        raise KernelError("inputs: this kernel has no way to take values: write them to files instead")
+    await _do(target, f"take({name!r}, get_ipython().user_ns)")
+    return [guest_values.line(variable, value) for variable, value in values.items()]
+
+
 async def _do(kernel: Kernel, call: str) -> None:
     """Calls a function of `guest/values.py`."""
     buffer = CellOutputBuffer()
@@ -88,6 +112,30 @@ async def _do(kernel: Kernel, call: str) -> None:
     if reply.status != "ok":
         last = (buffer.text.strip().splitlines() or [reply.status])[-1]
         raise KernelError(last[-ERROR_CHARS:])
+
+
+def _packed(values: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    try:
+        guest_values.check_names(values)
+        guest_values.write(file, values)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequestError(str(error)) from error
+    return file.getvalue()
+
+
+async def _piece(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+def _write(name: str, data: bytes, folder: Path) -> None:
+    try:
+        with _folder(folder) as there:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with os.fdopen(os.open(name, flags, 0o600, dir_fd=there), "wb") as file:
+                file.write(data)
+    except OSError as error:
+        raise KernelError(f"inputs: they could not be written for the kernel: {error.strerror}") from error
 
 
 def _move(name: str, source: Path, target: Path) -> None:

@@ -1,16 +1,16 @@
-"""Single requests from code: `await agent.ask(...)`."""
+"""Single requests from code in a cell and from a program: `await agent.ask(...)`."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.from_code.answers import typed_answer_of
 from freeact_sub.agents.from_code.base import CodeCalls, Handler
 from freeact_sub.agents.runs.results import text_of
-from freeact_sub.agents.turn.single_request import Asker
+from freeact_sub.agents.turn.single_request import Asker, TypedAnswer
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
@@ -25,6 +25,15 @@ class AskParams(BaseModel):
     model: str | None = None
     output: dict[str, Any] | None = None
     """JSON schema of the answer. None: text."""
+    history: list[str] = Field(default_factory=list)
+    """Earlier prompts and answers, in turn."""
+
+    @field_validator("history")
+    @classmethod
+    def _ends_with_an_answer(cls, history: list[str]) -> list[str]:
+        if len(history) % 2:
+            raise ValueError("prompts and answers in turn are needed: the last one is a prompt without an answer")
+        return history
 
 
 class AskRequests:
@@ -40,21 +49,43 @@ class AskRequests:
         return {"ask": self._ask}
 
     async def _ask(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        try:
-            asked = AskParams.model_validate(params)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise InvalidRequestError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        asked = asked_for(params)
         typed = None if asked.output is None else typed_answer_of(asked.output)
+        return to_jsonable_python(await self.ask(asked, typed, clock))
+
+    async def ask(self, asked: AskParams, typed: TypedAnswer | None, clock: CellClock | None = None) -> Any:
+        """The model's answer, by a call of the agent: it is announced, counted, and judged by the rules.
+
+        Args:
+            asked: What is asked for.
+            typed: What the answer is to be. None: text.
+            clock: Of the cell that asks. None: a program does.
+
+        Raises:
+            FreeactError: It is denied, or fails.
+        """
         answer: Any = None
 
         async def work() -> ToolResult:
             nonlocal answer
             # as with a child: the limit of the cell is on what the cell itself does
             with clock.paused() if clock is not None else nullcontext():
-                answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed)
+                answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
             return ToolResult(text=text_of(answer))
 
-        args = asked.model_dump(exclude_none=True)
+        args = asked.model_dump(exclude_none=True, exclude_defaults=True)
         await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args), args, clock, work)
-        return to_jsonable_python(answer)
+        return answer
+
+
+def asked_for(params: Mapping[str, Any]) -> AskParams:
+    """What is asked for.
+
+    Raises:
+        InvalidRequestError: Something is wrong with it; the text names it.
+    """
+    try:
+        return AskParams.model_validate(params)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InvalidRequestError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error

@@ -99,7 +99,8 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
         self.resources.requests.add(self.tasks.handlers)
-        self.resources.requests.add(AskRequests(self.resources.calls, self.asker).handlers)
+        self.asks = AskRequests(self.resources.calls, self.asker)
+        self.resources.requests.add(self.asks.handlers)
         self.resources.requests.add(BackgroundRequests(self.resources.calls, self.children).handlers)
 
     def begin(self, budget: Budget) -> None:

@@ -1,4 +1,4 @@
-"""`Asker`: one model request without tools, kernel or history, counted as usage of the agent that asks.
+"""`Asker`: one model request without tools or kernel, counted as usage of the agent that asks.
 
 The request goes to the model directly: to make a pydantic-ai agent and to run its graph takes several times as long as all
 else that the host does for a question. What needs them gets them, with the conversation so far: a response that is not the
@@ -6,7 +6,7 @@ whole answer (it is cut off, empty, of the wrong type, or the provider is not re
 its spans are pydantic-ai's own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,13 +62,16 @@ class Asker:
     def __init__(self, node: AgentNode) -> None:
         self._node = node
 
-    async def ask(self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None) -> Any:
+    async def ask(
+        self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None, history: Sequence[str] = ()
+    ) -> Any:
         """The model's answer, of the type that is wanted.
 
         Args:
-            prompt: All that the model reads.
+            prompt: All that the model reads, but for the history.
             model: A name of `config.models`. None: the agent's own model.
             typed: What the answer is to be. None: text.
+            history: Earlier prompts and answers, in turn.
 
         Raises:
             InvalidRequestError: There is no such model.
@@ -79,7 +82,7 @@ class Asker:
         account = Account(ledger=node.run.account.ledger, owner=node.agent_id, budget=Budget(), parent=node.run.account)
         turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
         asked = await self._model(model)
-        question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed)
+        question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:
             with turns.open():
                 return await question.answer()
@@ -115,26 +118,29 @@ class _Question:
     model: Model
     prompt: str
     typed: TypedAnswer | None
+    before: list[ModelMessage]
+    """The conversation so far."""
 
     async def answer(self) -> Any:
         if _tracing(self.turns.node) or get_current_span().is_recording():
-            return await self._by_agent(self.prompt, [])
+            return await self._by_agent(self.prompt, self.before)
         request = ModelRequest(parts=[UserPromptPart(self.prompt)])
         response = await self._request(request)
         if response.state == "suspended":  # the provider is not ready
-            return await self._by_agent(None, [request, response])
+            return await self._by_agent(None, [*self.before, request, response])
         await self.turns.booking.settle(response)
         try:
             problem = self.turns.answers.check(response)
         except ModelRetry as retry:
             advice = RetryFeedbackPart(str(retry), retry=RetryInfo("model_retry"))
-            return await self._by_agent(None, [request, response, ModelRequest(parts=[advice])], retries=RETRIES - 1)
+            told = [*self.before, request, response, ModelRequest(parts=[advice])]
+            return await self._by_agent(None, told, retries=RETRIES - 1)
         if problem is not None:
             raise problem
         try:
             return self._read(response)
         except ValueError:
-            return await self._by_agent(None, [request, response])
+            return await self._by_agent(None, [*self.before, request, response])
 
     async def _request(self, request: ModelRequest) -> ModelResponse:
         parameters = ModelRequestParameters()
@@ -142,7 +148,7 @@ class _Question:
             parameters = ModelRequestParameters(output_mode="tool", output_tools=[self.typed.tool], allow_text_output=False)
         context = ModelRequestContext(
             model=self.model,
-            messages=[request],
+            messages=[*self.before, request],
             model_settings=merge_model_settings(self.model.settings, self._settings),
             model_request_parameters=parameters,
         )
@@ -194,6 +200,14 @@ class _Question:
     @property
     def _settings(self) -> ModelSettings | None:
         return self.turns.node.shared.model_settings or None  # type: ignore[return-value]  # config leaves it open
+
+
+def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:
+    for index, text in enumerate(history):
+        if index % 2:
+            yield ModelResponse(parts=[TextPart(text)])
+        else:
+            yield ModelRequest(parts=[UserPromptPart(text)])
 
 
 def _tracing(node: AgentNode) -> list[AbstractCapability[Any]]:

@@ -313,19 +313,22 @@ class AgentProxy:
         used.USED.on_start()
         return self._requests.call("shell", command=command, reason=reason)
 
-    def ask(self, prompt: str, model: str | None = None, output: Any = None) -> Any:
+    def ask(
+        self, prompt: str, model: str | None = None, output: Any = None, history: list[str] | tuple[str, ...] = ()
+    ) -> Any:
         """Make one request to a language model, without tools or kernel: `await agent.ask(...)`, or without `await`.
 
         Args:
-            prompt: All that the model reads.
+            prompt: All that the model reads, but for the history.
             model: The name of another model in the settings. None: the agent's own.
             output: The type of its answer, as with `task`; a value of it comes back. None: text.
+            history: Earlier prompts and answers, in turn: the model reads them as a conversation.
 
         Raises:
             ValueError, TypeError: The answer is not of the type, or there is no JSON schema of it.
         """
         schema, decode = (None, None) if output is None else schemas.schema_of(output)
-        params = {"prompt": prompt, "model": model, "output": schema}
+        params = {"prompt": prompt, "model": model, "output": schema, "history": [*history]}
         if can_await(sys._getframe(1)):  # noqa: SLF001  # documented
             return decoded(self._requests.ask_async("ask", **params), decode)
         value = self._requests.ask("ask", **params)

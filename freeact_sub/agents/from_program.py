@@ -1,0 +1,139 @@
+"""`agent.ask` and `agent.task` for programs: what they are in a cell, so that a strategy runs in both."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
+from freeact_sub.agents.from_code.ask import asked_for
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.turn.single_request import TypedAnswer
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
+from freeact_sub.kernels import Kernel, put_values
+from freeact_sub.tools import SpawnRequest
+
+FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
+    "prompt",
+    "prepare",
+    "tool_call_id",
+    "output_schema",
+}
+
+
+class AsInACell(ABC):
+    """The methods of `Agent` that do in a program what `agent` does in a cell."""
+
+    async def ask(self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = ()) -> Any:
+        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
+
+        Args:
+            prompt: All that the model reads, but for the history.
+            model: A name of the setting `models`. None: the agent's own.
+            output: The type of the answer, such as `int`, a dataclass or a pydantic model; a value of it comes back.
+            history: Earlier prompts and answers, in turn: the model reads them as a conversation.
+
+        Raises:
+            FreeactError: No run is live; or the request is denied, or fails.
+        """
+        loop = self._callers_loop
+        if not loop.node.run.is_live:
+            raise FreeactError(
+                "agent.ask needs a run that pays for it: call it within one, such as "
+                "`await agent.run_program(lambda: agent.ask(...)).result()`"
+            )
+        asked = asked_for({"prompt": prompt, "model": model, "history": [*history]})
+        if output is None or output is str:
+            return await loop.asks.ask(asked, None)
+        adapter, typed = _typed(output)
+        return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
+
+    async def task(self, prompt: str, **options: Any) -> RunResult:
+        """Start a child and wait for its end.
+
+        Args:
+            prompt: What it is to do.
+            options: `inputs` (values that it finds as variables in its kernel, by name), `output` (the type of its answer),
+                `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`.
+
+        Raises:
+            TaskError: It did not complete; `error.result` tells how far it came.
+            FreeactError: It cannot be started, or an option is wrong.
+        """
+        result = await self.spawn_and_run(request_of(prompt, options))
+        if result.status != "completed":
+            raise TaskError(result)
+        return result
+
+    @abstractmethod
+    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
+        """See `Agent`."""
+
+    @property
+    @abstractmethod
+    def _callers_loop(self) -> AgentLoop:
+        """Of the agent in whose name this is called."""
+
+
+def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
+    """The request for a child. Args: options: see `Agent.task`.
+
+    Raises:
+        InvalidRequestError: An option is wrong; the text names it.
+    """
+    rest = {name: value for name, value in options.items() if value is not None}
+    inputs, output, turns = rest.pop("inputs", {}), rest.pop("output", None), rest.pop("max_turns", None)
+    if unknown := [name for name in rest if name not in FIELDS]:
+        raise InvalidRequestError(f"agent.task: there is no option {unknown[0]!r}: known are {', '.join(sorted(FIELDS))}")
+    budget = _budget(rest.pop("budget", Budget()))
+    if turns is not None:
+        budget = budget.model_copy(update={"turns": turns})
+    if output is not None:
+        rest["output_type"] = output
+    return SpawnRequest(prompt=prompt, budget=budget, prepare=_prepare(inputs) if inputs else None, **rest)
+
+
+def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
+    """What a model is to answer so that a value of the type can be made of it; a wrong answer goes back to the model."""
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(output)
+        schema = adapter.json_schema()
+    except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
+        raise InvalidRequestError(f"agent.ask: output: there is no JSON schema of {output!r}: {error}") from error
+    plain = typed_answer_of(schema)
+
+    async def check(value: Any) -> str:
+        try:
+            adapter.validate_json(to_json(value))
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, item['loc'])) or 'the answer'}: {item['msg']}" for item in error.errors()]
+            return "; ".join(problems[:5])
+        return ""
+
+    def value_of(arguments: dict[str, Any]) -> Any:
+        value = plain.value_of(arguments)
+        adapter.validate_json(to_json(value))  # a ValueError: pydantic-ai asks again
+        return value
+
+    return adapter, replace(plain, output_type=output_type_of(schema, check), value_of=value_of)
+
+
+def _budget(asked: Budget | Mapping[str, Any]) -> Budget:
+    try:
+        return Budget.model_validate(asked)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise InvalidRequestError(f"agent.task: budget: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+
+
+def _prepare(inputs: Mapping[str, Any]) -> Any:
+    async def prepare(kernel: Kernel) -> str:
+        lines = "\n".join(f"- {line}" for line in await put_values(inputs, kernel))
+        return f"These variables are in your kernel, until it is reset:\n{lines}"
+
+    return prepare

@@ -1,0 +1,34 @@
+"""Ways for several agents to work on one thing: plain functions on `ask` and `task`, and values that tell what came of it.
+
+A strategy's first argument is who asks models and starts children (`AgentLike`): an `Agent` in a program, `agent` in a cell.
+So each runs in both, and imports nothing heavy, for a cell pays for that too. Budgets, approvals, events and cancelling are
+those of the requests and children that a strategy makes; it adds no second kind of any of them. All that it has started has
+ended when it returns, raises or is cancelled.
+"""
+
+from freeact_sub.strategies.agent_like import AgentLike, Member
+from freeact_sub.strategies.debates import Debate, debate
+from freeact_sub.strategies.functions import agent_function
+from freeact_sub.strategies.mixtures import Mixture, mixture
+from freeact_sub.strategies.plans import PlanResult, Step, StepResult, plan_and_execute
+from freeact_sub.strategies.side_by_side import parallel, pipeline
+from freeact_sub.strategies.votes import Vote, count, vote
+
+__all__ = [
+    "AgentLike",
+    "Debate",
+    "Member",
+    "Mixture",
+    "PlanResult",
+    "Step",
+    "StepResult",
+    "Vote",
+    "agent_function",
+    "count",
+    "debate",
+    "mixture",
+    "parallel",
+    "pipeline",
+    "plan_and_execute",
+    "vote",
+]

@@ -1,0 +1,114 @@
+"""`debate`: several answer, read each other's answers, and answer again (Du et al. 2023).
+
+In the first round each debater answers the question. In each further round it reads the answers that the others gave in the
+round before, in a conversation that holds its own earlier prompts and answers. A judge, or a vote, decides on the last ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.votes import Vote, count
+
+OTHERS: Final = "These are the solutions to the problem from other agents:"
+REVISE: Final = (
+    "Using the solutions from other agents as additional information, give your answer to the problem. "
+    "The original problem is:\n\n{question}"
+)
+ALONE: Final = "Check whether your answer is correct, and give your answer to the problem again. It is:\n\n{question}"
+JUDGE: Final = "{solutions}\n\nYou are the judge. Decide which answer is right, and give it. The problem is:\n\n{question}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Debate:
+    """What came of a debate."""
+
+    answer: Any
+    """The judge's; without a judge that of most debaters (see `Vote.answer` for as many)."""
+    rounds: tuple[tuple[Any, ...], ...]
+    """The answers of each round, in the order of the debaters; an exception where one has given none."""
+    vote: Vote
+    """On the last answers of all debaters."""
+    judged: bool
+    """A judge has decided, not the vote."""
+
+
+@dataclass(kw_only=True, eq=False)
+class _Debater:
+    member: Member
+    history: list[str] = field(default_factory=list)
+    answer: Any = None
+    """The last one; an exception: there is none."""
+
+    async def speak(self, agent: AgentLike, prompt: str, output: Any) -> Any:
+        """Answer, within the conversation so far. A debater that fails keeps the answer that it has."""
+        try:
+            answer = await self.member.answer(agent, prompt, output=output, history=tuple(self.history))
+        except Exception as error:  # border: one that fails takes nothing from the others
+            if self.answer is None or isinstance(self.answer, Exception):
+                self.answer = error
+            raise
+        role = f"{self.member.role}\n\n" if self.member.role and not self.history else ""
+        self.history += [role + prompt, text_of(answer)]
+        self.answer = answer
+        return answer
+
+
+async def debate(  # the field's names; all but two have a default
+    agent: AgentLike,
+    question: str,
+    debaters: int | Sequence[Member | str] = 3,
+    rounds: int = 2,
+    judge: Member | None = None,
+    *,
+    output: Any = None,
+    key: Callable[[Any], Any] = text_of,
+) -> Debate:
+    """Let several answer a question, read what the others say, and answer again.
+
+    Args:
+        agent: Asks.
+        question: The problem.
+        debaters: How many; or who: members, or names of models.
+        rounds: How often each answers; 1 is a vote.
+        judge: Decides in the end. None: the answer that most debaters give in the last round.
+        output: The type of an answer. None: text.
+        key: What is counted of an answer (see `vote`).
+
+    Raises:
+        StrategyError: Nobody has answered.
+        ValueError: There are no debaters, or no rounds.
+        Exception: The judge gives no answer.
+    """
+    if rounds < 1:
+        raise ValueError("rounds: at least one is needed")
+    those = [_Debater(member=member) for member in members(debaters, "debater")]
+    said = []
+    for number in range(rounds):
+        prompts = [question if number == 0 else _revision(question, each, those) for each in those]
+        thunks = [
+            lambda each=each, prompt=prompt: each.speak(agent, prompt, output)
+            for each, prompt in zip(those, prompts, strict=True)
+        ]
+        said.append(tuple(await parallel(thunks)))
+    voted = count((each.answer for each in those), key=key)
+    answer = voted.answer
+    if judge is not None:
+        solutions = _solutions(each.answer for each in those)
+        answer = await judge.answer(agent, JUDGE.format(solutions=solutions, question=question), output=output)
+    return Debate(answer=answer, rounds=tuple(said), vote=voted, judged=judge is not None)
+
+
+def _revision(question: str, debater: _Debater, those: Sequence[_Debater]) -> str:
+    """The prompt of a round after the first. What a debater itself has said stands in its conversation."""
+    solutions = _solutions(each.answer for each in those if each is not debater)
+    if not solutions:
+        return ALONE.format(question=question)
+    return f"{solutions}\n\n{REVISE.format(question=question)}"
+
+
+def _solutions(answers: Any) -> str:
+    told = [f"One agent's solution:\n{text_of(answer)}" for answer in answers if not isinstance(answer, Exception)]
+    return "\n\n".join([OTHERS, *told]) if told else ""

@@ -1,0 +1,70 @@
+"""`mixture`: proposers answer, an aggregator makes one answer of theirs (mixture of agents, Wang et al. 2024)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freeact_sub.errors import StrategyError
+from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.side_by_side import parallel
+
+AGGREGATE: Final = (
+    "Several models have answered the query below. Make one answer of theirs, of high quality: weigh what they say, as some "
+    "of it may be biased or wrong; do not copy, but give a refined, accurate and complete reply.\n\n"
+    "Responses from models:\n{responses}\n\nThe query:\n\n{question}"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """What came of a mixture."""
+
+    answer: Any
+    """The aggregator's."""
+    layers: tuple[tuple[Any, ...], ...]
+    """The proposers' answers by layer, in their order; an exception where one has given none."""
+
+
+async def mixture(  # the field's names; all but two have a default
+    agent: AgentLike,
+    question: str,
+    proposers: int | Sequence[Member | str] = 3,
+    aggregator: Member | str | None = None,
+    *,
+    layers: int = 1,
+    output: Any = None,
+) -> Mixture:
+    """Let proposers answer side by side, and an aggregator make one answer of theirs.
+
+    Args:
+        agent: Asks.
+        question: The query.
+        proposers: How many; or who: members, or names of models.
+        aggregator: Who makes the answer. None: the agent's own model.
+        layers: How often the proposers answer; from the second time on each reads all answers of the layer before.
+        output: The type of the aggregator's answer. None: text.
+
+    Raises:
+        StrategyError: No proposer of a layer has answered.
+        ValueError: There are no proposers, or no layers.
+        Exception: The aggregator gives no answer.
+    """
+    if layers < 1:
+        raise ValueError("layers: at least one is needed")
+    those = members(proposers, "proposer")
+    prompt, said = question, []
+    for _ in range(layers):
+        thunks = [lambda each=each, prompt=prompt: each.answer(agent, prompt) for each in those]
+        found = tuple(await parallel(thunks))
+        said.append(found)
+        prompt = _aggregation(question, found)
+    [last] = members([aggregator] if aggregator is not None else 1, "aggregator")
+    return Mixture(answer=await last.answer(agent, prompt, output=output), layers=tuple(said))
+
+
+def _aggregation(question: str, found: Sequence[Any]) -> str:
+    answers = [answer for answer in found if not isinstance(answer, Exception)]
+    if not answers:
+        raise StrategyError(f"no proposer has answered: {found[0]}") from found[0]
+    responses = "\n".join(f"{number}. {text_of(answer)}" for number, answer in enumerate(answers, 1))
+    return AGGREGATE.format(responses=responses, question=question)

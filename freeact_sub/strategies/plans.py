@@ -1,0 +1,231 @@
+"""`plan_and_execute`: a planner divides the work, children do the steps, and the planner looks again (plan and execute).
+
+The planner's first request returns steps. A step begins when those that it depends on have been done; what is independent
+runs side by side. When all are done, or one has failed, the planner reads what there is and gives the answer, or the steps
+that are still needed: replanning. A step that is too large for one agent is divided in the same way: hierarchy.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from freeact_sub.errors import StrategyError
+from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
+
+MAX_RESULT_CHARS: Final = 6000
+"""Of a step's result in a prompt; as with the tool `delegate`."""
+INVALID_PLANS: Final = 2
+"""How often a planner is told what is wrong with a plan."""
+
+PLAN: Final = """\
+Make a plan for the task below: few steps, each of which one agent can do that knows nothing but the text of the step and \
+the results of the steps that it depends on. `depends_on` has the numbers of earlier steps, counted from 0. Steps that do \
+not depend on each other are done side by side.{large}
+
+The task:
+{task}"""
+LARGE: Final = " Mark a step as `divide` if it is too large for one agent: it gets a plan of its own."
+REVIEW: Final = """\
+The steps so far:
+
+{steps}
+
+Is the task done? Then give its answer as `answer`, and no steps. Else leave `answer` empty and give the steps that are \
+still needed, as a new plan; their `depends_on` counts from 0 within the new plan. What was found so far is told to \
+all of them."""
+STEP: Final = "{task}\n\nThis is step {number} of a plan for a larger task, which is:\n{whole}{results}"
+WRONG: Final = "The plan cannot be carried out: {problem}. Give the whole plan again."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of a plan, as the planner gives it."""
+
+    task: str
+    depends_on: list[int] = field(default_factory=list)
+    divide: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What the planner says of the work so far."""
+
+    answer: str = ""
+    """Empty: the task is not done."""
+    steps: list[Step] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What came of a step."""
+
+    step: Step
+    output: Any = None
+    """None: it has failed, or has not begun because a step that it depends on has failed."""
+    error: str = ""
+    plan: "PlanResult | None" = None
+    """Of a step that was divided."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanResult:
+    """What came of a task."""
+
+    answer: str
+    steps: tuple[StepResult, ...]
+    """In the order of the plans."""
+    plans: int
+    """How many plans were made; 1: the first one was enough."""
+
+
+async def plan_and_execute(  # all but the first two have a default, and are given by name
+    agent: AgentLike,
+    task: str,
+    *,
+    planner: Member = Member(name="planner"),  # noqa: B008  # a frozen value
+    executor: Member = Member(acts=True),  # noqa: B008
+    max_replans: int = 3,
+    max_steps: int = 20,
+    levels: int = 2,
+) -> PlanResult:
+    """Divide a task into steps, have agents do them, and plan again where that is needed.
+
+    Args:
+        agent: Asks the planner, and starts the children.
+        task: What is to be done.
+        planner: Makes the plans.
+        executor: Does a step. Default: a child agent with a kernel.
+        max_replans: How many further plans may follow on the first one.
+        max_steps: How many steps all plans of this task may have together; those of divided steps count by themselves.
+        levels: Of plans: 1 divides no step.
+
+    Raises:
+        StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, or none can be carried out.
+        Exception: The planner gives no answer.
+    """
+    prompt = PLAN.format(task=task, large=LARGE if levels > 1 else "")
+    conversation = _Conversation(agent, planner)
+    steps = await conversation.steps(prompt)
+
+    async def divide(part: str) -> PlanResult:
+        return await plan_and_execute(
+            agent,
+            part,
+            planner=planner,
+            executor=executor,
+            max_replans=max_replans,
+            max_steps=max_steps,
+            levels=levels - 1,
+        )
+
+    work = _Work(agent, task, executor, divide if levels > 1 else None)
+    for plans in range(1, max_replans + 2):
+        if len(work.done) + len(steps) > max_steps:
+            raise StrategyError(f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before")
+        await work.carry_out(steps)
+        review = await conversation.review(REVIEW.format(steps=_told(work.done)))
+        if not review.steps:
+            return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
+        steps = review.steps
+    raise StrategyError(
+        f"the task is not done after {max_replans + 1} plans (max_replans); the last steps were:\n{_told(work.done[-3:])}"
+    )
+
+
+class _Conversation:
+    """With the planner, who remembers what it has planned."""
+
+    def __init__(self, agent: AgentLike, planner: Member) -> None:
+        self._agent = agent
+        self._planner = planner
+        self._history: list[str] = []
+
+    async def steps(self, prompt: str) -> list[Step]:
+        """The first plan."""
+        found: list[Step] = await self._valid(prompt, list[Step], lambda steps: steps, needed=True)
+        return found
+
+    async def review(self, prompt: str) -> Review:
+        """Whether the task is done, or further steps."""
+        found: Review = await self._valid(prompt, Review, lambda review: review.steps, needed=False)
+        return found
+
+    async def _valid(self, prompt: str, output: Any, steps_of: Any, *, needed: bool) -> Any:
+        for _ in range(INVALID_PLANS + 1):
+            answer = await self._planner.answer(self._agent, prompt, output=output, history=tuple(self._history))
+            self._history += [prompt, text_of(answer)]
+            problem = _problem(steps_of(answer), needed=needed)
+            if not problem:
+                return answer
+            prompt = WRONG.format(problem=problem)
+        raise StrategyError(f"the planner has made no plan that can be carried out: {problem}")
+
+
+def _problem(steps: Sequence[Step], *, needed: bool) -> str:
+    """What is wrong with a plan; empty: nothing."""
+    if needed and not steps:
+        return "it has no steps"
+    for number, step in enumerate(steps):
+        wrong = [other for other in step.depends_on if not 0 <= other < number]
+        if wrong:
+            return f"step {number} depends on step {wrong[0]}, which is not before it"
+    return ""
+
+
+class _Work:
+    """The steps of all plans of one task."""
+
+    def __init__(
+        self,
+        agent: AgentLike,
+        task: str,
+        executor: Member,
+        divide: Callable[[str], Awaitable[PlanResult]] | None,
+    ) -> None:
+        """Args: divide: carries out a step that is too large for one agent. None: no step is divided."""
+        self._agent = agent
+        self._task = task
+        self._executor = executor
+        self._divide = divide
+        self.done: list[StepResult] = []
+
+    async def carry_out(self, steps: Sequence[Step]) -> None:
+        """Do the steps of a plan. Once one has failed no further one begins; those at work are let finish."""
+        before = tuple(self.done)
+        stop = asyncio.Event()
+        tasks: list[asyncio.Task[StepResult]] = []
+
+        async def one(number: int, step: Step) -> StepResult:
+            needed = [await asyncio.shield(tasks[other]) for other in step.depends_on]
+            if stop.is_set():
+                return StepResult(step=step, error="it has not begun, as another step has failed")
+            result = await self._one(number, step, [*before, *needed])
+            if result.error:
+                stop.set()
+            return result
+
+        async with asyncio.TaskGroup() as group:
+            for number, step in enumerate(steps):
+                tasks.append(group.create_task(one(number, step)))
+        self.done += [task.result() for task in tasks]
+
+    async def _one(self, number: int, step: Step, known: Sequence[StepResult]) -> StepResult:
+        results = f"\n\nWhat was found so far:\n\n{_told(known)}" if known else ""
+        prompt = STEP.format(task=step.task, number=number, whole=self._task, results=results)
+        try:
+            if step.divide and self._divide is not None:
+                plan = await self._divide(prompt)
+                return StepResult(step=step, output=plan.answer, plan=plan)
+            return StepResult(step=step, output=await self._executor.answer(self._agent, prompt))
+        except Exception as error:  # noqa: BLE001  # border: a step that fails is news for the planner
+            return StepResult(step=step, error=f"{error}" or type(error).__name__)
+
+
+def _told(results: Sequence[StepResult]) -> str:
+    lines = []
+    for each in results:
+        found = f"failed: {each.error}" if each.error else text_of(each.output)
+        cut = found if len(found) <= MAX_RESULT_CHARS else f"{found[:MAX_RESULT_CHARS]} […]"
+        lines.append(f"- {each.step.task}\n  {cut}")
+    return "\n".join(lines)

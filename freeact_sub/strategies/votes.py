@@ -1,0 +1,86 @@
+"""`vote`: the same question several times, and the answer that came most often (self-consistency, Wang et al. 2022)."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from freeact_sub.errors import StrategyError
+from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
+from freeact_sub.strategies.side_by_side import parallel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote:
+    """What came of a vote."""
+
+    answer: Any
+    """The answer with the most votes; of several with as many, the one that was given first, in the order of the voters."""
+    votes: int
+    """How many have given it."""
+    tied: bool
+    """Another answer has as many."""
+    counts: tuple[tuple[Any, int], ...]
+    """Each answer with its votes, the most first."""
+    answers: tuple[Any, ...]
+    """All answers, in the order of the voters."""
+    failures: tuple[Exception, ...] = ()
+    """Why voters have not answered; they are not counted."""
+
+
+async def vote(
+    agent: AgentLike,
+    question: str,
+    n: int | Sequence[Member | str] = 5,
+    *,
+    output: Any = None,
+    key: Callable[[Any], Any] = text_of,
+) -> Vote:
+    """Ask the same question several times, side by side, and take the answer that most have given.
+
+    Args:
+        agent: Asks.
+        question: All that a voter reads.
+        n: How many are asked; or who: members, or names of models.
+        output: The type of an answer: a short one, such as `int` or a `Literal`, lets answers agree. None: text.
+        key: What is counted of an answer: answers with the same key are the same. Default: the answer without white space
+            around it. A function that takes the last line of a text lets answers agree that have reached it in other ways.
+
+    Raises:
+        StrategyError: Nobody has answered.
+        ValueError: There are no voters.
+    """
+    voters = members(n, "voter")
+    found = await parallel([lambda voter=voter: voter.answer(agent, question, output=output) for voter in voters])  # type: ignore[misc]  # binds each
+    return count(found, key=key)
+
+
+def count(found: Iterable[Any], *, key: Callable[[Any], Any] = text_of) -> Vote:
+    """Count answers. Args: found: answers, and exceptions of those who have not answered. key: see `vote`.
+
+    Raises:
+        StrategyError: There is no answer.
+    """
+    found = tuple(found)
+    failures = tuple(each for each in found if isinstance(each, Exception))
+    answers = tuple(each for each in found if not isinstance(each, Exception))
+    if not answers:
+        raise StrategyError(f"nobody has answered: {failures[0] if failures else 'nobody was asked'}") from (
+            failures or (None,)
+        )[0]
+    first: dict[Any, Any] = {}
+    votes: Counter[Any] = Counter()
+    for answer in answers:
+        counted = key(answer)
+        counted = counted.strip() if isinstance(counted, str) else counted
+        first.setdefault(counted, answer)
+        votes[counted] += 1
+    ranked = votes.most_common()  # those with as many votes stay in the order in which they were first given
+    return Vote(
+        answer=first[ranked[0][0]],
+        votes=ranked[0][1],
+        tied=len(ranked) > 1 and ranked[1][1] == ranked[0][1],
+        counts=tuple((first[counted], number) for counted, number in ranked),
+        answers=answers,
+        failures=failures,
+    )
