@@ -38,6 +38,8 @@ STANDARD_STREAMS = (0, 1, 2)
 """Not looked at: pytest turns them to its capture and back while a test runs."""
 ZOMBIE = psutil.STATUS_ZOMBIE
 
+FOLDER_PREFIX = "fa-tests-"
+
 _start = pytest.StashKey["Snapshot"]()
 _baseline = pytest.StashKey["Snapshot"]()
 _folder = pytest.StashKey[Path]()
@@ -149,7 +151,12 @@ def _threads() -> dict[threading.Thread, str]:
 
 
 def _files(folder: Path) -> dict[Path, str]:
-    return {path: f"temporary {'folder' if path.is_dir() else 'file'} {path}" for path in folder.iterdir()}
+    """But the folders of xdist's workers, who look into them themselves; xdist ends one that takes long to remove its own."""
+    return {
+        path: f"temporary {'folder' if path.is_dir() else 'file'} {path}"
+        for path in folder.iterdir()
+        if not path.name.startswith(FOLDER_PREFIX)
+    }
 
 
 @dataclass
@@ -214,7 +221,7 @@ def pytest_configure(config: pytest.Config) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # pytest keeps its own folders where it always did; everything else made by tests and what they start goes here
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    temporary = tempfile.TemporaryDirectory(prefix="fa-tests-", ignore_cleanup_errors=True)
+    temporary = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, ignore_cleanup_errors=True)
     config.add_cleanup(temporary.cleanup)
     folder = Path(temporary.name)
     os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = tempfile.tempdir = str(folder)
