@@ -9,6 +9,7 @@
     ├── KernelError
     │   ├── KernelStartError the kernel did not come up
     │   │   └── KernelBranchError  a live kernel cannot be branched; the text says why
+    │   ├── KernelSnapshotError  variables of a kernel could not be saved, or not be read
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
@@ -96,6 +97,10 @@ class KernelStartError(KernelError):
 
 class KernelBranchError(KernelStartError):
     """A live kernel cannot be branched; the text says why."""
+
+
+class KernelSnapshotError(KernelError):
+    """The variables of a kernel are not saved, or not read; the text says why. Those that were saved before still are."""
 
 
 class KernelLostError(KernelError):

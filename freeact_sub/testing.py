@@ -10,6 +10,7 @@ They are public and keep to the same protocols as the real things. Offline demos
 import asyncio
 import contextlib
 import io
+import pickle
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 
 from freeact_sub.cells import CellError, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.errors import KernelBranchError
+from freeact_sub.errors import KernelBranchError, KernelSnapshotError
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.kernels import (
     AuditSettings,
@@ -40,6 +41,7 @@ from freeact_sub.kernels import (
     KernelPlace,
     KernelSpec,
 )
+from freeact_sub.kernels.snapshots import LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.modes import Mode
 
 __all__ = [
@@ -208,6 +210,37 @@ class FakeKernel:
         branch = FakeKernel(spec, handler)
         branch._namespace = dict(self._namespace)
         return branch
+
+    async def snapshot(self, folder: Path) -> SnapshotReport:
+        """See `Kernel.snapshot`. What plain pickle takes is kept, without what values share."""
+        kept: dict[str, bytes] = {}
+        lost = []
+        for name, value in self._namespace.items():
+            if name != "__builtins__":
+                try:
+                    kept[name] = pickle.dumps(value)
+                except Exception as error:  # noqa: BLE001  # border: a type may do anything
+                    lost.append(LostVariable(name=name, type=type(value).__name__, reason=str(error), cell=None))
+        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
+        content = pickle.dumps(kept)
+        (folder / "fake").write_bytes(content)
+        return SnapshotReport(
+            kept=tuple(Variable(name=name, line=name) for name in kept),
+            lost=tuple(lost),
+            size_bytes=len(content),
+            written_bytes=len(content),
+            pause_seconds=0.0,
+            not_forked="",
+        )
+
+    async def restore(self, folder: Path) -> RestoreReport:
+        """See `Kernel.restore`."""
+        try:
+            kept = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
+        except FileNotFoundError as error:
+            raise KernelSnapshotError(f"no variables are saved in {folder}") from error
+        self._namespace |= {name: pickle.loads(value) for name, value in kept.items()}  # noqa: S301  # the same
+        return RestoreReport(restored=tuple(Variable(name=name, line=name) for name in kept), lost=())
 
     def die(self, reason: str = "it was killed by the test") -> None:
         """Ends like a killed process."""

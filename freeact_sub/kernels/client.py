@@ -55,7 +55,11 @@ class KernelOwner(Protocol):
         ...
 
     def on_branch(self, content: dict[str, Any]) -> None:
-        """Called with the content of each `freeact_branch`, the answers to `tell_branch`; must not wait."""
+        """Called with the content of each `freeact_branch`; must not wait."""
+        ...
+
+    def on_snapshot(self, content: dict[str, Any]) -> None:
+        """Called with the content of each `freeact_snapshot`; must not wait."""
         ...
 
 
@@ -182,10 +186,18 @@ class KernelClient:
         if self._channels is not None:
             self._channels.send("control", "freeact_reply", content)
 
-    def tell_branch(self, content: dict[str, Any]) -> None:
-        """Asks the kernel for a branch, or tells it what becomes of one."""
+    def tell(self, kind: str, content: dict[str, Any]) -> None:
+        """Sends the guest a message on the control channel; what it answers comes to the owner."""
         if self._channels is not None:
-            self._channels.send("control", "freeact_branch", content)
+            self._channels.send("control", kind, content)
+
+    @asynccontextmanager
+    async def between_cells(self) -> AsyncIterator[None]:
+        """No cell runs for the time of the context."""
+        async with self._one_at_a_time:
+            if self._ending is not None:
+                await asyncio.wait({self._ending})
+            yield
 
     async def _leave(self, cell: _Cell, supervisor: asyncio.Task[None]) -> None:
         """The reader of a cell has gone, at its end or early; early means interrupt."""
@@ -318,6 +330,8 @@ class KernelClient:
             self._owner.on_request(content, cell.clock if cell is not None else None)
         elif kind == "freeact_branch":
             self._owner.on_branch(content)
+        elif kind == "freeact_snapshot":
+            self._owner.on_snapshot(content)
         elif cell is None:
             return
         elif kind == "status":

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from freeact_sub.errors import KernelBranchError, KernelStartError
+from freeact_sub.errors import KernelBranchError, KernelSnapshotError, KernelStartError
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.channels import KernelChannels
 from freeact_sub.kernels.client import KernelClient
@@ -19,6 +19,8 @@ from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
+from freeact_sub.kernels.snapshots.snapshots import Snapshots
 from freeact_sub.system.closing import carry_out
 
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
@@ -35,6 +37,7 @@ class JupyterKernel:
         self._launcher = launcher
         self._client = KernelClient(self)
         self._branches = Branches(self._client)
+        self._snapshots = Snapshots(self._client)
         self._bridge = Bridge(handler, self._client.reply)
         self._closing: asyncio.Task[None] | None = None
         self._killed: str | None = None
@@ -69,6 +72,23 @@ class JupyterKernel:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
         kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
         return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
+
+    async def snapshot(self, folder: Path) -> SnapshotReport:
+        """See `Kernel.snapshot`."""
+        return await self._snapshots.save(self._scratch_for_variables(), folder)
+
+    async def restore(self, folder: Path) -> RestoreReport:
+        """See `Kernel.restore`."""
+        return await self._snapshots.restore(self._scratch_for_variables(), folder)
+
+    def _scratch_for_variables(self) -> Path:
+        if self._closing is not None or self.lost_reason is not None:
+            raise KernelSnapshotError(f"a kernel that has ended has no variables: {self.lost_reason or 'it was closed'}")
+        if self.scratch is None:
+            raise KernelSnapshotError(
+                "variables are not saved from a kernel on another machine, and not brought back to one"
+            )
+        return self.scratch
 
     async def _open(self, kind: type[KernelStartError], late: str, starter: Launcher) -> Self:
         """Args: late: what to say if `launch` takes too long. starter: whose log tells why until there is one of our own."""
@@ -151,15 +171,21 @@ class JupyterKernel:
         """See `KernelOwner`."""
         self._branches.receive(content)
 
+    def on_snapshot(self, content: dict[str, Any]) -> None:
+        """See `KernelOwner`."""
+        self._snapshots.receive(content)
+
     def _on_exit(self, exited: asyncio.Future[str]) -> None:
         if not exited.cancelled():
             self._client.lose(self._killed or exited.result())
-            self._branches.lose(self._client.lost_reason or "")
+            for waiting in (self._branches, self._snapshots):
+                waiting.lose(self._client.lost_reason or "")
 
     async def _close(self) -> None:
         lost = self.lost_reason is not None
         await self._bridge.aclose()
         self._branches.lose("it was closed")
+        self._snapshots.lose("it was closed")
         await self._launcher.kill()
         await self._client.aclose()
         await self._launcher.aclose(lost=lost)

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.modes import Mode
 
@@ -119,6 +120,38 @@ class Kernel(Protocol):
 
         Raises:
             KernelBranchError: It is not safe, or not possible; the text says why.
+        """
+        ...
+
+    async def snapshot(self, folder: Path) -> SnapshotReport:
+        """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
+
+        A fork of the kernel writes while the kernel goes on; where none can be made, the kernel itself saves what it can in
+        0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. What has not
+        changed since the last snapshot in the folder is not written again. At most 4 GiB are kept, and what is not pickled
+        within 60 s is not. Nothing of IPython's is (`In`, `Out`), and the folder holds the last snapshot only. One at a
+        time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
+
+        Args:
+            folder: Of the host, outside what kernels may write, and of this agent alone, for its kernels know what is in
+                it; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
+
+        Raises:
+            KernelSnapshotError: Nothing is saved; the snapshot before is still there. The text says why.
+        """
+        ...
+
+    async def restore(self, folder: Path) -> RestoreReport:
+        """Brings the variables of a snapshot back, modules, search path and working directory included.
+
+        For a kernel that has just started. Functions and classes of cells are as they were defined. Large arrays are read
+        when they are used. What their types' code does is what a cell's code does, and is asked about in the same way.
+
+        Args:
+            folder: See `snapshot`. It stays as it is.
+
+        Raises:
+            KernelSnapshotError: Nothing is brought back, for example because nothing was saved. The text says why.
         """
         ...
 

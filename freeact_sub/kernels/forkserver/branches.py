@@ -31,9 +31,12 @@ class Branches:
 
     def __init__(self, client: KernelClient) -> None:
         """Args: client: of the kernel, whose owner passes the answers on to `receive`."""
-        self._tell = client.tell_branch
+        self._client = client
         self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
+
+    def _tell(self, content: dict[str, Any]) -> None:
+        self._client.tell("freeact_branch", content)
 
     def receive(self, content: dict[str, Any]) -> None:
         """An answer of the kernel; one that nobody waits for is dropped."""

@@ -56,6 +56,8 @@ class Server:
         failed = {}
         for name in BLAS_THREADS:
             os.environ.setdefault(name, "1")  # here only: a kernel gets the environment of its request
+        with contextlib.suppress(ImportError):  # only what is defined in cells cannot be saved then
+            importlib.import_module("cloudpickle")
         for name in settings["preload"]:
             try:
                 importlib.import_module(name)

@@ -19,23 +19,40 @@ SENT: Final = (
     "tasks",
     "mcp",
     "names",
+    "saved",
+    "saved.live",
+    "saved.groups",
+    "saved.pickler",
+    "saved.write",
+    "saved.read",
+    "saved.snapshots",
     "agent",
 )
 """The modules that are sent, in the order in which they can be imported."""
 
 LOADER: Final = """
 import sys, types
-package = sys.modules["freeact_guest"] = types.ModuleType("freeact_guest")
-package.__path__ = []
 for name, source in {sources!r}.items():
-    module = sys.modules["freeact_guest." + name] = types.ModuleType("freeact_guest." + name)
-    module.__package__ = "freeact_guest"
-    setattr(package, name, module)
-    exec(compile(source, "<freeact_guest." + name + ">", "exec"), module.__dict__)
+    module = sys.modules[name] = types.ModuleType(name)
+    package, _, last = name.rpartition(".")
+    if name in {packages!r}:
+        module.__path__, module.__package__ = [], name
+    else:
+        module.__package__ = package
+    if package:
+        setattr(sys.modules[package], last, module)
+    exec(compile(source, "<" + name + ">", "exec"), module.__dict__)
 """
+
+PACKAGES: Final = ("freeact_guest", "freeact_guest.saved")
 
 
 def guest_source() -> str:
     """A program that makes the package in a kernel."""
     folder = importlib.resources.files(__name__)
-    return LOADER.format(sources={name: folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in SENT})
+    sources = {"freeact_guest": ""}
+    for name in SENT:
+        full = f"freeact_guest.{name}"
+        path = f"{name.replace('.', '/')}/__init__.py" if full in PACKAGES else f"{name.replace('.', '/')}.py"
+        sources[full] = folder.joinpath(path).read_text(encoding="utf-8")
+    return LOADER.format(sources=sources, packages=PACKAGES)

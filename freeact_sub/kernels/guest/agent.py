@@ -25,6 +25,7 @@ from types import FrameType
 from typing import Any
 
 from . import hook, mcp, names, schemas, tasks, used
+from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"}
@@ -392,6 +393,7 @@ def install(
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     names.install(shell)
+    snapshots.Snapshots(shell, requests)
     hook.install(shell, requests.ask, audit)
     used.watch(shell, lambda told: requests.send("files", told, lambda _: None))  # after it: what is denied does not happen
     return requests

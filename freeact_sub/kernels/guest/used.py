@@ -10,11 +10,12 @@ written is there, and has changed since the cell began or can be written; one th
 What is denied the hook does not see (`agent.install` puts it after the one that asks).
 """
 
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .listing import CLOCK_STEP_NS, Listing
@@ -110,6 +111,15 @@ class UsedFiles:
         """A program begins to work."""
         if self.programs is None:
             self.programs, self.before = time.time_ns(), Listing(self.root)
+
+    @contextlib.contextmanager
+    def nothing_noted(self) -> Iterator[None]:
+        """What is started now is the kernel's own process, and no program of a cell."""
+        programs, before, self.programs = self.programs, self.before, 0
+        try:
+            yield
+        finally:
+            self.programs, self.before = programs, before
 
     def resolve(self) -> None:
         """Finds out what the noted names mean."""

@@ -1,0 +1,183 @@
+"""Which variables share objects, and so have to be kept together.
+
+A walk from each variable over what Python's garbage collector knows of references; two variables that reach the same object
+are one group. What cannot be changed, or is found again by its name, makes no group. So does a class of a cell: it is saved
+with each group that has instances of it, and is one class again when they are read (`pickler`); what its attributes hold
+is walked, though.
+"""
+
+import contextlib
+import enum
+import gc
+import logging
+import sys
+import types
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+LEAVES = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    range,
+    type(Ellipsis),
+    type(NotImplemented),
+    types.CodeType,
+    types.FrameType,
+    types.ModuleType,
+    types.TracebackType,
+    enum.Enum,
+    logging.Logger,
+    weakref.ref,
+)
+"""Objects of these kinds are not looked into."""
+LEAF, PLAIN, CLASS, FUNCTION, ARRAY = range(5)
+NOT_FOLLOWED = -1
+OF_CLASSES = {"_abc_impl", "_fields", "_field_defaults"}
+"""Attributes of a class that each of its instances reaches, and no code changes."""
+OBJECT_BYTES = 64
+"""What an object is taken to need, to tell small groups from large ones."""
+
+
+class Groups:
+    """Variables by what they share."""
+
+    def __init__(self, namespace: dict[str, Any], check_time: Callable[[], None]) -> None:
+        """Args: check_time: called now and then; what it raises ends the walk."""
+        self.check_time = check_time
+        self.kinds: dict[type, int] = dict.fromkeys(LEAVES, LEAF)
+        self.owner: dict[int, int] = {id(namespace): NOT_FOLLOWED}
+        """The number of the variable that has reached an object first, by the object's id."""
+        self.parents: list[int] = []
+        """Of each variable, another one of its group, or itself."""
+        self.sizes: list[int] = []
+        self.arrays: set[int] = set()
+        """Ids of arrays whose memory is used by more than one object."""
+        self.viewed: set[int] = set()
+        """Ids of arrays that one object has been met of, themselves or a view."""
+
+    def of(self, variables: Mapping[str, Any]) -> list[list[str]]:
+        """The groups, the smallest first."""
+        names = list(variables)
+        for number, name in enumerate(names):
+            self.parents.append(number)
+            self.sizes.append(0)
+            self.walk(number, variables[name])
+        found: dict[int, list[str]] = {}
+        for number, name in enumerate(names):
+            root = self.root(number)
+            found.setdefault(root, []).append(name)
+            if root != number:
+                self.sizes[root] += self.sizes[number]
+        return [found[root] for root in sorted(found, key=self.sizes.__getitem__)]
+
+    def walk(self, number: int, value: Any) -> None:
+        """Looks at all that a variable reaches and no other one has reached before."""
+        frontier, classes = [value], set[int]()
+        while frontier:
+            self.check_time()
+            further: list[Any] = []
+            plain: list[Any] = []
+            for item in frontier:
+                kind = self.kinds.get(type(item))
+                if kind is None:
+                    kind = self.kinds[type(item)] = kind_of(type(item))
+                if kind == LEAF:
+                    continue
+                if kind == CLASS:
+                    if id(item) not in classes:
+                        classes.add(id(item))
+                        further += parts_of_class(item)
+                elif self.is_new(number, item):
+                    if kind == PLAIN:
+                        plain.append(item)
+                    else:
+                        further += parts_of_function(item) if kind == FUNCTION else self.parts_of_array(number, item)
+            self.sizes[number] += OBJECT_BYTES * len(frontier)
+            frontier = further + gc.get_referents(*plain)
+
+    def is_new(self, number: int, item: Any) -> bool:
+        """Whether nobody has reached this object before; who has is of the same group."""
+        owner = self.owner.get(id(item))
+        if owner is None:
+            self.owner[id(item)] = number
+            return True
+        if owner != NOT_FOLLOWED:
+            self.parents[self.root(number)] = self.root(owner)
+        if id(item) in self.viewed:
+            self.arrays.add(id(item))
+        return False
+
+    def parts_of_array(self, number: int, array: Any) -> list[Any]:
+        """The elements, if they are objects, and whose memory it uses: numpy tells the collector of neither."""
+        root = root_of(array)
+        if id(root) in self.viewed:
+            self.arrays.add(id(root))
+        self.viewed.add(id(root))
+        self.sizes[number] += array.nbytes
+        if root is not array and not self.is_new(number, root):
+            return []
+        elements = root.ravel().tolist() if root.dtype.hasobject and root.dtype.names is None else []
+        return elements if root.base is None else [*elements, root.base]
+
+    def root(self, number: int) -> int:
+        """The variable that stands for a group."""
+        while self.parents[number] != number:
+            self.parents[number] = self.parents[self.parents[number]]
+            number = self.parents[number]
+        return number
+
+
+def kind_of(kind: type) -> int:
+    """How objects of a type are looked into."""
+    if issubclass(kind, LEAVES):
+        return LEAF
+    if issubclass(kind, type):
+        return CLASS
+    if issubclass(kind, types.FunctionType):
+        return FUNCTION
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        return ARRAY
+    return LEAF if numpy is not None and issubclass(kind, numpy.dtype) else PLAIN
+
+
+def parts_of_class(kind: type) -> Iterable[Any]:
+    """What the attributes of a cell's class hold, but for what all classes have."""
+    parts: list[Any] = []
+    if getattr(kind, "__module__", None) == "__main__":
+        parts += kind.__bases__
+        for name, value in vars(kind).items():
+            if isinstance(value, types.FunctionType):
+                parts += contents_of(value)
+            elif not (name.startswith("__") or name in OF_CLASSES or hasattr(type(value), "__get__")):
+                parts.append(value)
+    return parts
+
+
+def contents_of(function: types.FunctionType) -> list[Any]:
+    """What a function has taken along from the function around it; the cell of `super()` is no object of its own."""
+    contents = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # it is empty
+            contents.append(cell.cell_contents)
+    return contents
+
+
+def parts_of_function(function: types.FunctionType) -> list[Any]:
+    """What belongs to the function alone: not its globals."""
+    cells = function.__closure__ or ()
+    return [*cells, function.__defaults__, function.__kwdefaults__, *vars(function).values()]
+
+
+def root_of(array: Any) -> Any:
+    """The array whose memory a view shows; an array that is no view itself."""
+    ndarray = sys.modules["numpy"].ndarray
+    while type(array.base) is ndarray:
+        array = array.base
+    return array

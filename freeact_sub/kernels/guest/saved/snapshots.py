@@ -1,0 +1,228 @@
+"""Saves the variables of this kernel when the host asks (`freeact_snapshot` on the control channel).
+
+A fork does it, so that the kernel goes on: made in the main thread while no cell runs, it has all variables as they are
+then. It is no kernel and needs none of the kernel's threads and sockets. It writes, and ends; it ends with the kernel in any
+case, and when the host says so. Where no fork can be made the main thread saves what it can in the time that it is given.
+
+The host is told on iopub that it has begun and that it has ended, in which way is for the host to see: the manifest is
+there, or is not.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import hook, used
+from .write import Writer, reason_of
+
+PR_SET_PDEATHSIG = 1
+GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
+NICE = 5
+READ_BYTES = 65536
+
+
+@dataclass
+class Saver:
+    """A process that saves."""
+
+    pid: int
+    told: int
+    """The end of a pipe at which the process tells of a failure; it is closed when the process ends."""
+    text: bytes = field(default=b"")
+
+
+class Snapshots:
+    """What the host asks of one kernel."""
+
+    def __init__(self, shell: Any, requests: Any) -> None:
+        self.shell = shell
+        self.requests = requests
+        self.salt = os.urandom(8).hex()
+        self.wanted: dict[str, dict[str, Any]] = {}
+        self.savers: dict[str, Saver] = {}
+        self.lock = threading.Lock()
+        """The main thread forks, the control thread tells what becomes of it."""
+        self.control_loop: asyncio.AbstractEventLoop | None = None
+        shell.kernel.control_handlers["freeact_snapshot"] = self.on_message
+
+    def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
+        """Called in the control thread."""
+        content = message["content"]
+        snapshot_id = content["id"]
+        if content["op"] == "begin":
+            self.control_loop = asyncio.get_running_loop()
+            self.wanted[snapshot_id] = content
+            self.requests.when_main_thread_waits(lambda: self.begin(snapshot_id))
+        else:
+            with self.lock:
+                self.wanted.pop(snapshot_id, None)
+            self.end(snapshot_id)
+
+    def say(self, snapshot_id: str, **content: Any) -> None:
+        """Tells the host."""
+        kernel = self.shell.kernel
+        kernel.session.send(kernel.iopub_socket, "freeact_snapshot", {"id": snapshot_id, **content})
+
+    def begin(self, snapshot_id: str) -> None:
+        """Called in the main thread. In the process that saves it does not return."""
+        with no_interrupts():
+            with self.lock:
+                request = self.wanted.pop(snapshot_id, None)
+                started = time.perf_counter()
+                reason = why_not_forked() if request is not None else ""
+                if request is not None and not reason:
+                    try:
+                        self.savers[snapshot_id] = self.fork(request)
+                    except OSError as error:
+                        reason = f"it could not be forked: {error}"
+            if request is None:
+                return
+            if reason:
+                self.save_here(snapshot_id, request, reason, started)
+            elif self.control_loop is not None:
+                self.say(snapshot_id, state="begun", pause=time.perf_counter() - started, reason="")
+                self.control_loop.call_soon_threadsafe(self.watch, snapshot_id)
+
+    def fork(self, request: dict[str, Any]) -> Saver:
+        """Starts the process that saves.
+
+        Raises:
+            OSError: The system has no room for one more.
+        """
+        origin = os.getpid()
+        told, tell = os.pipe()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pid = -1
+        try:
+            with hook.nothing_asked(), used.USED.nothing_noted(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of every fork with threads
+                pid = os.fork()
+            if pid == 0:
+                be_saver(self, request, origin, tell)
+        finally:
+            os.close(tell)
+            if pid < 0:
+                os.close(told)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        with contextlib.suppress(OSError):  # it has done so itself, or has ended
+            os.setpgid(pid, pid)
+        return Saver(pid, told)
+
+    def save_here(self, snapshot_id: str, request: dict[str, Any], reason: str, started: float) -> None:
+        """Saves in the main thread what can be saved within the bounds for that."""
+        problem = ""
+        try:
+            Writer(self.shell, self.salt, {**request, **request["here"]}).write()
+        except Exception as error:  # noqa: BLE001  # border: whatever fails, the host is told
+            problem = reason_of(error)
+        self.say(snapshot_id, state="begun", pause=time.perf_counter() - started, reason=reason)
+        self.say(snapshot_id, state="ended", problem=problem)
+
+    def watch(self, snapshot_id: str) -> None:
+        """Called in the control thread, which is told when the process ends."""
+        saver = self.savers.get(snapshot_id)
+        if saver is not None and self.control_loop is not None:
+            self.control_loop.add_reader(saver.told, self.on_told, snapshot_id)
+
+    def on_told(self, snapshot_id: str) -> None:
+        """Called in the control thread: the process says something, or has ended."""
+        saver = self.savers.get(snapshot_id)
+        if saver is None:
+            return
+        text = os.read(saver.told, READ_BYTES)
+        if text and len(saver.text) < READ_BYTES:
+            saver.text += text
+        else:
+            self.end(snapshot_id)
+
+    def end(self, snapshot_id: str) -> None:
+        """Called in the control thread: ends the process, if it has not ended, and tells the host."""
+        with self.lock:
+            saver = self.savers.pop(snapshot_id, None)
+        problem = ""
+        if saver is not None:
+            if self.control_loop is not None:
+                self.control_loop.remove_reader(saver.told)
+            os.close(saver.told)
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    kill(saver.pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # code in the kernel was quicker
+                os.waitpid(saver.pid, 0)
+            problem = saver.text.decode(errors="replace")
+        self.say(snapshot_id, state="ended", problem=problem)
+
+
+def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, tell: int) -> None:
+    """The life of the process that saves. Does not return."""
+    try:
+        os.setpgid(0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != origin:
+            os._exit(1)
+        gc.disable()  # to look at objects is to copy their pages
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        leave(tell, snapshots.requests)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.nice(NICE)
+        Writer(snapshots.shell, snapshots.salt, request).write()
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001  # border: the end of a process; the host is told why
+        with contextlib.suppress(OSError):
+            os.write(tell, reason_of(error).encode())
+    finally:
+        os._exit(1)
+
+
+def leave(tell: int, requests: Any) -> None:
+    """Lets go of all that is the kernel's: its files, so that they can be closed, its output, its host."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.closerange(3, tell)
+    os.closerange(tell + 1, 1 << 20)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process's life
+    for watch in hook.WATCHES:
+        watch.line.theirs = None
+        watch.asking.now = False
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("the host cannot be asked while variables are saved")
+
+    requests.send = refuse
+
+
+def why_not_forked() -> str:
+    """Why no process can be forked that reads all of the kernel's memory; empty: it can."""
+    if sys.platform != "linux":
+        return "the kernel runs on a system on which it cannot be forked"
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith(GPU_DEVICES):
+                return "it uses a GPU, whose memory a fork cannot read"
+    return ""
+
+
+@contextlib.contextmanager
+def no_interrupts() -> Iterator[None]:
+    """An interrupt that comes meanwhile counts afterwards: now it would lose a process of ours."""
+    interrupts: list[Any] = []
+    handler = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)

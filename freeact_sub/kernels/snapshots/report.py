@@ -1,0 +1,49 @@
+"""What has been kept of a kernel's variables, and what has not, with the reasons."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable that is kept, or that has come back."""
+
+    name: str
+    line: str
+    """Its name, its type and its size, such as `rows: list, length 3` or `n = 4`. Text of a model's code, as all here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LostVariable:
+    """A variable that is not kept, or has not come back."""
+
+    name: str
+    type: str
+    """As in `sqlite3.Connection`."""
+    reason: str
+    cell: int | None
+    """The execution count of the cell that made it; None: it cannot be told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotReport:
+    """What `Kernel.snapshot` has written."""
+
+    kept: tuple[Variable, ...]
+    lost: tuple[LostVariable, ...]
+    size_bytes: int
+    """Of all files of the snapshot."""
+    written_bytes: int
+    """Of those that were not there before."""
+    pause_seconds: float
+    """For which the kernel's main thread stood still."""
+    not_forked: str
+    """Why the kernel itself had to save, with little time and room for it; empty: a fork of it has saved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreReport:
+    """What `Kernel.restore` has brought back."""
+
+    restored: tuple[Variable, ...]
+    lost: tuple[LostVariable, ...]
+    """What was not kept, and what was kept and could not be read."""

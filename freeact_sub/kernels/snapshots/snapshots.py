@@ -1,0 +1,178 @@
+"""`Snapshots`: how the host has a live kernel save its variables, and a new one read them.
+
+The kernel writes into a folder in its scratch folder, which is all that it may write; the host moves the files into a folder
+of its own (`files.py`). The kernel forks for it between two cells (`guest/saved/snapshots.py`), and runs its next cell while
+the fork works.
+"""
+
+import asyncio
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.snapshots import files
+from freeact_sub.kernels.snapshots.report import LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.system.closing import carry_out
+from freeact_sub.system.removal import remove
+
+MAX_BYTES: Final = 4 * 2**30
+SAVE_SECONDS: Final = 60.0
+"""After this time what is not saved yet is left out. Large arrays come last."""
+END_SECONDS: Final = 10.0
+"""How much longer it may take until the kernel's fork is killed, and nothing is saved: code of a type hangs."""
+IN_KERNEL: Final = {"seconds": 0.2, "bytes": 8 * 2**20}
+"""The bounds where the kernel itself has to save, and stands still meanwhile."""
+BEGIN_SECONDS: Final = 20.0
+GIVE_UP_SECONDS: Final = 3.0
+RESTORE_SECONDS: Final = 300.0
+"""It imports what the variables are of."""
+RESULT: Final = "restored.json"
+ERROR_CHARS: Final = 1000
+
+_Value = TypeVar("_Value")
+
+
+class Snapshots:
+    """The snapshots of one kernel, one at a time."""
+
+    def __init__(self, client: KernelClient) -> None:
+        """Args: client: of the kernel, whose owner passes the answers on to `receive`."""
+        self._client = client
+        self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
+        self._one_at_a_time = asyncio.Lock()
+
+    def receive(self, content: dict[str, Any]) -> None:
+        """An answer of the kernel; one that nobody waits for is dropped."""
+        answers = self._answers.get(str(content.get("id")))
+        if answers is not None:
+            answers.put_nowait(content)
+
+    def lose(self, reason: str) -> None:
+        """The kernel has ended, or is being closed."""
+        for answers in self._answers.values():
+            answers.put_nowait({"state": "lost", "reason": reason})
+
+    async def save(self, scratch: Path, store: Path) -> SnapshotReport:
+        """See `Kernel.snapshot`. Args: scratch: of the kernel."""
+        async with self._one_at_a_time:
+            folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
+            try:
+                known = await _in_thread(lambda _: files.known_files(store))
+                begun = await self._saved(folder, known)
+                manifest, written = await _in_thread(lambda given_up: files.take(folder, store, MAX_BYTES, given_up))
+            finally:
+                await carry_out(_removed(folder))
+        return SnapshotReport(
+            kept=manifest.kept,
+            lost=manifest.not_kept,
+            size_bytes=sum(manifest.files.values()),
+            written_bytes=written,
+            pause_seconds=float(begun.get("pause", 0.0)),
+            not_forked=str(begun.get("reason", "")),
+        )
+
+    async def restore(self, scratch: Path, store: Path) -> RestoreReport:
+        """See `Kernel.restore`. Args: scratch: of the kernel."""
+        async with self._one_at_a_time:
+            folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
+            try:
+                manifest = await _in_thread(lambda given_up: files.place(store, folder, given_up))
+                await self._read(folder)
+                result = await _in_thread(lambda _: files.result(folder, RESULT))
+            finally:
+                await carry_out(_removed(folder))
+        types = {variable.name: _type_of(variable.line) for variable in manifest.kept}
+        unread = [
+            LostVariable(name=name, type=types.get(name, ""), reason=reason, cell=None)
+            for name, reason in result.lost.items()
+        ]
+        return RestoreReport(
+            restored=tuple(Variable(name=name, line=line) for name, line in result.restored.items()),
+            lost=(*manifest.not_kept, *unread),
+        )
+
+    async def _saved(self, folder: Path, known: list[str]) -> dict[str, Any]:
+        """Has the kernel write into a folder, and returns how that began."""
+        snapshot_id = uuid.uuid4().hex
+        answers = self._answers[snapshot_id] = asyncio.Queue()
+        request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": MAX_BYTES, "here": IN_KERNEL}
+        try:
+            async with self._client.between_cells():
+                self._client.tell("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})
+                begun = await _next(answers, BEGIN_SECONDS, "begun")
+            ended = await _next(answers, SAVE_SECONDS + END_SECONDS, "ended")
+        except BaseException:
+            await carry_out(self._give_up(snapshot_id, answers))
+            raise
+        finally:
+            del self._answers[snapshot_id]
+        if ended.get("problem"):
+            raise KernelSnapshotError(f"the variables are not saved: {str(ended['problem'])[:ERROR_CHARS]}")
+        return begun
+
+    async def _give_up(self, snapshot_id: str, answers: asyncio.Queue[dict[str, Any]]) -> None:
+        """Has the kernel end what saves, and waits for it a little: a kernel that has ended has ended it, too."""
+        if self._client.lost_reason is not None:
+            return
+        self._client.tell("freeact_snapshot", {"id": snapshot_id, "op": "end"})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                while (await answers.get()).get("state") not in ("ended", "lost"):
+                    pass
+
+    async def _read(self, folder: Path) -> None:
+        buffer = CellOutputBuffer()
+        code = f"__import__('sys').modules['freeact_guest.saved.read'].restore({str(folder)!r}, get_ipython().user_ns)"
+        async with self._client.execute(code, buffer, CellClock(RESTORE_SECONDS), silent=True) as cell:
+            reply = await cell.reply()
+        if reply.status != "ok":
+            last = (buffer.text.strip().splitlines() or [self._client.lost_reason or reply.status])[-1]
+            raise KernelSnapshotError(f"the variables could not be read: {last[-ERROR_CHARS:]}")
+
+
+async def _next(answers: asyncio.Queue[dict[str, Any]], seconds: float, expected: str) -> dict[str, Any]:
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await answers.get()
+    except TimeoutError as error:
+        raise KernelSnapshotError(f"the variables are not saved: that took more than {seconds:g} s") from error
+    if answer.get("state") != expected:
+        raise KernelSnapshotError(f"the variables are not saved: the kernel has ended: {answer.get('reason')}")
+    return answer
+
+
+async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:
+    """Does work on files in a thread. When it is cancelled, the work is told so, and waited for."""
+    given_up = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, given_up))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        given_up.set()
+        await carry_out(_ended(task))
+        raise
+    except OSError as error:
+        raise KernelSnapshotError(f"files of variables: {error}") from error
+    except ValidationError as error:
+        raise KernelSnapshotError(f"the kernel has written no snapshot: {error.errors()[0]['msg']}") from error
+
+
+async def _ended(task: "asyncio.Future[Any]") -> None:
+    await asyncio.wait({task})
+
+
+async def _removed(folder: Path) -> None:
+    await asyncio.to_thread(remove, str(folder))
+
+
+def _type_of(line: str) -> str:
+    """The type in a line on a variable."""
+    return line.partition(": ")[2].partition(",")[0]
