@@ -10,13 +10,16 @@ One event loop only; no locks are needed because nothing awaits between the chec
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 from freeact_sub.events import AgentEvent, Event
 
 Tap = Callable[[AgentEvent], None]
 """Called with each stamped event before it is queued, in order; must be quick and must not raise."""
+NO_HEADER: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventChannel:
@@ -36,19 +39,23 @@ class EventChannel:
         """Whether the reader has read all events."""
         return not self._waiting
 
-    async def send(self, event: AgentEvent) -> AgentEvent | None:
-        """Queues an event once there is room; returns it as the reader gets it. None: the channel is closed."""
+    async def send(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> AgentEvent | None:
+        """Queues an event once there is room. Args: header: fields to be set in it.
+
+        Returns:
+            The event as the reader gets it. None: the channel is closed.
+        """
         if not self.closed:
             await self._room.acquire()
         if self.closed:
             self._room.release()  # the next waiter finds the channel closed as well
             return None
-        return self._append(event, took_room=True)
+        return self._append(event, header, took_room=True)
 
-    def put(self, event: AgentEvent) -> None:
-        """Queues an event at once, even over the bound."""
+    def put(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> None:
+        """Queues an event at once, even over the bound. Args: header: fields to be set in it."""
         if not self.closed:
-            self._append(event, took_room=False)
+            self._append(event, header, took_room=False)
 
     def finish(self) -> None:
         """Ends the stream after the queued events."""
@@ -73,8 +80,8 @@ class EventChannel:
             self._room.release()
         return event  # type: ignore[return-value]  # only members of Event are created
 
-    def _append(self, event: AgentEvent, *, took_room: bool) -> AgentEvent:
-        stamped = replace(event, seq=self._next_seq, time=time.time())
+    def _append(self, event: AgentEvent, header: Mapping[str, Any], *, took_room: bool) -> AgentEvent:
+        stamped = replace(event, **header, seq=self._next_seq, time=time.time())
         self._next_seq += 1
         for tap in self._taps:
             tap(stamped)
@@ -94,18 +101,20 @@ class Emitter:
 
     async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
         """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
-        return await self.channel.send(self.signed(event, tool_call_id))
+        return await self.channel.send(event, self._header(event, tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
         """Sends an event without waiting, for endings."""
-        self.channel.put(self.signed(event, tool_call_id))
+        self.channel.put(event, self._header(event, tool_call_id))
 
-    def signed(self, event: AgentEvent, tool_call_id: str | None = None) -> AgentEvent:
+    def signed(self, event: AgentEvent) -> AgentEvent:
         """The event with the agent's header."""
-        return replace(
-            event,
-            agent_id=self.agent_id,
-            parent_id=self.parent_id,
-            depth=self.depth,
-            tool_call_id=tool_call_id or event.tool_call_id,
-        )
+        return replace(event, **self._header(event, None))
+
+    def _header(self, event: AgentEvent, tool_call_id: str | None) -> dict[str, Any]:
+        return {
+            "agent_id": self.agent_id,
+            "parent_id": self.parent_id,
+            "depth": self.depth,
+            "tool_call_id": tool_call_id or event.tool_call_id,
+        }

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from jupyter_client.session import DELIM, Session
+from zmq.constants import DONTWAIT
+from zmq.error import Again
+from zmq.sugar.socket import Socket
 
 from freeact_sub.errors import KernelLostError
 from freeact_sub.kernels.messages import MessageError, check_size
@@ -66,6 +69,8 @@ class ZmqChannels:
         """Args: session: signs. sockets: of zmq, for asyncio, connected; closed with the channels."""
         self._session: Any = session  # jupyter_client is typed in part only
         self._sockets = dict(sockets)
+        self._at_once: Any = Socket.shadow(sockets["iopub"])
+        """The same socket, read without a future for each message."""
 
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:
         """See `KernelChannels`."""
@@ -84,6 +89,11 @@ class ZmqChannels:
         socket = self._sockets.get(channel)
         if socket is None:
             raise KernelLostError("the kernel is closed")
+        if channel == "iopub":  # nothing is sent on it: no wake-up of a sender can be swallowed, see above
+            try:
+                return signed_parts(self._at_once.recv_multipart(DONTWAIT), self._session.sign)
+            except Again:
+                pass
         return signed_parts(await socket.recv_multipart(), self._session.sign)
 
     def close(self) -> None:

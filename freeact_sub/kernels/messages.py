@@ -4,6 +4,7 @@ Code in the kernel can send whatever it likes, and as the kernel itself. So noth
 size and its depth are bounded, and each value has the type that the rest of the program expects, or it is refused.
 """
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ MAX_MESSAGE_BYTES: Final = 256 * 2**20
 """A larger message is left out: to read it takes several times its size, in the one process of all agents."""
 MAX_DEPTH: Final = 200
 """Lists and objects in each other; what shows or writes values that are deeper would run out of stack."""
+MAX_PARENT_BYTES: Final = 2_000
+"""Of a parent header that is remembered."""
 REPLY_STATUSES: Final = frozenset({"ok", "error", "aborted"})
 
 
@@ -68,17 +71,33 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
     """
     check_size(parts, max_bytes=max_bytes)
     try:
-        header, parent, metadata, content = map(json.loads, parts[:4])
-        kind, parent_id = header["msg_type"], parent.get("msg_id")
+        header, parent, metadata, content = parts[:4]
+        kind, parent_id = _read(header)["msg_type"], _parent_id(parent)
+        about, said = _read(metadata), _read(content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise MessageError(f"it is no Jupyter message ({error})") from error
     except RecursionError:
         raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep") from None
-    if not (isinstance(kind, str) and isinstance(metadata, dict) and isinstance(content, dict)):
+    if not (isinstance(kind, str) and isinstance(about, dict) and isinstance(said, dict)):
         raise MessageError("it is no Jupyter message")
-    if any(_may_be_deep(part) and _is_deep(value) for part, value in zip(parts[2:], (metadata, content), strict=False)):
-        raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep", request_id=content.get("id"))
-    return Message(kind=kind, parent_id=parent_id if isinstance(parent_id, str) else None, content=content)
+    if (_may_be_deep(metadata) and _is_deep(about)) or (_may_be_deep(content) and _is_deep(said)):
+        raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep", request_id=said.get("id"))
+    return Message(kind=kind, parent_id=parent_id if isinstance(parent_id, str) else None, content=said)
+
+
+def _read(part: bytes) -> Any:
+    """The JSON of a part, in UTF-8. Given bytes, `json.loads` takes as long to find out their encoding as to read them."""
+    return json.loads(str(part, "utf-8", "surrogatepass")) if part != b"{}" else {}
+
+
+def _parent_id(part: bytes) -> Any:
+    """The messages of a cell all have the same parent."""
+    return _short_parent_id(part) if len(part) <= MAX_PARENT_BYTES else _read(part).get("msg_id")
+
+
+@functools.lru_cache(maxsize=64)
+def _short_parent_id(part: bytes) -> Any:
+    return _read(part).get("msg_id")
 
 
 def _may_be_deep(part: bytes) -> bool:

@@ -63,7 +63,8 @@ class CellOutputBuffer:
         self._file_path = file
         self._root = root
         self._file: IO[str] | None = None
-        self._waiting: deque[CellOutput] = deque()
+        self._waiting: deque[tuple[CellOutput, int]] = deque()
+        """With their sizes in characters."""
         self._waiting_chars = 0
         self._changed = asyncio.Event()
         self._reply: ExecuteReply | None = None
@@ -79,7 +80,7 @@ class CellOutputBuffer:
         if self._reply is not None:
             return
         if isinstance(output, ClearOutput):
-            self._waiting.append(output)
+            self._waiting.append((output, 0))
             self._changed.set()
             return
         text = _text_of(output)
@@ -109,8 +110,8 @@ class CellOutputBuffer:
                 return self._reply
             self._changed.clear()
             await self._changed.wait()
-        output = self._waiting.popleft()
-        self._waiting_chars -= _size_of(output)
+        output, size = self._waiting.popleft()
+        self._waiting_chars -= size
         return output
 
     @property
@@ -184,20 +185,21 @@ class CellOutputBuffer:
             self._hand_on_text(output.name, output.text[:room])
             self.left_out_chars += max(0, size - room)
         elif size <= room or not self._waiting:
-            self._waiting.append(output)
+            self._waiting.append((output, size))
             self._waiting_chars += size
         else:
             self.left_out_chars += size
         self._changed.set()
 
     def _hand_on_text(self, name: Literal["stdout", "stderr"], text: str) -> None:
-        last = self._waiting[-1] if self._waiting else None
+        last, size = self._waiting[-1] if self._waiting else (None, 0)
         self._waiting_chars += len(text)
-        if isinstance(last, StreamText) and last.name == name and len(last.text) + len(text) <= MERGED_CHARS:
-            self._waiting[-1] = StreamText(name=name, text=last.text + text)
+        if isinstance(last, StreamText) and last.name == name and size + len(text) <= MERGED_CHARS:
+            self._waiting[-1] = StreamText(name=name, text=last.text + text), size + len(text)
             return
         for start in range(0, len(text), CHUNK_CHARS):
-            self._waiting.append(StreamText(name=name, text=text[start : start + CHUNK_CHARS]))
+            piece = text[start : start + CHUNK_CHARS]
+            self._waiting.append((StreamText(name=name, text=piece), len(piece)))
 
 
 def _too_large(output: DisplayData | ExecuteResult, size: int) -> DisplayData:
@@ -215,13 +217,6 @@ def _text_of(output: CellOutput) -> str:
             return f"{output.data['text/plain']}\n" if "text/plain" in output.data else ""
         case ClearOutput():
             return ""
-
-
-def _size_of(output: CellOutput) -> int:
-    size = len(_text_of(output))
-    if isinstance(output, DisplayData | ExecuteResult):
-        size += sum(len(str(data)) for kind, data in output.data.items() if kind != "text/plain")
-    return size
 
 
 class CellRun:

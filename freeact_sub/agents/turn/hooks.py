@@ -1,9 +1,16 @@
 """What we hook into pydantic-ai for the runs of an agent."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.children.type_effects import ToolFilter
 from freeact_sub.agents.turn.answer_hooks import AnswerHooks
@@ -19,9 +26,6 @@ def hooks_of(
 ) -> list[AbstractCapability[Any]]:
     """The capabilities of a run, to come after those of the user.
 
-    pydantic-ai calls the `before` hooks in the order of the list and the `after` hooks in reverse. So the budget reserves
-    for what all others have made of a request, and settles a response before anybody looks at it.
-
     Args:
         turns: Of the run.
         ours: Our tools.
@@ -29,10 +33,99 @@ def hooks_of(
         forgotten: What the model is asked that would end its run while children are at work; empty: nothing.
     """
     return [
-        ToolFilter(node=turns.node),
-        CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
-        AnswerHooks(turns=turns, forgotten=forgotten),
-        turns.progress,
-        turns.inner_tasks,
-        RunBudget(turns=turns),
+        RunHooks(
+            turns=turns,
+            tools=ToolFilter(node=turns.node),
+            calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
+            answers=AnswerHooks(turns=turns, forgotten=forgotten),
+            budget=RunBudget(turns=turns),
+        )
     ]
+
+
+@dataclass(kw_only=True)
+class RunHooks(AbstractCapability[Any]):
+    """All our hooks as one capability.
+
+    pydantic-ai calls each hook of each capability, also those that do nothing, around each event of a response: six
+    capabilities instead of one are a sixth of a turn. What comes before goes from the top of the fields to the bottom, what
+    comes after in reverse. So the budget reserves for what all others have made of a request, and settles a response before
+    anybody looks at it.
+    """
+
+    tools: ToolFilter
+    calls: CallHooks
+    answers: AnswerHooks
+    turns: Turns
+    """With their `progress` and `inner_tasks`."""
+    budget: RunBudget
+
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
+        """See `InnerTasks`."""
+        return await self.turns.inner_tasks.wrap_run(ctx, handler=handler)
+
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """See `ToolFilter` and `RunBudget`."""
+        return await self.budget.prepare_tools(ctx, await self.tools.prepare_tools(ctx, tool_defs))
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See `CallHooks` and `RunBudget`."""
+        return await self.budget.before_model_request(ctx, await self.calls.before_model_request(ctx, request_context))
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See `RequestProgress`, `InnerTasks` and `RunBudget`."""
+
+        async def noted(request: ModelRequestContext) -> Any:
+            return await self.turns.inner_tasks.wrap_model_request(ctx, request_context=request, handler=paid)
+
+        async def paid(request: ModelRequestContext) -> Any:
+            return await self.budget.wrap_model_request(ctx, request_context=request, handler=handler)
+
+        return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """See `RunBudget` and `AnswerHooks`."""
+        response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
+        return await self.answers.after_model_request(ctx, request_context=request_context, response=response)
+
+    async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
+        """See `AnswerHooks`."""
+        return await self.answers.after_node_run(ctx, node=node, result=result)
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        error: ValidationError | ModelRetry,
+    ) -> Any:
+        """See `CallHooks`."""
+        return await self.calls.on_tool_validate_error(ctx, call=call, tool_def=tool_def, args=args, error=error)
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        handler: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """See `CallHooks`."""
+        return await self.calls.wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
+
+    async def on_tool_execute_error(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
+    ) -> Any:
+        """See `CallHooks`."""
+        return await self.calls.on_tool_execute_error(ctx, call=call, tool_def=tool_def, args=args, error=error)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """See `CallHooks`."""
+        return await self.calls.handle_deferred_tool_calls(ctx, requests=requests)
