@@ -15,16 +15,17 @@ _HOMES = {
     ),
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",
-    "freeact_sub.config.schema": "Config KernelConfig McpServerConfig SubagentsConfig",
+    "freeact_sub.config.schema": "Config ContextConfig KernelConfig McpServerConfig SubagentsConfig",
     "freeact_sub.errors": (
         "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
-        "KernelBranchError KernelError KernelLostError KernelStartError LimitReachedError McpError SpawnForbiddenError "
-        "UntrustedError"
+        "KernelBranchError KernelError KernelLostError KernelStartError LimitReachedError McpError SessionBusyError "
+        "SessionError SpawnForbiddenError StrategyError TaskError UntrustedError"
     ),
+    "freeact_sub.ending": "RunStatus",
     "freeact_sub.events": (
-        "AgentEvent AgentFinished AgentMessage AgentStarted ApprovalAnswered ApprovalRequest Cancelled "
+        "AgentEvent AgentFinished AgentMessage AgentStarted ApprovalAnswered ApprovalRequest Cancelled Compacted "
         "CodeExecutionOutput CodeExecutionOutputChunk Decision Event KernelLost MessageKind ModelProgress Notice "
-        "Remember Response ResponseChunk RunStatus Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
+        "Remember Response ResponseChunk Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
     ),
     "freeact_sub.config.load": "load_config",
     "freeact_sub.tools": "SpawnRequest",

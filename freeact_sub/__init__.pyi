@@ -21,9 +21,13 @@ from freeact_sub.config.load import (
 )
 from freeact_sub.config.schema import (
     Config as Config,
+    ContextConfig as ContextConfig,
     KernelConfig as KernelConfig,
     McpServerConfig as McpServerConfig,
     SubagentsConfig as SubagentsConfig,
+)
+from freeact_sub.ending import (
+    RunStatus as RunStatus,
 )
 from freeact_sub.errors import (
     AgentBusyError as AgentBusyError,
@@ -38,7 +42,11 @@ from freeact_sub.errors import (
     KernelStartError as KernelStartError,
     LimitReachedError as LimitReachedError,
     McpError as McpError,
+    SessionBusyError as SessionBusyError,
+    SessionError as SessionError,
     SpawnForbiddenError as SpawnForbiddenError,
+    StrategyError as StrategyError,
+    TaskError as TaskError,
     UntrustedError as UntrustedError,
 )
 from freeact_sub.events import (
@@ -51,6 +59,7 @@ from freeact_sub.events import (
     Cancelled as Cancelled,
     CodeExecutionOutput as CodeExecutionOutput,
     CodeExecutionOutputChunk as CodeExecutionOutputChunk,
+    Compacted as Compacted,
     Decision as Decision,
     Event as Event,
     KernelLost as KernelLost,
@@ -60,7 +69,6 @@ from freeact_sub.events import (
     Remember as Remember,
     Response as Response,
     ResponseChunk as ResponseChunk,
-    RunStatus as RunStatus,
     Thoughts as Thoughts,
     ThoughtsChunk as ThoughtsChunk,
     ToolCallStarted as ToolCallStarted,

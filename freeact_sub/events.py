@@ -17,12 +17,10 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
+from freeact_sub.ending import Ending
 from freeact_sub.errors import ConfigError
 from freeact_sub.json_lines import content, json_line
 from freeact_sub.modes import Mode
-
-RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cancelled", "rejected", "kernel_lost"]
-"""How a run ended. The host decides it from what happened, never from text."""
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: its answer; `status`: news that need no answer; `cancel`: end your work."""
@@ -84,32 +82,6 @@ class AgentStarted(AgentEvent):
     """How much the agent does without a question."""
     model: str = ""
     """The agent's model, `PROVIDER:NAME`. Empty: it answers without one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """How a run ended: all that is known of it besides the answer, for whoever is told of it."""
-
-    status: RunStatus
-    error: str = ""
-    """Why the status is not `completed`, in one sentence."""
-    usage: Usage = Usage()
-    """What the agent itself spent in the run."""
-    tree_usage: Usage = Usage()
-    """What the agent and all its descendants have spent in the run."""
-    seconds: float = 0.0
-    reused_from: str = ""
-    """The earlier child whose answer this is; empty: it is the agent's own."""
-    files_read: tuple[str, ...] = ()
-    """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
-    files_written: tuple[str, ...] = ()
-    """Existing files that its cells, or their programs, were seen to write; about 1,000 at most."""
-    files_removed: tuple[str, ...] = ()
-    """What its cells removed or renamed, or disappeared while their programs ran, and was not written by the run."""
-    warnings: tuple[str, ...] = ()
-    """Warnings about the result, one sentence each."""
-    unattended: bool = False
-    """There were actions, and each was denied because nobody was there to ask; said among the warnings too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,6 +300,20 @@ class ModelProgress(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compacted(AgentEvent):
+    """The agent's conversation was shortened, because it was about to fill the model's context window. Variables stay."""
+
+    type: Literal["Compacted"] = "Compacted"
+    tokens_before: int = 0
+    """What a request with the conversation takes, instructions and tools included; an estimate."""
+    tokens_after: int = 0
+    outputs: int = 0
+    """Old outputs that became notes; each names the file that has all of it."""
+    summary: str = ""
+    """What the model reads instead of all but the first prompt and the newest turns. Empty: no summary was needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelLost(AgentEvent):
     """The agent's kernel died with its variables. A new kernel starts; the cell is not run again."""
 
@@ -377,6 +363,7 @@ Event: TypeAlias = (
     | ApprovalAnswered
     | UsageUpdated
     | ModelProgress
+    | Compacted
     | KernelLost
     | Notice
     | AgentMessage

@@ -16,6 +16,7 @@ from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.from_program import AsInACell
@@ -38,7 +39,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
 
-class Agent(AsInACell):
+class Agent(AsInACell, ContextMethods):
     """An agent that acts by running code in a kernel of its own, and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::

@@ -181,6 +181,17 @@ class SubagentsConfig(Section):
     """A child that is asked for what an earlier one of the session has answered takes that answer (docs/agents.md)."""
 
 
+class ContextConfig(Section):
+    """When conversations are shortened."""
+
+    window_tokens: int | None = Field(default=None, ge=1_000)
+    """Size of the models' context windows. None: what the server at `base_url`, or pydantic-ai, says of each; where neither
+    knows it, no conversation is shortened by itself."""
+    compact_at: float | None = Field(default=0.8, gt=0, le=1)
+    """A conversation that would fill the window further than to this share is shortened: old outputs become notes, then a
+    summary replaces all but the first prompt and the newest turns. None: never by itself."""
+
+
 class McpServerConfig(Section):
     """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
 
@@ -275,6 +286,7 @@ class Config(Section):
     max_repeats: int | None = Field(default=4, ge=3)
     """A run that makes the same call with the same result so many times in a row ends as `limit`; its model is told one time
     before. A call that waits does not count. None: no run ends for that."""
+    context: ContextConfig = ContextConfig()
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"

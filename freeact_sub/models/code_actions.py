@@ -84,6 +84,11 @@ class CodeActionsModel(WrapperModel):
         """How the model acts; of `auto` it is known after the first request."""
         return self.code_actions == "block" or (self.code_actions == "auto" and self.prompt_profile == "small")
 
+    @property
+    def context_window(self) -> int | None:
+        """See pydantic-ai. What the server says counts more than what is known of models by their names."""
+        return self.context_tokens or super().context_window
+
     def acting_by(self, code_actions: CodeActions) -> "CodeActionsModel":
         """The same model with another way to act."""
         model = CodeActionsModel(self.wrapped, code_actions, self.prompt_profile)

@@ -19,6 +19,7 @@ from freeact_sub.events import (
     Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
+    Compacted,
     Event,
     KernelLost,
     ModelProgress,
@@ -189,6 +190,15 @@ def _progress(view: AgentView, event: ModelProgress) -> Rows:
         yield Row(title=busy(event.paused_seconds), passing=True)
 
 
+def _compacted(_view: AgentView, event: Compacted) -> Rows:
+    notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
+    parts = [Part(text=note, tone="quiet", brief=True) for note in notes]
+    if event.summary:
+        parts.append(Part(form="markdown", text=clean(event.summary), tone="quiet", name="summary"))
+    tokens = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+    yield Row(title="makes room in its conversation", detail=tokens, parts=tuple(parts), tone="quiet")
+
+
 def _kernel_lost(view: AgentView, event: KernelLost) -> Rows:
     yield from _rest_of_output(view)
     part = Part(text=clean(event.reason), tone="bad")
@@ -228,6 +238,7 @@ ROWS: Final[dict[type, Callable[[AgentView, Any], Rows]]] = {
     ApprovalAnswered: _answered,
     UsageUpdated: _nothing,
     ModelProgress: _progress,
+    Compacted: _compacted,
     KernelLost: _kernel_lost,
     Notice: _notice,
     AgentMessage: _message,

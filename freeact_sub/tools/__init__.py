@@ -15,6 +15,7 @@ from freeact_sub.tools.result_bounds import (
     head_and_tail,
     model_content,
     outcome_of,
+    output_file,
     text_of,
     without_files,
 )
@@ -71,6 +72,7 @@ __all__ = [
     "mcp_tool_name",
     "model_content",
     "outcome_of",
+    "output_file",
     "run_cell",
     "text_of",
     "without_files",

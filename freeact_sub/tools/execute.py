@@ -51,6 +51,7 @@ class ExecuteIPythonCell:
             images=tuple(_images(output.displays)),
             outcome="success" if output.status == "ok" else "failed",
             bounded=True,
+            file=output.output_file,
         )
 
 

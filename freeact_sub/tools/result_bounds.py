@@ -57,7 +57,7 @@ def model_content(result: ToolResult) -> ToolReturn[Any]:
     content = [result.text, *result.images] if result.images else result.text
     return OwnReturn(
         content,
-        metadata={"outcome": result.outcome},
+        metadata={"outcome": result.outcome} | ({"file": result.file} if result.file else {}),
         outcome=result.outcome,
         sections=result.sections,
         bounded=result.bounded,

@@ -34,6 +34,8 @@ class ToolResult:
     """The parts of a text of which the model sees some of each if the whole is too long. Empty: the text is one part."""
     bounded: bool = False
     """The text is already within the model's bound."""
+    file: str | None = None
+    """A file that has all of a text that was cut."""
 
 
 class NodeHandle(Protocol):

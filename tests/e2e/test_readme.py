@@ -19,6 +19,7 @@ from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import (
     ChildBudget,
     Config,
+    ContextConfig,
     KernelConfig,
     McpServerConfig,
     ModelsConfig,
@@ -138,6 +139,7 @@ def shown_default(path: str, field: FieldInfo) -> str:
                 "budget.": RootBudget,
                 "kernel.": KernelConfig,
                 "kernel.gateway.": GatewayConfig,
+                "context.": ContextConfig,
                 "subagents.": SubagentsConfig,
                 "subagents.budget.": ChildBudget,
             },

@@ -6,8 +6,8 @@ bounded by `max_tokens`, which the request carries to the provider.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, cast
 
@@ -26,6 +26,8 @@ IMAGE_TOKENS: Final = 1_600
 OVERHEAD_TOKENS: Final = 64
 """Roles and separators, of which providers tell nothing."""
 BYTES_PER_TOKEN: Final = 3
+OUTDATED: Final = "freeact_sub_outdated_count"
+"""Mark in the metadata of responses, see `outdated`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +95,39 @@ def with_max_tokens(request: ModelRequestContext, output_tokens: int) -> ModelSe
 def estimate_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
     """An upper estimate of the tokens that a request sends."""
     known, new = _counted(messages)
-    size = sum(size_of(part) for message in new for part in message.parts)
-    if not known:
-        size += sum(len(part.content.encode()) for part in parameters.instruction_parts or [])
-        for tool in (*parameters.function_tools, *parameters.output_tools):
-            size += len(json.dumps(tool.parameters_json_schema)) + len(tool.name) + len(tool.description or "")
-    return known + size // BYTES_PER_TOKEN + OVERHEAD_TOKENS * (1 + len(new))
+    return known + _tokens(new) if known else estimate_uncounted(messages, parameters)
+
+
+def estimate_uncounted(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
+    """The same without what the provider has counted."""
+    return _tokens(messages, more=instructions_size(parameters) + tools_size(parameters))
+
+
+def instructions_size(parameters: ModelRequestParameters) -> int:
+    """Bytes of the instructions."""
+    return sum(len(part.content.encode()) for part in parameters.instruction_parts or [])
+
+
+def tools_size(parameters: ModelRequestParameters) -> int:
+    """Bytes of the tools that are offered."""
+    return sum(
+        len(json.dumps(tool.parameters_json_schema)) + len(tool.name) + len(tool.description or "")
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    )
+
+
+def outdated(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage]:
+    """The messages with a mark: what the provider has counted with them is of a conversation that was longer."""
+    for message in messages:
+        if isinstance(message, ModelResponse) and message.usage.input_tokens:
+            yield replace(message, metadata={**(message.metadata or {}), OUTDATED: True})
+        else:
+            yield message
+
+
+def _tokens(messages: Sequence[ModelMessage], *, more: int = 0) -> int:
+    size = more + sum(size_of(part) for message in messages for part in message.parts)
+    return size // BYTES_PER_TOKEN + OVERHEAD_TOKENS * (1 + len(messages))
 
 
 def price_of(model: Model) -> Callable[[int, int], Decimal | None]:
@@ -130,7 +159,7 @@ def _counted(messages: Sequence[ModelMessage]) -> tuple[int, Sequence[ModelMessa
     """What the provider has counted of the conversation, and the messages that have come since."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if isinstance(message, ModelResponse) and message.usage.input_tokens:
+        if isinstance(message, ModelResponse) and message.usage.input_tokens and OUTDATED not in (message.metadata or {}):
             return message.usage.input_tokens + message.usage.output_tokens, messages[index + 1 :]
     return 0, messages
 

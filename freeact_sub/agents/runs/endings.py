@@ -13,8 +13,8 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.models import Model
 
+from freeact_sub.ending import RunStatus
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
-from freeact_sub.events import RunStatus
 from freeact_sub.models.failures import failure
 from freeact_sub.text import one_line
 

@@ -24,6 +24,7 @@ from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
@@ -87,6 +88,7 @@ class AgentLoop:
         self.resources = AgentResources(node, branch_of)
         self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
         self.asker = Asker(node)
+        self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.kernel_is_new = False
         """The conversation is older than the kernel, and the model has not been told."""
@@ -171,6 +173,11 @@ class AgentLoop:
     def history(self) -> Sequence[ModelMessage]:
         """The conversation so far."""
         return self._turns.messages if self._turns is not None and self.node.run.is_live else self.node.run.record.history
+
+    def rewrite(self, messages: Sequence[ModelMessage]) -> None:
+        """The conversation goes on with these messages, in a run without a model."""
+        if self._turns is not None:
+            self._turns.messages = messages
 
     async def _close(self, *, keeps: bool) -> None:
         """End what the run has started, children first; a cancel that comes during one part does not keep the next open.
@@ -297,7 +304,7 @@ class AgentLoop:
             output_type=self._output_type,
             instructions=instructions(self.node, prompt, self.resources.kernel.told, self.resources.mcp.names),
             toolsets=[self._ours, self._mcp, *shared.toolsets],
-            capabilities=[*shared.capabilities, *hooks],
+            capabilities=[CompactionHooks(turns=turns, compactor=self.compactor), *shared.capabilities, *hooks],
             model_settings=shared.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
             retries=RETRIES,
         )
@@ -368,8 +375,10 @@ class AgentLoop:
         """The newest text of the model in this run: what a run that did not complete has to show."""
         if self._turns is not None and self._turns.answers.so_far:
             return self._turns.answers.so_far
-        known = len(self.node.run.record.history)
-        for message in reversed(self._turns.messages[known:] if self._turns else []):
-            if isinstance(message, ModelResponse) and message.text:
+        if self._turns is None or self._turns.context is None:
+            return ""
+        context = self._turns.context
+        for message in reversed(context.messages):
+            if isinstance(message, ModelResponse) and message.run_id == context.run_id and message.text:
                 return message.text
         return ""

@@ -20,7 +20,7 @@ from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.events import RunStatus
+from freeact_sub.ending import RunStatus
 
 
 @dataclass(kw_only=True)

@@ -62,6 +62,12 @@ def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequenc
     return f"{text}{own}\n{config.instructions}".strip()
 
 
+def summary_prompt(conversation: str, *, words: int, keep: str) -> str:
+    """What a model reads that summarises a conversation. Args: keep: what a person wants it to keep; empty: nothing more."""
+    above_all = f"\nAbove all, keep what the user asks for: {keep}" if keep else ""
+    return _template("summary.md").substitute(conversation=conversation, words=words, keep=above_all)
+
+
 def _spawning(node: AgentNode) -> str:
     """The children that the agent may start."""
     text = (

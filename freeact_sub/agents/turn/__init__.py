@@ -3,6 +3,8 @@
 A run is a sequence of turns, which pydantic-ai makes (`AgentLoop._run_model` in `loop.py`). All that we do in them hangs in
 its hooks (`hooks.py`); what these share is `Turns` (`turns.py`). One turn, in order:
 
+0.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
+    shortened, which may take a request of its own (`Asker`). It comes before a user's capabilities.
 1.  `ToolFilter.prepare_tools` (`../children/type_effects.py`): the tools that the agent's type leaves it.
 2.  `RunBudget.prepare_tools` (`budget_hooks.py`): is a turn left? If not, the run must end, and no tools are offered.
 3.  `CallHooks.before_model_request` (`call_hooks.py`): no tools that start children where none may be started.

@@ -1,4 +1,4 @@
-"""A name that is missing: the error tells the near ones that exist. Sent into every kernel as source."""
+"""The names that cells have made: listed, and told of where one is missing. Sent into every kernel as source."""
 
 import builtins
 import difflib
@@ -7,6 +7,14 @@ from typing import Any
 MAX_NAMES = 3
 BUILTIN_LIKENESS = 0.8
 """How like a built-in a name must be, from 0 to 1: `len` is not what `end` was meant for, `print` is what `pritn` was."""
+
+
+def show(shell: Any) -> None:
+    """Prints the variables of the kernel with their types, in the order in which they were made."""
+    hidden = shell.user_ns_hidden
+    for name, value in list(shell.user_ns.items()):
+        if not name.startswith("_") and (name not in hidden or hidden[name] is not value):
+            print(f"{name}: {type(value).__name__}")  # noqa: T201  # the host reads it as the output of its cell
 
 
 def near_names(name: str, namespace: dict[str, Any]) -> list[str]:

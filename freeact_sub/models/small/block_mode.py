@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic_ai import ToolDefinition
 from pydantic_ai.messages import (
+    CompactionPart,
     InstructionPart,
     ModelMessage,
     ModelRequest,
@@ -43,6 +44,8 @@ what the code would print: write the block, and wait for its result. When the re
 the user, write the answer as plain text without such a block.
 A block that is marked ```python is run, always; it is the only way to run code or to call a tool. Code that is only to be \
 shown to the user, mark ```text."""
+
+SUMMARISED: Final = "What came after that is summarised here:"
 
 FUNCTIONS_PROMPT: Final = """
 Tools are called like functions, each alone in a block. For example:
@@ -114,7 +117,7 @@ def _block(call: ToolCallPart) -> str:
 
 
 def _request(message: ModelRequest) -> ModelRequest:
-    if not any(isinstance(part, ToolReturnPart) for part in message.parts):
+    if not any(isinstance(part, ToolReturnPart | CompactionPart) for part in message.parts):
         return message
     parts: list[ModelRequestPart] = []
     said: list[UserContent] = []
@@ -123,6 +126,8 @@ def _request(message: ModelRequest) -> ModelRequest:
             said += _result(part)
         elif isinstance(part, UserPromptPart):
             said += [part.content] if isinstance(part.content, str) else part.content
+        elif isinstance(part, CompactionPart):
+            said.append(f"{SUMMARISED}\n{part.content}")
         else:
             parts.append(part)
     # one message: chat templates of small models often insist that user and assistant take turns

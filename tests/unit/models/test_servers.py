@@ -117,7 +117,7 @@ async def test_outputs_are_cut_to_the_room_that_a_small_context_leaves(tmp_path)
     script = in_order(*[[Call("execute_ipython_cell", {"code": f"print('{word}' * 9000)"})] for word in "abc"], ["Done."])
     async with (
         ChatServer(script, models=listed) as server,
-        agent_of(server, tmp_path, code_actions="tool") as agent,
+        agent_of(server, tmp_path, code_actions="tool", context={"compact_at": None}) as agent,
     ):
         _, result = await read(agent.run("go"))
         assert result.output == "Done."

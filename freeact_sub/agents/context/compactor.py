@@ -1,0 +1,185 @@
+"""`Compactor`: shortens an agent's conversation before it fills the window of its model."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import anyio
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
+
+from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
+from freeact_sub.agents.context.outputs import OutputFiles
+from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
+from freeact_sub.agents.context.summary import newest_turns, to_summarise, transcript, with_summary
+from freeact_sub.agents.runs.prompt import summary_prompt
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.turn.single_request import Asker
+from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import Compacted, Notice
+from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.text import clean
+from freeact_sub.tools import KernelAccess, head_and_tail
+
+GOAL: Final = 0.5
+"""Share of the room for messages to which a conversation is brought: it is not shortened again at once."""
+NEWEST: Final = 0.25
+"""Share of this room that the newest turns keep."""
+SUMMARY: Final = 0.1
+"""Share of the window that a summary takes at most."""
+AGAIN: Final = 0.1
+"""By which share of the window a conversation grows before another try, where the last one has brought too little."""
+ASSUMED_WINDOW: Final = 32_768
+"""Where the window is not known and a person asks for a summary."""
+READ: Final = 0.6
+"""Share of the window that the model reads to write a summary."""
+WORDS_PER_TOKEN: Final = 0.5
+LIST_SECONDS: Final = 10.0
+"""For how long the kernel is asked for its variables."""
+LIST_CHARS: Final = 3_000
+LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.names'].show(get_ipython())"
+VARIABLES: Final = "These variables are still in your kernel, with their types:\n"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortened:
+    """A conversation that was shortened."""
+
+    messages: list[ModelMessage]
+    event: Compacted
+
+
+@dataclass(kw_only=True)
+class Compactor:
+    """Of one agent."""
+
+    node: AgentNode
+    asker: Asker
+    kernel: KernelAccess
+    parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
+    """Of the last request: its instructions and tools."""
+    _again_at: int = 0
+    """Tokens of a conversation that is tried again."""
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model reads at most. None: it is not known."""
+        return self.node.shared.config.context.window_tokens or self.node.model.context_window
+
+    def use(self, messages: Sequence[ModelMessage]) -> ContextUse:
+        """What fills the window with this conversation."""
+        return context_use(messages, self.parameters, self.window)
+
+    async def when_full(self, messages: Sequence[ModelMessage]) -> Shortened | None:
+        """The conversation shortened, if the next request would fill the window further than it may."""
+        window, share = self.window, self.node.shared.config.context.compact_at
+        if window is None or share is None:
+            return None
+        room = round(window * share)
+        if request_tokens(messages, self.parameters) <= max(room, self._again_at):
+            return None
+        shortened = await self._shortened(messages, room)
+        left = messages if shortened is None else shortened.messages
+        self._again_at = estimate_uncounted(left, self.parameters) + round(window * AGAIN)
+        return shortened
+
+    async def on_request(self, messages: Sequence[ModelMessage], keep: str) -> Shortened | None:
+        """The conversation with a summary of all but its last turn. None: it is too short for one.
+
+        Args:
+            messages: The conversation.
+            keep: What the summary is to keep above all.
+
+        Raises:
+            FreeactError: The summary could not be made.
+        """
+        end = newest_turns(messages, 0) if messages else 0
+        summarised = await self._summarised(messages, end, below=estimate_uncounted(messages, self.parameters), keep=keep)
+        return summarised and self._told(messages, summarised)
+
+    async def _shortened(self, messages: Sequence[ModelMessage], room: int) -> Shortened | None:
+        """Outputs first, then a summary. Args: room: tokens that may be filled."""
+        node, parameters = self.node, self.parameters
+        fixed = estimate_uncounted((), parameters)
+        room = max(0, room - fixed)
+        end = newest_turns(messages, round(room * NEWEST))
+        files = OutputFiles(folder=node.output_folder, root=node.shared.config.workspace)
+        shorter, outputs = await files.without_outputs(messages, end)
+        found = Shortened(messages=list(outdated(shorter)), event=Compacted(outputs=outputs)) if outputs else None
+        size = estimate_uncounted(shorter, parameters)
+        if size > fixed + room * GOAL:
+            try:
+                summarised = await self._summarised(messages, end, below=size)
+            except FreeactError as error:
+                node.emitter.put(Notice(content=f"the conversation could not be summarised, and goes on as it is: {error}"))
+            else:
+                found = (
+                    found if summarised is None else replace(summarised, event=replace(summarised.event, outputs=outputs))
+                )
+        return found and self._told(messages, found)
+
+    async def _summarised(
+        self, messages: Sequence[ModelMessage], end: int, *, below: int, keep: str = ""
+    ) -> Shortened | None:
+        """With a summary of what comes before an index.
+
+        Returns:
+            None: there is nothing to summarise, or with the summary the conversation does not come below so many tokens.
+        """
+        old = to_summarise(messages, end) if messages else []
+        if not old:
+            return None
+        window = self.window or ASSUMED_WINDOW
+        chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
+        prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
+        summary = head_and_tail(clean(await self.asker.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
+        shorter = with_summary(messages, end, summary, await self._variables())
+        if estimate_uncounted(shorter, self.parameters) >= below:
+            return None
+        return Shortened(messages=shorter, event=Compacted(summary=summary))
+
+    def _told(self, messages: Sequence[ModelMessage], shortened: Shortened) -> Shortened:
+        """With the tokens before and after, both by the same measure: the provider's, if it has counted."""
+        before = request_tokens(messages, self.parameters)
+        share = estimate_uncounted(shortened.messages, self.parameters) / estimate_uncounted(messages, self.parameters)
+        event = replace(shortened.event, tokens_before=before, tokens_after=round(before * share))
+        return replace(shortened, event=event)
+
+    async def _variables(self) -> str:
+        """The variables of the kernel, as the model reads them; empty if there are none, or the kernel does not answer."""
+        buffer = CellOutputBuffer()
+        with anyio.move_on_after(LIST_SECONDS):
+            try:
+                kernel = await self.kernel.get()
+                async with kernel.execute(LIST_VARIABLES, buffer, CellClock(LIST_SECONDS), silent=True) as cell:
+                    if (await cell.reply()).status == "ok" and (names := clean(buffer.text).strip()):
+                        return VARIABLES + head_and_tail(names, LIST_CHARS)
+            except FreeactError:  # the next cell tells of it
+                logger.info("the kernel of %s did not list its variables", self.node.agent_id, exc_info=True)
+        return ""
+
+
+@dataclass(kw_only=True)
+class CompactionHooks(AbstractCapability[Any]):
+    """Shortens the conversation of a run before a request that would be too long."""
+
+    turns: Turns
+    compactor: Compactor
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai. The shorter conversation is the one that the run goes on with."""
+        self.compactor.parameters = request_context.model_request_parameters
+        if self.turns.ended is not None:
+            return request_context
+        shortened = await self.compactor.when_full(ctx.messages)
+        if shortened is None:
+            return request_context
+        ctx.messages[:] = shortened.messages
+        await self.turns.node.emitter.emit(shortened.event)
+        return replace(request_context, messages=list(shortened.messages))

@@ -1,0 +1,61 @@
+"""What a user of an `Agent` does with the room in its model's context window."""
+
+from abc import ABC, abstractmethod
+from typing import cast
+
+from freeact_sub.agents.children.spawn import Work
+from freeact_sub.agents.context.sizes import ContextUse
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import NO_BOUNDS
+from freeact_sub.agents.runs.run import Run
+from freeact_sub.config.budget import Budget
+from freeact_sub.errors import FreeactError
+from freeact_sub.events import Compacted
+
+
+class ContextMethods(ABC):
+    """The methods of `Agent` for that."""
+
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now: all of it but the first prompt and the last turn. It counts as a run.
+
+        Args:
+            keep: What the summary is to keep above all.
+
+        Returns:
+            What was done. None: the conversation is too short.
+
+        Raises:
+            AgentBusyError: The agent's present run has not ended.
+            FreeactError: The agent is not open, or the summary could not be made; the conversation is as it was.
+        """
+        loop = self._opened
+
+        async def summarise() -> Compacted | None:
+            shortened = await loop.compactor.on_request(loop.history, keep)
+            if shortened is None:
+                return None
+            loop.rewrite(shortened.messages)
+            await loop.node.emitter.emit(shortened.event)
+            return shortened.event
+
+        async with self._begin(Work(prompt="[summary]", program=summarise), NO_BOUNDS) as run:
+            result = await run.result()
+        if result.status != "completed":
+            raise FreeactError(f"the conversation was not summarised: {result.error}")
+        return cast("Compacted | None", result.output)
+
+    def context(self) -> ContextUse:
+        """What fills the window of the model's context; instructions and tools are those of the last request.
+
+        Raises:
+            FreeactError: The agent is not open: use `async with`.
+        """
+        return self._opened.compactor.use(self._opened.history)
+
+    @property
+    @abstractmethod
+    def _opened(self) -> AgentLoop: ...
+
+    @abstractmethod
+    def _begin(self, work: Work, budget: Budget) -> Run: ...
