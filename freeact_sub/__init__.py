@@ -28,6 +28,7 @@ _HOMES = {
         "Remember Response ResponseChunk Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
     ),
     "freeact_sub.config.load": "load_config",
+    "freeact_sub.sessions": "StoredSession list_sessions",
     "freeact_sub.tools": "SpawnRequest",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -75,6 +75,10 @@ from freeact_sub.events import (
     ToolOutput as ToolOutput,
     UsageUpdated as UsageUpdated,
 )
+from freeact_sub.sessions import (
+    StoredSession as StoredSession,
+    list_sessions as list_sessions,
+)
 from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,
     dispatch as dispatch,

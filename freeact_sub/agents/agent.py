@@ -18,23 +18,21 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
-from freeact_sub.agents.factory import AgentFactory, DefaultFactory
+from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
 from freeact_sub.agents.runs.run import Run
-from freeact_sub.agents.shared import Shared
+from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
+from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
-from freeact_sub.agents.types.files import load_agent_types
-from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.config.schema import Config, user_folder
-from freeact_sub.config.trust import Trust
+from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
-from freeact_sub.kernels import KernelProvider, make_provider
-from freeact_sub.models import build_model_settings, make_traffic, usable_model
+from freeact_sub.kernels import KernelProvider
+from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
@@ -62,6 +60,7 @@ class Agent(AsInACell, ContextMethods):
         taps: Sequence[Tap] = (),
         factory: AgentFactory | None = None,
         history: Sequence[ModelMessage] = (),
+        session: str | None = None,
     ) -> None:
         """Make an agent; nothing is started yet.
 
@@ -77,47 +76,37 @@ class Agent(AsInACell, ContextMethods):
             taps: Called with every event before the reader gets it.
             factory: Decides what each child is. Default: an agent like its parent.
             history: A conversation to go on with, as `Agent.history` has it. Its kernel is gone, which the model is told.
+            session: `new`: all that agents do is kept on disk; or the id of a session to go on with. None: nothing is kept.
 
         Raises:
             ConfigError: There is no model, or it cannot be built; a file with rules is wrong; or the history is none.
+            SessionError: There is no such session, or it cannot be read.
         """
+        if session not in (None, NEW) and history:
+            raise ConfigError("give either `history` or the id of a session, which has a history of its own")
         self.config = config or Config()
         if model is not None and not isinstance(model, str | Model):
             raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
         if isinstance(model, str):
             self.config = self.config.model_copy(update={"model": model})
         self._output_type = output_type
-        traffic = make_traffic(self.config)
-        trust = Trust(user_folder())
-        rules = RuleFiles(self.config.permission_files, self.config.workspace, trust)
-        self._shared = Shared(
-            config=self.config,
-            model=usable_model(self.config, traffic, model if isinstance(model, Model) else None),
-            traffic=traffic,
-            provider=kernel_provider or make_provider(self.config.kernel, on_notice=self._notice),
-            gate=Gate(
-                headless=self.config.headless,
-                project=ProjectRules(self.config.workspace, trust),
-                files=rules,
-                timeout_seconds=self.config.approval_timeout_seconds,
-            ),
-            policy=Policy(
-                workspace=self.config.workspace,
-                mode=self.config.mode,
-                rules=rules.rules,
-                network=self.config.kernel.network,
-            ),
-            toolsets=tuple(toolsets),
-            capabilities=tuple(capabilities),
-            model_settings={**build_model_settings(self.config), **(model_settings or {})},
-            types=load_agent_types(self.config, other_tools=bool(toolsets or capabilities)),
-            factory=factory or DefaultFactory(),
+        self._session = AgentSession(session, self.config, self._notice)
+        self._shared = make_shared(
+            self.config,
+            model=model if isinstance(model, Model) else None,
+            toolsets=toolsets,
+            capabilities=capabilities,
+            model_settings=model_settings or {},
+            kernel_provider=kernel_provider,
+            factory=factory,
+            journal=self._session.journal,
+            on_notice=self._notice,
         )
         self._tree = Tree(shared=self._shared)
-        self._taps = (self._shared.activities.observe, *taps)
+        self._taps = (self._session.journal.observe, self._shared.activities.observe, *taps)
         for problem in self._shared.types.problems:
             self._tree.notice(problem)
-        self._root = self._tree.add_root(checked_history(history))
+        self._root = self._session.add_root(self._tree, checked_history(history))
         self._closes_provider = kernel_provider is None
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop in which the agent was opened: its kernel, its connections and its tasks live there."""
@@ -125,10 +114,26 @@ class Agent(AsInACell, ContextMethods):
         self._run: Run | None = None
         self._resources = AsyncExitStack()
 
+    @classmethod
+    def resume(cls, session_id: str, config: Config | None = None, **options: Any) -> Self:
+        """Make an agent that goes on with a session, in its workspace and with its model; `options` as the constructor's.
+
+        Args: session_id: or how only its id begins. config: All settings. None: workspace and model of the session.
+        Raises: SessionError: There is no such session, or it cannot be read.
+        """
+        stored = SessionStore(state_folder()).find(session_id)
+        config = config or Config(workspace=stored.workspace, model=stored.model or None)
+        return cls(config, session=stored.session_id, **options)
+
     @property
     def agent_id(self) -> str:
         """The root agent's id, such as `agent-1f09a2c4`."""
         return self._root.agent_id
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of its session, by which it can be resumed. None: nothing is kept."""
+        return self._session.session_id
 
     @property
     def history(self) -> list[ModelMessage]:
@@ -318,7 +323,9 @@ class Agent(AsInACell, ContextMethods):
         """
         if self._loop is not None:
             raise FreeactError("the agent is open already: it is opened once, and used by all")
+        await self._session.open()
         self._home = asyncio.get_running_loop()
+        self._resources.push_async_callback(self._session.aclose)  # last of all: until then there is something to keep
         self._shared.renew()
         if self._closes_provider:
             self._resources.push_async_callback(self._shared.provider.aclose)

@@ -1,6 +1,6 @@
 """`Shared`: what all agents of one root share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +17,15 @@ from freeact_sub.agents.files.attribution import FileAttribution
 from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import Pictures
-from freeact_sub.agents.types.files import AgentTypes
-from freeact_sub.approvals import Gate, Policy
+from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.types.files import AgentTypes, load_agent_types
+from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import EventChannel
-from freeact_sub.config.schema import Config
-from freeact_sub.kernels import KernelProvider
+from freeact_sub.config.schema import Config, user_folder
+from freeact_sub.config.trust import Trust
+from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
+from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Traffic
 
 
@@ -51,6 +54,8 @@ class Shared:
     ledger: Ledger = field(default_factory=Ledger)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
     """What children have answered, where `subagents.cache` is set."""
+    journal: Journal = field(default_factory=Journal)
+    """What is kept of all agents."""
     activities: Activities = field(default_factory=Activities)
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
     """Who has written which file, in the present run of the root."""
@@ -70,3 +75,54 @@ class Shared:
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = Slots(self.config.subagents.max_concurrent)
         self.catalogue = McpCatalogue()
+
+
+def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name
+    config: Config,
+    *,
+    model: Model | None,
+    toolsets: Sequence[AbstractToolset[Any]],
+    capabilities: Sequence[AbstractCapability[Any]],
+    model_settings: Mapping[str, Any],
+    kernel_provider: KernelProvider | None,
+    factory: AgentFactory | None,
+    journal: Journal,
+    on_notice: Callable[[str], None],
+) -> Shared:
+    """What the agents of a new root share.
+
+    Args:
+        config: All settings.
+        model: None: the one that the settings name.
+        toolsets: Of the user.
+        capabilities: Of the user.
+        model_settings: Win over those of the settings.
+        kernel_provider: None: the one that the settings name.
+        factory: None: each child is an agent like its parent.
+        journal: Of its session.
+        on_notice: Tells people something.
+
+    Raises:
+        ConfigError: There is no model, or it cannot be built; or a file with rules is wrong.
+    """
+    traffic, trust = make_traffic(config), Trust(user_folder())
+    rules = RuleFiles(config.permission_files, config.workspace, trust)
+    return Shared(
+        config=config,
+        model=usable_model(config, traffic, model),
+        traffic=traffic,
+        provider=kernel_provider or make_provider(config.kernel, on_notice=on_notice),
+        gate=Gate(
+            headless=config.headless,
+            project=ProjectRules(config.workspace, trust),
+            files=rules,
+            timeout_seconds=config.approval_timeout_seconds,
+        ),
+        policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
+        toolsets=tuple(toolsets),
+        capabilities=tuple(capabilities),
+        model_settings={**build_model_settings(config), **model_settings},
+        types=load_agent_types(config, other_tools=bool(toolsets or capabilities)),
+        factory=factory or DefaultFactory(),
+        journal=journal,
+    )

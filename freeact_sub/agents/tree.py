@@ -208,14 +208,14 @@ class Tree:
 
     def notice(self, text: str) -> None:
         """Tell whoever reads the root's events; where nobody does at the moment, in the next run."""
-        if not self.nodes or not self.root.run.is_live:
+        if not self.nodes or self.root.agent_id not in self.at_work:  # the start of its run comes first on the stream
             self.between_runs.notices.append(text)
         else:
             self.root.emitter.put(Notice(content=text))
 
-    def add_root(self, history: list[ModelMessage]) -> AgentNode:
-        """Make the root; its runs begin later. Args: history: a conversation to go on with."""
-        shared, agent_id = self.shared, self._new_id()
+    def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> AgentNode:
+        """Make the root; its runs begin later. Args: history: a conversation to go on with. agent_id: that it had before."""
+        shared, agent_id = self.shared, agent_id or self._new_id()
         root = AgentNode(
             shared=shared, agent_id=agent_id, key=root_key(agent_id), parent=None, policy=shared.policy, model=shared.model
         )
@@ -294,8 +294,8 @@ class Tree:
         return run
 
     def _new_id(self) -> str:
-        """One that no other agent of the tree has."""
-        while (agent_id := f"agent-{secrets.token_hex(4)}") in self.nodes:
+        """One that no other agent of the tree has, nor had in its session."""
+        while (agent_id := f"agent-{secrets.token_hex(4)}") in self.nodes or self.shared.journal.runs[agent_id]:
             pass
         return agent_id
 

@@ -42,7 +42,7 @@ from freeact_sub.sessions.records import (
     StoredRun,
     StoredSession,
 )
-from freeact_sub.sessions.store import SessionStore, state_folder
+from freeact_sub.sessions.store import SessionStore, list_sessions, new_session_id, state_folder
 from freeact_sub.sessions.writer import SessionWriter
 
 __all__ = [
@@ -57,5 +57,7 @@ __all__ = [
     "StoredQuestion",
     "StoredRun",
     "StoredSession",
+    "list_sessions",
+    "new_session_id",
     "state_folder",
 ]

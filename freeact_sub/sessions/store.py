@@ -35,6 +35,15 @@ def new_session_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
 
 
+def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
+    """The sessions of this user, the one that was used last first. Args: workspace: only those of this folder.
+
+    Raises:
+        SessionError: They cannot be read.
+    """
+    return SessionStore(state_folder()).sessions(workspace)
+
+
 class SessionStore:
     """The sessions in one folder. It holds nothing open."""
 

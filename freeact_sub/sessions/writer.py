@@ -172,8 +172,9 @@ class SessionWriter:
 
         self.put(write)
 
-    def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any, began: float) -> None:
+    def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
         """A run of an agent begins; the first one of the root names the session."""
+        began = time.time()
 
         def write(to: Target) -> None:
             text = to.bodies.clean(prompt)
@@ -213,7 +214,9 @@ class SessionWriter:
             chain = to.chains[agent_id] = to.chains.get(agent_id, [])[:keep]
             for message in new:
                 columns = {"agent_id": agent_id, "parent": chain[-1] if chain else None}
-                chain.append(_insert(to, "entries", {**columns, "message": to.bodies.stored(_message_json(message))}))
+                chain.append(
+                    _insert(to, "entries", {**columns, "message": to.bodies.stored(_message_json(message, first=not chain))})
+                )
             head = chain[-1] if chain else None
             to.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, to.session_id, agent_id)
 
@@ -325,11 +328,16 @@ def chain_of(connection: sqlite3.Connection, head: int | None) -> list[int]:
     return [row[0] for row in found][::-1]
 
 
-def _message_json(message: Any) -> str:
-    """A message of pydantic-ai as JSON. Half a character, as the names of files may have it, becomes a question mark."""
+def _message_json(message: Any, *, first: bool) -> str:
+    """A message of pydantic-ai as JSON. Half a character, as the names of files may have it, becomes a question mark.
+
+    The instructions, which pydantic-ai puts anew into each request, are kept with the first one alone.
+    """
     from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # whoever has messages has imported it
 
     plain = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=str)[0]
+    if not first:
+        plain.pop("instructions", None)
     return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
 
 

@@ -79,6 +79,8 @@ class SpawnRequest:
     """The child's kernel outlives its answer as a node (`RunResult.node`)."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
+    inputs_digest: str = ""
+    """Of what `prepare` puts into the kernel. Empty: it is not known."""
     tool_call_id: str | None = None
     """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
 

@@ -1,11 +1,12 @@
 """Sessions for tests: a writer of one, opened and closed."""
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from freeact_sub.sessions import SessionStore, SessionWriter
+from freeact_sub.sessions import SessionStore, SessionWriter, state_folder
 
 
 @asynccontextmanager
@@ -39,3 +40,10 @@ def root(writer: SessionWriter, agent_id: str = "agent-1", **columns: Any) -> No
     writer.agent(
         agent_id=agent_id, **{**defaults, "agent_type": None, "model": "m", "mode": "ask", "in_background": 0, **columns}
     )
+
+
+async def as_after_a_crash(agent: Any, folder: Path) -> SessionStore:
+    """The sessions as they were if the program had been killed in this moment: a copy, in a state folder of its own."""
+    await agent._session.journal.committed()
+    shutil.copytree(state_folder(), folder / "freeact")
+    return SessionStore(folder / "freeact")

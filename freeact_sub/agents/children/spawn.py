@@ -11,6 +11,7 @@ from freeact_sub.agents.children.reuse import Known, reuse_key, run_once
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.sessions.answers import digest_of_task
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
@@ -33,6 +34,8 @@ class Work:
     """See `SpawnRequest`."""
     program: Program | None = None
     """Finds the answer instead of the model."""
+    digest: str | None = None
+    """Tells the work from others, so that it is not done again after a crash; see `agents/sessions/answers.py`."""
     known: Known | None = None
     """Asked first: the output of what it returns is the answer."""
 
@@ -62,7 +65,8 @@ class PlannedChild:
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
             return loop.run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
-        work = Work(prompt=prompt, prepare=self.request.prepare)
+        digest = digest_of_task(self.request, child)
+        work = Work(prompt=prompt, prepare=self.request.prepare, digest=digest)
         key = reuse_key(self.request, child) if child.shared.config.subagents.cache else None
         return loop.run(work) if key is None else run_once(child, key, lambda known: loop.run(replace(work, known=known)))
 

@@ -49,7 +49,7 @@ class HostRequests:
 class CodeCalls(ToolCalls):
     """Makes the calls of code in an agent's cells; the agent is none that lacks the tool."""
 
-    reports_cancel = True
+    from_code = reports_cancel = True
 
     def __init__(self, node: AgentNode) -> None:
         super().__init__(node)

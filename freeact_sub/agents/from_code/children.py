@@ -50,6 +50,8 @@ class TaskParams(_Params):
     branch: bool = False
     inputs: list[str] = Field(default_factory=list)
     """A line on each value that lies in the file of the task; empty: there is none."""
+    inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
+    """Of the values in the file. Empty: they are too large for one."""
     output: dict[str, Any] | None = None
     """The JSON schema of the answer. None: text."""
 
@@ -137,6 +139,7 @@ class TaskRequests:
             output_schema=asked.output,
             branch=asked.branch,
             prepare=prepare if asked.inputs else None,
+            inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),
         )
 
@@ -158,7 +161,7 @@ class TaskRequests:
             mode=asked.mode,
             agent=asked.agent or "",
         )
-        args = asked.model_dump(mode="json", exclude={"task_id"}, exclude_defaults=True)
+        args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
         await self._calls.carry_out("task", call, args, clock, work)
         return ended[0]
 

@@ -30,6 +30,7 @@ from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.hooks import hooks_of
@@ -100,6 +101,8 @@ class AgentLoop:
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
+        self._digest: str | None = None
+        """See `Work`."""
         self.resources.requests.add(self.tasks.handlers)
         self.asks = AskRequests(self.resources.calls, self.asker)
         self.resources.requests.add(self.asks.handlers)
@@ -115,6 +118,8 @@ class AgentLoop:
         node, run = self.node, self.node.run
         self._tree.at_work[node.agent_id] = self
         node.shared.gate.begin(node.agent_id)
+        node.shared.journal.run_begins(node, work.prompt)
+        self._digest = work.digest
         self._tell(self._started(work))
         if node.parent is None:
             self._tree.between_runs.tell(node.emitter)
@@ -145,6 +150,9 @@ class AgentLoop:
         try:
             run.clock.check()
             run.account.check_request()
+            if (known := known_answer(node, work.digest)) is not None:
+                self._digest = None  # the session has it already
+                return known
             if work.known is not None and (found := await work.known()) is not None:
                 return RunResult(status="completed", output=found.output, reused_from=found.agent_id)
             if work.program is None:
@@ -218,6 +226,8 @@ class AgentLoop:
         if node.parent is None:
             node.shared.gate.abandon()  # what code in a kernel still asks finds nobody
         del at_work[node.agent_id]
+        keep_answer(node, self._digest, result)
+        node.shared.journal.run_ends(node, result, node.run.record.history)
         node.run.end(result.status)
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)

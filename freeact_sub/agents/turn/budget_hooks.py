@@ -70,6 +70,7 @@ class RunBudget(PaidRequests):
         """See pydantic-ai. Reserves what the request may take, or makes it the salvage, or ends the run."""
         turns, account = self.turns, self.turns.node.run.account
         turns.step(ctx)
+        turns.node.shared.journal.messages(turns.node.agent_id, ctx.messages)
         if turns.ended is None:
             try:
                 wait = turns.kept_answer is None  # with an answer at hand the agent waits for nobody's requests

@@ -79,7 +79,9 @@ class CallHooks(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """See pydantic-ai. Makes the call, and notices one that repeats."""
-        del ctx, tool_def
+        del tool_def
+        node = self.turns.node
+        node.shared.journal.messages(node.agent_id, ctx.messages)  # with the response that calls, before the call
         requested = RequestedCall(
             name=call.tool_name,
             args=args if isinstance(args, dict) else call.args_as_dict(),

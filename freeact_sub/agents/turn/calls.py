@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 
 from freeact_sub.agents.children.reuse import note_call
 from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
@@ -59,6 +60,8 @@ class EndedCall(Generic[T]):
 class ToolCalls:
     """Makes the calls of one agent."""
 
+    from_code: ClassVar[bool] = False
+    """Code in a cell makes them, and not the model."""
     reports_cancel: ClassVar[bool] = False
     """A call that is cancelled is reported. The model's are not: the run ends with them, and says so."""
 
@@ -74,6 +77,8 @@ class ToolCalls:
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
+        The session knows that it has begun before it runs, and what it has come to before anybody uses it.
+
         Args:
             requested: The call.
             run: Runs it.
@@ -86,6 +91,7 @@ class ToolCalls:
         """
         started = ToolCallStarted(tool_name=requested.name, args=requested.args)
         await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
+        begun: BegunCall | None = None
         try:
             try:
                 self.node.run.take_tool_call()
@@ -95,23 +101,43 @@ class ToolCalls:
                     raise
                 ended = refused(error)
             else:
+                begun = await self._begin(requested)
                 ended = await run()
-        except NOT_OVER:
+        except NOT_OVER as error:
+            self._journal.call_ends(begun, outcome="failed", result=error_text(error))
             raise
         except asyncio.CancelledError:
+            self._journal.call_ends(begun, outcome="failed", result="cancelled")
             if self.reports_cancel:
                 self._report(requested, "cancelled", "failed")
             raise
         except (ToolFailed, ToolFailedError) as error:  # how a user's tool says so; its text is bounded already
             text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
+            self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "failed")
             raise
         except Exception as error:  # border: whatever it is, those who look on read it, and who made the call gets it
             text = head_and_tail(error_text(error), self.node.shared.config.kernel.output_chars)
+            self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
             raise
+        self._journal.call_ends(begun, outcome=ended.outcome, result=ended.text)
+        await self._journal.committed()
         self._report(requested, ended.text, ended.outcome)
         return ended
+
+    async def _begin(self, requested: RequestedCall) -> BegunCall | None:
+        return await self._journal.call_begins(
+            self.node.agent_id,
+            name=requested.name,
+            args=requested.args,
+            tool_call_id=requested.tool_call_id,
+            from_code=self.from_code,
+        )
+
+    @property
+    def _journal(self) -> Journal:
+        return self.node.shared.journal
 
     async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> None:
         """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell stand still.

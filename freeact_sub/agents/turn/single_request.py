@@ -32,6 +32,8 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
+from freeact_sub.agents.sessions.answers import digest_of_ask
+from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.answer_hooks import AnswerHooks
@@ -65,7 +67,7 @@ class Asker:
     async def ask(
         self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None, history: Sequence[str] = ()
     ) -> Any:
-        """The model's answer, of the type that is wanted.
+        """The model's answer, of the type that is wanted; one from before a crash, if the same was asked then.
 
         Args:
             prompt: All that the model reads, but for the history.
@@ -77,11 +79,21 @@ class Asker:
             InvalidRequestError: There is no such model.
             FreeactError: The request fails, no answer is of the type, or the answer was cut off twice.
         """
+        node, asked = self._node, await self._model(model)
+        digest = digest_of_ask(prompt, history, asked, None if typed is None else typed.tool.parameters_json_schema)
+        known = node.shared.journal.take_answer(digest)
+        if known is not None:
+            return known["output"]
+        answer = await self._request(asked, prompt, typed, history)
+        if jsonable(answer) == answer:
+            node.shared.journal.keep_answer(node.agent_id, digest, {"output": answer, "agent_id": node.agent_id})
+        return answer
+
+    async def _request(self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str]) -> Any:
         node = self._node
         # an account of its own: several may be asked at once, and an account holds one request
         account = Account(ledger=node.run.account.ledger, owner=node.agent_id, budget=Budget(), parent=node.run.account)
         turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
-        asked = await self._model(model)
         question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:
             with turns.open():

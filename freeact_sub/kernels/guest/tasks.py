@@ -93,7 +93,7 @@ class TaskCall:
             params["output"] = self.schema
         if inputs:
             self.file, lines = values.give(f"values-{self.task_id}", inputs)
-            params["inputs"] = lines
+            params["inputs"], params["inputs_digest"] = lines, values.digest(self.file)
         try:
             json.dumps(params)
         except (TypeError, ValueError) as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
+from support.sample_events import one_of_each
+from support.sessions import root, writing
 
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.config.budget import Usage
@@ -23,8 +25,6 @@ from freeact_sub.events import (
 from freeact_sub.json_lines import json_line
 from freeact_sub.sessions import SessionStore
 from freeact_sub.sessions.database import MIGRATIONS, NAME, connect
-from tests.support.sample_events import one_of_each
-from tests.support.sessions import root, writing
 
 
 def asked(text):
@@ -48,7 +48,7 @@ async def test_a_session_is_read_as_it_was_written(store):
     async with writing(store) as writer:
         root(writer)
         root(writer, "agent-2", key="agent:agent-1:subagent:x", parent_id="agent-1", depth=1, tool_call_id="c1")
-        writer.run_begins("agent-1", 1, 1, prompt="count\nthe rows", budget={"turns": 3}, began=10.0)
+        writer.run_begins("agent-1", 1, 1, prompt="count\nthe rows", budget={"turns": 3})
         writer.call_begins("agent-1", 1, 1, tool_call_id="c1", from_code=0, name="task", args={"prompt": "x"})
         writer.call_begins("agent-1", 1, 2, tool_call_id="c2", from_code=0, name="ask", args={})
         writer.call_ends("agent-1", 1, 1, outcome="success", result="42 rows")
@@ -126,7 +126,7 @@ async def test_large_texts_are_files_and_secrets_are_nowhere(store):
     secret = 'key-"\\é\n-0123456789'
     async with writing(store, secrets=[secret, ""]) as writer:
         root(writer)
-        writer.run_begins("agent-1", 1, 1, prompt=f"use {secret}", budget={}, began=1.0)
+        writer.run_begins("agent-1", 1, 1, prompt=f"use {secret}", budget={})
         writer.messages("agent-1", 0, [asked(secret + "x" * 100_000), asked(f"[{secret}]")])
         writer.call_begins("agent-1", 1, 1, tool_call_id="c", from_code=1, name=secret[:3], args={"text": [secret]})
         writer.call_ends("agent-1", 1, 1, outcome="success", result=f"{secret} of it")
@@ -146,7 +146,7 @@ async def test_large_texts_are_files_and_secrets_are_nowhere(store):
 async def test_half_a_character_costs_no_message(store):
     async with writing(store) as writer:
         root(writer, description="\udce9")
-        writer.run_begins("agent-1", 1, 1, prompt="\udce9", budget={}, began=1.0)
+        writer.run_begins("agent-1", 1, 1, prompt="\udce9", budget={})
         writer.messages("agent-1", 0, [asked("caf\udce9"), asked("next")])
     with store.reader("s-1") as reader:
         assert texts(reader.messages("agent-1")) == ["caf?", "next"]
@@ -159,7 +159,7 @@ async def test_what_cannot_be_kept_takes_nothing_with_it(store, caplog):
     async with writing(store) as writer:
         root(writer)
         writer.put(broken)
-        writer.run_begins("agent-1", 1, 1, prompt="after it", budget={}, began=1.0)
+        writer.run_begins("agent-1", 1, 1, prompt="after it", budget={})
         assert await writer.commit()
     assert store.find("s-1").title == "after it"
     assert "a part of session s-1 cannot be kept" in caplog.text
@@ -174,7 +174,7 @@ async def test_only_the_user_reads_the_folder(store):
 async def test_a_run_that_never_ended_is_cut_off_when_the_session_goes_on(store):
     async with writing(store) as writer:
         root(writer)
-        writer.run_begins("agent-1", 1, 1, prompt="p", budget={}, began=1.0)
+        writer.run_begins("agent-1", 1, 1, prompt="p", budget={})
     assert store.find("s-1").status == ""
     async with writing(store):
         pass
@@ -185,7 +185,7 @@ async def test_answers_are_known_until_the_root_has_completed_a_run(store):
     async with writing(store) as writer:
         root(writer)
         for number in (1, 2):
-            writer.run_begins("agent-1", number, number, prompt="p", budget={}, began=number)
+            writer.run_begins("agent-1", number, number, prompt="p", budget={})
         writer.run_ends("agent-1", 1, status="completed", ending={}, output="")
         writer.answer("agent-2", 1, "old", {"output": 1})
         writer.answer("agent-3", 2, "new", {"output": 2})
@@ -193,7 +193,7 @@ async def test_answers_are_known_until_the_root_has_completed_a_run(store):
         (known,) = reader.known_answers()
         assert (known.digest, known.value, known.agent_id) == ("new", {"output": 2}, "agent-3")
     async with writing(store) as writer:
-        writer.run_begins("agent-1", 3, 3, prompt="p", budget={}, began=3)
+        writer.run_begins("agent-1", 3, 3, prompt="p", budget={})
         writer.answer_used(known.answer_id, 3)
         writer.run_ends("agent-1", 3, status="completed", ending={}, output="")
     with store.reader("s-1") as reader:
@@ -205,7 +205,7 @@ async def test_sessions_are_found_by_folder_id_and_how_an_id_begins(store):
         async with writing(store, f"s-{number}", workspace=Path(folder)) as writer:
             root(writer)
             if number != 2:
-                writer.run_begins("agent-1", 1, 1, prompt=f"p{number}", budget={}, began=100.0 + number)
+                writer.run_begins("agent-1", 1, 1, prompt=f"p{number}", budget={})
     assert [session.session_id for session in store.sessions(Path("/b"))] == ["s-1"]
     assert len(store.sessions()) == 3
     assert store.newest(Path("/a")).session_id == "s-0"  # nothing was asked in the newer one

@@ -1,0 +1,127 @@
+"""`AgentSession`: the session of one root agent: chosen when the agent is made, held while it is open."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pydantic_ai.messages import ModelMessage
+
+from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.sessions.known_secrets import known_secrets
+from freeact_sub.agents.sessions.resume import Resumed, load
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import SessionError
+from freeact_sub.sessions import SessionLock, SessionStore, SessionWriter, new_session_id, state_folder
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import AgentNode, Tree
+
+NEW: Final = "new"
+
+
+class AgentSession:
+    """See above. Without a session its methods do nothing."""
+
+    def __init__(self, choice: str | None, config: Config, notice: Callable[[str], None]) -> None:
+        """Choose a session.
+
+        Args:
+            choice: `new`, or the id of one to go on with. None: there is none.
+            config: What is secret in it is written nowhere.
+            notice: Tells people something.
+
+        Raises:
+            SessionError: There is no such session, or it cannot be read.
+        """
+        self.journal = Journal()
+        self.resumed: Resumed | None = None
+        """None: the session is new, or there is none."""
+        self.session_id: str | None = None
+        self._config = config
+        self._notice = notice
+        self._lock: SessionLock | None = None
+        self._last_used: float | None = None
+        """When it was used, as far as this program knows. None: it is not written yet."""
+        self._store = SessionStore(state_folder())
+        if choice == NEW:
+            self.session_id = new_session_id()
+        elif choice is not None:
+            self.resumed = load(self._store, choice)
+            self.session_id = self.resumed.stored.session_id
+            self._last_used = self.resumed.stored.updated
+            self.journal.root_run, self.journal.runs = self.resumed.root_run, self.resumed.runs
+            self.journal.answers = self.resumed.answers
+            if self.resumed.root_id is not None:
+                self.journal.goes_on(self.resumed.root_id, self.resumed.written)
+
+    def add_root(self, tree: "Tree", history: list[ModelMessage]) -> "AgentNode":
+        """Make the root of the tree: a new one with this history, or the session's."""
+        if self.resumed is None:
+            return tree.add_root(history)
+        root = tree.add_root(self.resumed.history, self.resumed.root_id)
+        tree.shared.ledger.spent = self.resumed.usage
+        tree.notice(self.resumed.told())
+        return root
+
+    async def open(self) -> None:
+        """Take the session, and begin to keep it. One that cannot be written is told of, and nothing is kept.
+
+        Raises:
+            SessionBusyError: It is open elsewhere.
+            SessionError: It was used elsewhere since it was read.
+        """
+        if self.session_id is None:
+            return
+        lock = self._store.lock(self.session_id)
+        try:
+            lock.take()
+        except OSError as error:
+            self._not_kept(str(error))
+            return
+        self._lock = lock
+        try:
+            await asyncio.to_thread(self._check_unchanged)
+        except BaseException:
+            await self.aclose()
+            raise
+        loop = asyncio.get_running_loop()
+
+        def failed(reason: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+                loop.call_soon_threadsafe(self._not_kept, reason)
+
+        self.journal.writer = SessionWriter(
+            self._store.folder,
+            self.session_id,
+            session_folder=self._store.folder_of(self.session_id),
+            secrets=known_secrets(self._config),
+            on_failure=failed,
+        )
+        self.journal.writer.start()
+        self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
+
+    async def aclose(self) -> None:
+        """Write what is left, and let others have the session. Can be called again."""
+        writer, self.journal.writer = self.journal.writer, None
+        try:
+            if writer is not None:
+                await writer.aclose()
+            if self._lock is not None and self.session_id is not None:
+                with suppress(SessionError):  # what cannot be read was told of
+                    self._last_used = (await asyncio.to_thread(self._store.find, self.session_id)).updated
+        finally:
+            if self._lock is not None:
+                self._lock.give_back()
+                self._lock = None
+
+    def _check_unchanged(self) -> None:
+        if self.session_id is None or self._last_used is None:
+            return
+        if self._store.find(self.session_id).updated != self._last_used:
+            raise SessionError(
+                f"the session {self.session_id} was used elsewhere since this agent has read it: resume it with a new agent"
+            )
+
+    def _not_kept(self, reason: str) -> None:
+        self._notice(f"from now on the session {self.session_id} is not kept ({reason}); the work goes on")

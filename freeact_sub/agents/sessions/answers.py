@@ -1,0 +1,85 @@
+"""Answers by content: what a child or an ask has answered before a crash is its answer after it, and costs nothing.
+
+The session answers in whatever order a program asks this time, each answer once, so that a program that asks the same three
+times gets three answers. It answers only what was asked since the root has last completed a run: what was asked in an
+earlier run, and is asked again, is asked anew (but see `subagents.cache`).
+
+The same is: prompt, scope, types of the agent and of all above it, mode, model, values handed over, the answer's schema.
+Nothing is kept of a child that has not completed, has written files or done something else outside, was given a copy of a
+kernel, its parent's conversation or values above 32 MB, keeps its kernel, answers by itself, or hands over a Python type
+that only the program knows.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic_ai.models import Model
+
+from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.sessions.journal import jsonable
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.events import Notice
+from freeact_sub.tools import SpawnRequest
+
+
+def digest_of_task(request: SpawnRequest, child: AgentNode) -> str | None:
+    """What tells the work of a child from that of others. None: its answer is not to be kept.
+
+    Args:
+        request: With what the child's type says where it says nothing.
+        child: Made for it.
+    """
+    typed = request.output_type is not str
+    has_state = request.branch or request.branch_of is not None or request.history or request.keep
+    if has_state or (typed and request.output_schema is None):
+        return None
+    if request.prepare is not None and not request.inputs_digest:
+        return None
+    return _digest(
+        kind="task",
+        prompt=request.prompt,
+        scope=request.scope,
+        types=[node.agent_type.name if node.agent_type else None for node in child.ancestors()],
+        mode=child.policy.mode,
+        model=_name(child.model),
+        may_spawn=child.may_spawn,
+        inputs=request.inputs_digest,
+        output=request.output_schema if typed else None,
+    )
+
+
+def digest_of_ask(prompt: str, history: Sequence[str], model: Model, schema: Mapping[str, Any] | None) -> str:
+    """What tells an ask from others."""
+    return _digest(kind="ask", prompt=prompt, history=list(history), model=_name(model), output=schema)
+
+
+def known_answer(node: AgentNode, digest: str | None) -> RunResult | None:
+    """The result of a child that has completed the same before a crash. None: none has."""
+    known = None if digest is None else node.shared.journal.take_answer(digest)
+    if known is None:
+        return None
+    earlier = known["agent_id"]
+    node.emitter.put(
+        Notice(content=f"the answer is that of {earlier}, which completed the same task before the program ended")
+    )
+    return RunResult(status="completed", output=known["output"], reused_from=earlier)
+
+
+def keep_answer(node: AgentNode, digest: str | None, result: RunResult) -> None:
+    """The run of an agent has ended: its answer is kept, if it may be used again."""
+    record = node.run.record
+    acted = record.acted_outside or record.files.written or record.files.removed
+    if digest is not None and result.status == "completed" and not acted:
+        value = {"output": jsonable(result.output), "agent_id": node.agent_id}
+        node.shared.journal.keep_answer(node.agent_id, digest, value)
+
+
+def _name(model: Model) -> list[str]:
+    """Two models of one name may have different servers."""
+    return [model.model_id, str(model.base_url)]
+
+
+def _digest(**parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

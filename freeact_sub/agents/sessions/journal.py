@@ -1,0 +1,218 @@
+"""`Journal`: what the agents of one root tell their session, and what of it they are told again after a crash.
+
+Where there is no session all of it does nothing. Agents need not ask: they tell of each step, and await it only where the
+disk must know before they go on.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_core import to_jsonable_python
+
+from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.cells import StreamText
+from freeact_sub.ending import Ending
+from freeact_sub.events import (
+    AgentEvent,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    ModelProgress,
+    ResponseChunk,
+    ThoughtsChunk,
+    ToolOutput,
+)
+from freeact_sub.json_lines import content
+from freeact_sub.sessions import KnownAnswer, SessionWriter
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import AgentNode
+
+NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
+"""Pieces of what follows as a whole."""
+CELL_CHARS: Final = 100_000
+"""Text of one cell that is kept; all of it is in the cell's file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BegunCall:
+    """A call of which the disk knows that it has begun."""
+
+    agent_id: str
+    run: int
+    number: int
+
+
+@dataclass(kw_only=True)
+class _Text:
+    """Text of a cell that is not written yet, since it comes in small pieces."""
+
+    last: CodeExecutionOutputChunk
+    pieces: list[str]
+
+
+@dataclass(kw_only=True)
+class Journal:
+    """Of one root."""
+
+    writer: SessionWriter | None = None
+    """None: nothing is kept."""
+    root_run: int = 0
+    """The number of the root's present or last run."""
+    runs: Counter[str] = field(default_factory=Counter)
+    """How many runs each agent has begun."""
+    answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
+    """What was answered before a crash, by digest; each is used once."""
+    _calls: Counter[str] = field(default_factory=Counter)
+    _written: dict[str, list[ModelMessage]] = field(default_factory=dict)
+    """Each agent's conversation as the session has it."""
+    _texts: dict[tuple[str, str | None], _Text] = field(default_factory=dict)
+    _chars: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is kept."""
+        return self.writer is not None and self.writer.keeps
+
+    def goes_on(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
+        """The session has this conversation of an agent already."""
+        self._written[agent_id] = list(messages)
+
+    def run_begins(self, node: "AgentNode", prompt: str) -> None:
+        """A run of an agent begins."""
+        if node.parent is None:
+            self.root_run += 1
+        self.runs[node.agent_id] += 1
+        self._calls[node.agent_id] = 0
+        if self.writer is None:
+            return
+        self.writer.agent(
+            agent_id=node.agent_id,
+            key=node.key,
+            parent_id=node.parent_id,
+            depth=node.depth,
+            tool_call_id=node.tool_call_id,
+            description=node.description,
+            agent_type=node.agent_type.name if node.agent_type else None,
+            model=node.model.model_id,
+            mode=node.policy.mode,
+            in_background=int(node.in_background),
+        )
+        self.writer.run_begins(
+            node.agent_id,
+            self.runs[node.agent_id],
+            self.root_run,
+            prompt=prompt,
+            budget=node.run.account.budget.model_dump(exclude_none=True),
+        )
+
+    def run_ends(self, node: "AgentNode", result: RunResult, messages: Sequence[ModelMessage]) -> None:
+        """A run of an agent has ended."""
+        if self.writer is None:
+            return
+        self.messages(node.agent_id, messages)
+        ending = {name: value for name, value in content(result).items() if name in Ending.__dataclass_fields__}
+        number = self.runs[node.agent_id]
+        output = jsonable(result.output)
+        self.writer.run_ends(node.agent_id, number, status=result.status, ending=ending, output=output)
+        if node.parent is not None:
+            self._written.pop(node.agent_id, None)
+
+    def messages(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
+        """An agent's conversation as it is now; what is new of it is written."""
+        if self.writer is None:
+            return
+        written = self._written.get(agent_id, [])
+        same = next(
+            (place for place, (old, new) in enumerate(zip(written, messages, strict=False)) if old is not new),
+            min(len(written), len(messages)),
+        )
+        if same < max(len(written), len(messages)):
+            self._written[agent_id] = list(messages)
+            self.writer.messages(agent_id, same, list(messages[same:]))
+
+    async def call_begins(
+        self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
+    ) -> BegunCall | None:
+        """A call is about to run: the disk knows of it when this returns. None: nothing is kept."""
+        if self.writer is None:
+            return None
+        self._calls[agent_id] += 1
+        call = BegunCall(agent_id=agent_id, run=self.runs[agent_id], number=self._calls[agent_id])
+        self.writer.call_begins(
+            agent_id, call.run, call.number, name=name, args=dict(args), tool_call_id=tool_call_id, from_code=int(from_code)
+        )
+        await self.writer.commit()
+        return call
+
+    def call_ends(self, call: BegunCall | None, *, outcome: str, result: str) -> None:
+        """A call has ended. Who uses its result awaits `committed` first."""
+        if call is not None and self.writer is not None:
+            self.writer.call_ends(call.agent_id, call.run, call.number, outcome=outcome, result=result)
+
+    async def committed(self) -> None:
+        """The disk knows all that was told so far."""
+        if self.writer is not None:
+            await self.writer.commit()
+
+    def take_answer(self, digest: str) -> Any:
+        """What was answered before a crash to the same question; it is used once. None: nothing."""
+        known = self.answers.get(digest)
+        if not known or self.writer is None:
+            return None
+        answer = known.pop(0)
+        self.writer.answer_used(answer.answer_id, self.root_run)
+        return answer.value
+
+    def keep_answer(self, agent_id: str, digest: str, value: Any) -> None:
+        """Something was answered that may be asked again after a crash."""
+        if self.writer is not None:
+            self.writer.answer(agent_id, self.root_run, digest, value)
+
+    def observe(self, event: AgentEvent) -> None:
+        """See `Tap`."""
+        if not self.keeps or isinstance(event, NOT_KEPT):
+            return
+        key = (event.agent_id, event.tool_call_id)
+        if isinstance(event, CodeExecutionOutputChunk) and isinstance(event.output, StreamText):
+            self._take_text(key, event, event.output)
+            return
+        if isinstance(event, CodeExecutionOutputChunk | CodeExecutionOutput | ToolOutput):
+            self._flush(key)
+        if isinstance(event, CodeExecutionOutput):
+            self._chars.pop(key, None)
+        self._write(event)
+
+    def _take_text(self, key: tuple[str, str | None], event: CodeExecutionOutputChunk, output: StreamText) -> None:
+        room = CELL_CHARS - self._chars[key]
+        if room <= 0:
+            return
+        self._chars[key] += len(output.text)
+        waiting = self._texts.get(key)
+        if waiting is not None and isinstance(waiting.last.output, StreamText) and waiting.last.output.name != output.name:
+            self._flush(key)
+            waiting = None
+        if waiting is None:
+            self._texts[key] = _Text(last=event, pieces=[output.text[:room]])
+        else:
+            waiting.pieces.append(output.text[:room])
+
+    def _flush(self, key: tuple[str, str | None]) -> None:
+        waiting = self._texts.pop(key, None)
+        if waiting is not None and isinstance(waiting.last.output, StreamText):
+            output = replace(waiting.last.output, text="".join(waiting.pieces))
+            self._write(replace(waiting.last, output=output))
+
+    def _write(self, event: AgentEvent) -> None:
+        if self.writer is not None:
+            self.writer.event(event.agent_id, self.root_run, type(event).__name__, event.to_json)
+
+
+def jsonable(output: Any) -> Any:
+    """An answer as JSON has it; as text, where that cannot be."""
+    try:
+        return to_jsonable_python(output)
+    except Exception:  # noqa: BLE001  # border: a value of a type of the user's, whose serializer may raise anything
+        return text_of(output)

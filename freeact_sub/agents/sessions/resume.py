@@ -1,0 +1,134 @@
+"""What a session has of the agents that go on with it, and what their models read of the calls that a crash has cut off."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.sessions import KnownAnswer, SessionStore, StoredCall, StoredSession
+from freeact_sub.text import one_line
+
+NOT_BEGUN: Final = "[NOT RUN] The program ended before this call began."
+BEGUN: Final = (
+    "[UNKNOWN] The program ended while this call was at work. It may have had all of its effect, a part of it, or none; it "
+    "was not repeated. Look at what is there before you do it again."
+)
+KNOWN_AGAIN: Final = "Children and asks that have completed are not paid again: asked for the same, they answer at once."
+SHOWN_CHARS: Final = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed:
+    """A session, as its agents go on with it."""
+
+    stored: StoredSession
+    root_id: str | None
+    """None: its root has never begun a run."""
+    root_run: int
+    runs: Counter[str]
+    """How many each agent has begun."""
+    written: list[ModelMessage]
+    """The root's conversation as the session has it."""
+    history: list[ModelMessage]
+    """The same, with what is to be read of calls that were cut off."""
+    answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
+    cut_off: bool = False
+    """The last run was cut off."""
+
+    @property
+    def usage(self) -> Usage:
+        """What all agents have spent so far."""
+        return self.stored.usage
+
+    def told(self) -> str:
+        """What came back, in a sentence for people."""
+        parts = [f"{len(self.written)} messages of {self.stored.agents} agents" if self.written else "nothing was asked yet"]
+        known = sum(map(len, self.answers.values()))
+        if self.cut_off:
+            parts.append("the last run was cut off")
+        if known:
+            parts.append(f"{known} answers of children and asks are known and cost nothing")
+        return f"session {self.stored.session_id} goes on: {', '.join(parts)}"
+
+
+def load(store: SessionStore, session_id: str) -> Resumed:
+    """Read what is needed to go on with a session.
+
+    Raises:
+        SessionError: There is no such session, or it cannot be read.
+    """
+    stored = store.find(session_id)
+    with store.reader(stored.session_id) as reader:
+        root = next((agent for agent in reader.agents() if agent.parent_id is None), None)
+        all_runs = reader.runs()
+        runs = Counter(run.agent_id for run in all_runs)
+        answers = defaultdict(list)
+        for answer in reader.known_answers():
+            answers[answer.digest].append(answer)
+        if root is None:
+            return Resumed(stored=stored, root_id=None, root_run=0, runs=runs, written=[], history=[])
+        written = reader.messages(root.agent_id)
+        last = [run for run in all_runs if run.agent_id == root.agent_id][-1]
+        at_work = [run.agent_id for run in all_runs if run.ended is None and run.agent_id != root.agent_id]
+        calls = [call for call in reader.calls(root.agent_id) if call.run == last.number]
+    return Resumed(
+        stored=stored,
+        root_id=root.agent_id,
+        root_run=last.root_run,
+        runs=runs,
+        written=written,
+        history=[*written, *cut_off_calls(written, calls, at_work)],
+        answers=dict(answers),
+        cut_off=last.ended is None,
+    )
+
+
+def cut_off_calls(
+    history: Sequence[ModelMessage], calls: Sequence[StoredCall], at_work: Sequence[str]
+) -> list[ModelMessage]:
+    """What the model reads of the calls of its last response that the program's end has cut off; empty if there are none.
+
+    Args:
+        history: The conversation.
+        calls: Of the agent in its last run.
+        at_work: The children that the program's end has cut off.
+    """
+    last = history[-1] if history else None
+    if not isinstance(last, ModelResponse) or not last.tool_calls:
+        return []
+    own = {call.tool_call_id: call for call in calls if not call.from_code}
+    parts = []
+    for part in last.tool_calls:
+        call = own.get(part.tool_call_id)
+        text = _text(call, [item for item in calls if item.from_code and item.tool_call_id == part.tool_call_id], at_work)
+        outcome: Literal["success", "failed"] = "success" if call is not None and call.outcome == "success" else "failed"
+        parts.append(ToolReturnPart(part.tool_name, text, part.tool_call_id, outcome=outcome))
+    return [ModelRequest(parts=parts)]
+
+
+def _text(call: StoredCall | None, from_code: Sequence[StoredCall], at_work: Sequence[str]) -> str:
+    if call is None:
+        return NOT_BEGUN
+    if call.state == "done":
+        return call.result
+    lines = [BEGUN]
+    if from_code:
+        lines.append("Calls that its code had made:")
+        lines.extend(f"- {line}" for line in _lines(from_code))
+    if at_work:
+        lines.append(f"Children that ended with the program, and have no answer: {', '.join(at_work)}")
+    lines.append(KNOWN_AGAIN)
+    return "\n".join(lines)
+
+
+def _lines(calls: Sequence[StoredCall]) -> Iterator[str]:
+    for call in calls:
+        state = f"done ({call.outcome})" if call.state == "done" else "begun; what it has done is not known"
+        yield f"{call.name} {_args(call.args)}: {state}"
+
+
+def _args(args: Mapping[str, object]) -> str:
+    return one_line(", ".join(f"{name}={value!r}" for name, value in args.items()), SHOWN_CHARS)
