@@ -155,6 +155,30 @@ async def test_spares_are_kept_handed_out_refilled_and_gone_at_the_end(tmp_path)
     await eventually(lambda: not any(map(is_running, pids)))
 
 
+async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_long_ago(tmp_path):
+    provider = ForkKernelProvider(spares=1)
+    try:
+        kernels = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
+        [spares] = provider._spares.values()
+        await eventually(lambda: len(spares) == 3)
+        ready = set(spares)
+        more = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
+        assert set(more) == ready
+        await eventually(lambda: len(spares) == 3)
+        await provider.refilled()
+        pids = [kernel.pid for kernel in spares]
+        [key] = provider._spares
+        provider._demand.forget(key)  # as if it were long ago
+        provider._end_surplus(key)
+        assert len(spares) == 1
+        await eventually(lambda: sum(map(is_running, pids)) == 1)
+        for kernel in (*kernels, *more):
+            await kernel.aclose()
+    finally:
+        await provider.aclose()
+    assert all(look.cancelled() for look in provider._looks.values())
+
+
 async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
     async def host(method, params, clock):
         return [{"name": "tool", "parameters_json_schema": {}}] if method == "mcp_tools" else f"{method} for two"

@@ -1,9 +1,10 @@
 """`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
 
 A spare is a whole kernel, started and prepared, of one `SpareKey` (what a kernel is started with, but for whom); handing it
-out costs nothing. The next one is made when one was handed out and no start is under way: a start that somebody waits for
-comes first. None is made while memory is short, and none is kept but for the keys that were asked for last: agents of many
-workspaces may share a provider, and the workspace is part of the key. Where forking is not possible or not safe, kernels are
+out costs nothing. As many are kept as were asked for at once in the last minute, and never less than the setting says. They
+are made while no start is under way, nor about to be: a start that somebody waits for comes first. None is made while memory
+is short, and none is kept but for the keys that were asked for last: agents of many workspaces may share a provider, and the
+workspace is part of the key. Where forking is not possible or not safe, kernels are
 started as plain subprocesses, and one log line says so.
 """
 
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.forkserver import demand
+from freeact_sub.kernels.forkserver.demand import Demand
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 from freeact_sub.kernels.jupyter import NOT_READY
@@ -30,6 +33,10 @@ from freeact_sub.system.closing import end_task
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
 """Share of the machine's memory that must be free for a spare to be made."""
+MOST_SPARES: Final = 20
+"""For one key, unless the setting asks for more; they are about 14 MB each."""
+PAUSE_SECONDS: Final = 0.01
+"""Before spares are made: where one kernel was asked for, others may follow, and would share the processors with a spare."""
 KEYS_WITH_SPARES: Final = 2
 """So many keys have spares; those of the one that was asked for longest ago go."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
@@ -65,7 +72,7 @@ class ForkKernelProvider(LocalKernelProvider):
     def __init__(
         self, *, preload: tuple[str, ...] = (), spares: int = 1, on_notice: Callable[[str], None] | None = None
     ) -> None:
-        """Args: preload: modules that every kernel finds imported. spares: how many kernels are kept ready."""
+        """Args: preload: modules that every kernel finds imported. spares: kept ready at least; 0: none ever are."""
         super().__init__(on_notice=on_notice)
         self._preload = DATA_STACK if preload == ("data",) else preload
         self._spares_wanted = spares
@@ -76,13 +83,17 @@ class ForkKernelProvider(LocalKernelProvider):
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
         self._refilling: set[_SpareKey] = set()
+        self._demand = Demand()
+        self._looks: dict[_SpareKey, asyncio.TimerHandle] = {}
+        """When the demand of a key has passed, what is too much is ended."""
         self._background: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
         """See `LocalKernelProvider.start`."""
-        kept = await (gaps or self._gaps).check(spec)
         key = _SpareKey.of(spec)
+        self._demand.asked(key)
+        kept = await (gaps or self._gaps).check(spec)
         self._keep_spares_for(key)
         kernel = self._take_spare(key, kept)
         if kernel is not None:
@@ -102,6 +113,8 @@ class ForkKernelProvider(LocalKernelProvider):
     async def aclose(self) -> None:
         """See `KernelProvider.aclose`."""
         self._closed = True
+        for look in self._looks.values():
+            look.cancel()
         for task in tuple(self._background):
             await end_task(task)
         spares = [kernel for kernels in self._spares.values() for kernel in kernels]
@@ -118,7 +131,7 @@ class ForkKernelProvider(LocalKernelProvider):
     async def drop_spares(self, workspaces: Collection[Path]) -> None:
         """Ends the spares for these workspaces: who has used them is gone."""
         keys = [key for key in self._spares if key.workspace in workspaces]
-        spares = [kernel for key in keys for kernel in self._spares.pop(key)]
+        spares = [kernel for key in keys for kernel in self._drop(key)]
         await asyncio.gather(*(kernel.aclose() for kernel in spares))
 
     async def refilled(self) -> None:
@@ -155,8 +168,15 @@ class ForkKernelProvider(LocalKernelProvider):
     def _keep_spares_for(self, key: _SpareKey) -> None:
         self._spares[key] = self._spares.pop(key, deque())  # now the newest
         for old in list(self._spares)[:-KEYS_WITH_SPARES]:
-            for kernel in self._spares.pop(old):
+            for kernel in self._drop(old):
                 self._forget(kernel)
+
+    def _drop(self, key: _SpareKey) -> deque[LocalKernel]:
+        """Keep no spares for a key any more; those that there were."""
+        self._demand.forget(key)
+        if look := self._looks.pop(key, None):
+            look.cancel()
+        return self._spares.pop(key)
 
     def _take_spare(self, key: _SpareKey, kept: Repositories) -> LocalKernel | None:
         """A spare that still fits: its wall does not know of a repository that was made since."""
@@ -173,12 +193,27 @@ class ForkKernelProvider(LocalKernelProvider):
         self._in_background(kernel.aclose())
 
     def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
+        if not self._closed and key in self._spares and self._spares_wanted:
+            if look := self._looks.pop(key, None):
+                look.cancel()
+            loop = asyncio.get_running_loop()
+            self._looks[key] = loop.call_later(demand.SECONDS + 1, self._end_surplus, key)
         if not self._closed and key not in self._refilling and self._wants_spare(key):
             self._refilling.add(key)
             self._in_background(self._refill(key, spec))
 
     def _wants_spare(self, key: _SpareKey) -> bool:
-        return key in self._spares and len(self._spares[key]) < self._spares_wanted
+        return key in self._spares and len(self._spares[key]) < self._wanted(key)
+
+    def _wanted(self, key: _SpareKey) -> int:
+        """How many spares a key should have."""
+        at_least = self._spares_wanted
+        return max(at_least, min(self._demand.at_once(key), MOST_SPARES)) if at_least else 0
+
+    def _end_surplus(self, key: _SpareKey) -> None:
+        spares = self._spares.get(key, deque())
+        while len(spares) > self._wanted(key):
+            self._forget(spares.pop())
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="spare kernels")
@@ -190,11 +225,12 @@ class ForkKernelProvider(LocalKernelProvider):
             await self._fill(key, spec)
         finally:
             self._refilling.discard(key)
+            self._demand.met(key)
 
     async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
         while self._wants_spare(key):
-            if self._starts:
-                self._idle.clear()
+            while self._starts:
                 await self._idle.wait()
             if free_memory() < FREE_MEMORY_FOR_SPARES:
                 return
