@@ -7,10 +7,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from support.thorough import THOROUGH
+from hypothesis import HealthCheck, settings
+from support.thorough import THOROUGH, examples
 
-settings.register_profile("loaded machine", deadline=None, derandomize=not THOROUGH)
+settings.register_profile(
+    "loaded machine",
+    deadline=None,
+    derandomize=not THOROUGH,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("loaded machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,5 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cancelled may take its time; a test of those that never end sets a bound of its own."""
+    """What is cancelled or interrupted may take its time; a test of those that never end sets a bound of its own."""
     monkeypatch.setattr("freeact_sub.agents.runs.loop.ABANDON_SECONDS", 30.0)
+    for name in ("INTERRUPT_GRACE_SECONDS", "ABANDONED_GRACE_SECONDS", "IDLE_DEADLINE_SECONDS"):
+        monkeypatch.setattr(f"freeact_sub.kernels.client.{name}", 30.0)

@@ -129,7 +129,7 @@ STARTS = "(setsid sleep 1000 & echo $! >> pids; echo $$ >> pids; sleep 1000 & ec
 @pytest.mark.parametrize("how", ["interrupted", "timeout", "ended"])
 async def test_nothing_of_it_is_left(make, tmp_path, how):
     command = STARTS.replace("wait", "true") if how == "ended" else STARTS
-    cell_seconds = 2.0 if how == "timeout" else 60.0
+    cell_seconds = 15.0 if how == "timeout" else 60.0
     agent = make(
         f"try:\n    await agent.shell({command!r}, reason='r')\nexcept BaseException as error:\n    print(type(error))\n    raise",
         kernel=KernelConfig(cell_timeout_seconds=cell_seconds),
@@ -140,7 +140,7 @@ async def test_nothing_of_it_is_left(make, tmp_path, how):
             async for event in run:
                 if isinstance(event, ApprovalRequest):
                     event.approve()
-                if how == "interrupted" and getattr(getattr(event, "output", None), "text", "") == "ready\n":
+                if how == "interrupted" and getattr(getattr(event, "output", None), "text", "").startswith("ready"):
                     run.cancel()
         pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
         assert len(pids) == 3
@@ -154,10 +154,10 @@ async def test_time_in_which_it_is_asked_does_not_count_but_its_own_does(make):
         if isinstance(event, ApprovalRequest) and event.call.kind == "shell":
             import threading
 
-            threading.Timer(1.5, event.approve).start()
-            waited.append(1.5)
+            threading.Timer(9, event.approve).start()
+            waited.append(9)
 
-    agent = make("agent.shell('echo it ran', reason='r')", kernel=KernelConfig(cell_timeout_seconds=1))
+    agent = make("agent.shell('echo it ran', reason='r')", kernel=KernelConfig(cell_timeout_seconds=8))
     _, [end] = await ran(agent, lambda _: None, on_event)
     assert waited
     assert (end.status, end.text.splitlines()[0]) == ("ok", "it ran")

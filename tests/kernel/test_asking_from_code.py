@@ -75,7 +75,7 @@ async def test_ask(tmp_path):
 CHILDREN = """
 [child] = await agent.children.list()
 print(child.status in ("queued", "starting", "running"), child.ended, child.description)
-[child] = await agent.children.wait(child.agent_id, seconds=30)
+[child] = await agent.children.wait(child.agent_id, seconds=200)
 print(child.ended, child.question)
 
 def plain(child):

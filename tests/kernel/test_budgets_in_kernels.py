@@ -10,6 +10,7 @@ from support.waiting import eventually
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutputChunk, ToolOutput
+from freeact_sub.kernels import client
 
 pytestmark = pytest.mark.kernel
 
@@ -22,21 +23,22 @@ for method in ("set_budget", "budget", "set_depth", "config"):
 """
 
 
-async def test_time_ends_a_loop_in_c_and_the_agent_goes_on_with_its_next_run(make):
+async def test_time_ends_a_loop_in_c_and_the_agent_goes_on_with_its_next_run(make, monkeypatch):
+    monkeypatch.setattr(client, "ABANDONED_GRACE_SECONDS", 2.0)
     script = [["begun", cell("sum(range(10**12))")], [cell("6 * 7")], "42"]
     async with make(script, mode="full") as agent:
         loop = asyncio.get_running_loop()
         started = loop.time()
         _, result = await asyncio.wait_for(read(agent.run("loop", budget=Budget(seconds=2))), 120)
         assert (result.status, result.output) == ("timeout", "begun")
-        assert 2 <= loop.time() - started < 120
+        assert loop.time() - started >= 2
         _, after = await asyncio.wait_for(read(agent.run("after")), 120)
         assert (after.status, after.output) == ("completed", "42")
 
 
 async def test_a_child_whose_time_is_up_takes_its_processes_with_it(make):
     script = {
-        "root": [[task("child", budget={"seconds": 3}, description="c")], "done"],
+        "root": [[cell("x = 1")], [task("child", budget={"seconds": 10}, description="c")], "done"],
         "child": [[cell("import subprocess; p = subprocess.Popen(['sleep', '987']); print(p.pid); p.wait()")]],
     }
     pids: list[int] = []
@@ -71,7 +73,8 @@ async def test_spawns_and_cancels_leave_no_process_and_no_descriptor(make):
             if cycle >= 2:  # by then the root's kernel, the fork server and all that is kept are there
                 left = lambda: (len(psutil.Process().children(recursive=True)), len(os.listdir("/proc/self/fd")))
                 if numbers:
-                    await eventually(lambda: left() <= numbers[0] and left()[1] <= numbers[0][1])
+                    # what is opened once may come late; what each cycle leaves would be more by the end
+                    await eventually(lambda: left()[0] <= numbers[0][0] and left()[1] <= numbers[0][1] + 3)
                 else:
                     await asyncio.sleep(0)
                     numbers.append(left())

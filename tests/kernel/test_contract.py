@@ -97,14 +97,14 @@ async def test_a_kernel_that_dies_ends_its_cell_and_all_later_ones_and_tells_why
     cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
     await asyncio.wait({cell}, timeout=0.2)
     kill()
-    assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
-    assert await asyncio.wait_for(lost, 10) == kernel.lost_reason
+    assert (await asyncio.wait_for(cell, 120)).status == "kernel_lost"
+    assert await asyncio.wait_for(lost, 120) == kernel.lost_reason
     assert kernel.lost_reason
     assert (await run_cell(kernel, "1")).status == "kernel_lost"
 
 
 async def test_a_cell_that_nobody_reads_any_more_is_ended(kernel):
-    async with asyncio.timeout(60), kernel.execute("print('on')\n1", CellOutputBuffer(), CellClock(None)) as cell:
+    async with asyncio.timeout(120), kernel.execute("print('on')\n1", CellOutputBuffer(), CellClock(None)) as cell:
         await anext(cell)
     assert (await run_cell(kernel, "1")).text == "1\n"
 
@@ -128,7 +128,7 @@ async def test_closing_can_be_repeated_and_ends_what_runs(provider, tmp_path):
     cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
     await asyncio.wait({cell}, timeout=0.2)
     await asyncio.gather(kernel.aclose(), kernel.aclose())
-    assert (await asyncio.wait_for(cell, 10)).status == "kernel_lost"
+    assert (await asyncio.wait_for(cell, 120)).status == "kernel_lost"
     assert (await run_cell(kernel, "1")).status == "kernel_lost"
 
 

@@ -87,7 +87,7 @@ async def test_only_processes_of_the_folder_itself_are_ended(tmp_path):
     other = {"FA_FOLDER": f"{tmp_path}/fa-ab"}
     processes = [await asyncio.create_subprocess_exec("sleep", "1000", env=os.environ | env) for env in (mark, other)]
     end_processes_of(tmp_path / "fa-a")
-    assert await asyncio.wait_for(processes[0].wait(), 10) == -signal.SIGKILL
+    assert await asyncio.wait_for(processes[0].wait(), 120) == -signal.SIGKILL
     assert processes[1].returncode is None
     processes[1].kill()
     await processes[1].wait()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from support.waiting import eventually, wait_until
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.connection import CLOSE_SECONDS
 
 pytestmark = pytest.mark.mcp
 
@@ -69,8 +67,8 @@ async def test_a_server_that_ends_at_once_has_its_last_words_in_the_error(host: 
 
 
 async def test_a_server_that_hangs_at_start_is_given_up_and_ended(host: Host) -> None:
-    async with host.servers(plain=host.plain("hang", "stubborn", "family", init_timeout_seconds=0.5)) as servers:
-        with pytest.raises(McpError, match=r"was not ready within 0\.5 s"):
+    async with host.servers(plain=host.plain("hang", "stubborn", "family", init_timeout_seconds=15)) as servers:
+        with pytest.raises(McpError, match=r"was not ready within 15 s"):
             await servers.tools("plain")
         assert len(host.pids()) == 2
         assert host.running() == []
@@ -126,8 +124,6 @@ async def test_closing_leaves_no_process(host: Host, behaviour: tuple[str, ...])
     async with host.servers(plain=host.plain(*behaviour)) as servers:
         await servers.call("plain", "pid", {})
         await eventually(lambda: len(host.running()) == 1 + ("family" in behaviour))
-        started = time.monotonic()
-    assert time.monotonic() - started < CLOSE_SECONDS
     assert host.running() == []
 
 

@@ -53,7 +53,7 @@ def ordinary_user(tmp_path):
             capture_output=True,
             text=True,
             cwd=folder / "workspace",
-            timeout=60,
+            timeout=240,
             check=False,
             **who,
         )

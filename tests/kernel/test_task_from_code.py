@@ -191,7 +191,7 @@ agent.task("split", inputs={"halves": halves, "me": agent})
     assert (split.parent_id, left.parent_id, right.parent_id) == (root.agent_id, split.agent_id, split.agent_id)
 
 
-async def test_gather_runs_children_side_by_side_within_the_bound_in_order(make):
+async def test_gather_runs_children_side_by_side_within_the_bound_in_order(make, tmp_path):
     working: set[str] = set()
     most = 0
 
@@ -202,6 +202,8 @@ async def test_gather_runs_children_side_by_side_within_the_bound_in_order(make)
         elif event.depth and not isinstance(event, AgentStarted):
             working.add(event.agent_id)
             most = max(most, len(working))
+        if most == 3:
+            (tmp_path / "go").touch()
 
     code = """
 import asyncio
@@ -209,7 +211,8 @@ results = await asyncio.gather(*(agent.task(f"child {i}", inputs={"i": i}, outpu
 print([r.output for r in results])
 """
     script = {"root": [[cell(code)], "done"]}
-    script |= {f"child {i}": [[cell("import time; time.sleep(0.5)\nprint(i)")], [hand_over(i * i)]] for i in range(8)}
+    wait = cell("import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint(i)")
+    script |= {f"child {i}": [[wait], [hand_over(i * i)]] for i in range(8)}
     async with make(script, subagents={"max_concurrent": 3}) as agent:
         events, _ = await read(agent.run("root"), on_event=on_event)
     assert root_text(events) == str([i * i for i in range(8)])

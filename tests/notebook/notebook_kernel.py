@@ -12,7 +12,7 @@ from typing import Any
 
 from jupyter_client import AsyncKernelManager
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 120
 
 
 @dataclass

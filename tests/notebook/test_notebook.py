@@ -229,7 +229,7 @@ async def test_many_lines_are_drawn_seldom(tmp_path):
     assert len(page.updates) == 2  # the body and the foot of one agent
     for times in page.updates.values():
         *steady, _ = times  # the last state is drawn at once
-        assert all(later - earlier > 0.09 for earlier, later in itertools.pairwise(steady))
+        assert all(later - earlier > 0.05 for earlier, later in itertools.pairwise(steady))
     assert "149" in page.html
 
 

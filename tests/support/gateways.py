@@ -96,7 +96,7 @@ def serve(kind: str, folder: Path, *settings: str, **environment: str) -> Iterat
     finally:
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

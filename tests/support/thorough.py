@@ -14,3 +14,8 @@ def sample(values: Sequence[T], count: int) -> Sequence[T]:
     if THOROUGH or count >= len(values):
         return values
     return [values[index * len(values) // count] for index in range(count)]
+
+
+def examples(number: int) -> int:
+    """How many examples of a property are tried: this many, or a sample. Else they are the same ones every time."""
+    return number if THOROUGH else min(number, 50)

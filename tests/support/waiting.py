@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LOADED_MACHINE_SECONDS = 30
+LOADED_MACHINE_SECONDS = 120
 """What ends at once on an idle machine has ended by then on any; what goes wrong takes far longer."""
 LIMIT_SECONDS = 120
 """A wait that nothing is concluded from but that the condition never comes true."""

@@ -13,6 +13,8 @@ from typing import Final
 
 MAX_ENTRIES: Final = 20_000
 MAX_SECONDS: Final = 0.2
+MIN_ENTRIES: Final = 500
+"""So many are looked at however long it takes: what is told of a small workspace depends on no load of the machine."""
 CLOCK_STEP_NS: Final = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
 PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
@@ -39,7 +41,7 @@ def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
         names: list[str] = []
         for entry in _entries(workspace / folder):
             seen += 1
-            if seen > MAX_ENTRIES or time.monotonic() > deadline:
+            if seen > MAX_ENTRIES or (seen > MIN_ENTRIES and time.monotonic() > deadline):
                 logger.info("%s is too large to look for all files that programs have written", workspace)
                 return sorted(found + names)
             if entry.name == "pyvenv.cfg":

@@ -11,6 +11,8 @@ from collections import deque
 
 MAX_ENTRIES = 20_000
 MAX_SECONDS = 0.1
+MIN_ENTRIES = 500
+"""So many are looked at however long it takes: what is told of a small folder does not depend on how busy the machine is."""
 CLOCK_STEP_NS = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
 NOT_LOOKED_INTO = {
@@ -29,7 +31,7 @@ class Listing:
         self._files: dict[str, set[str]] = {}
         deadline, left = time.monotonic() + MAX_SECONDS, MAX_ENTRIES
         folders = deque([root])
-        while folders and left > 0 and time.monotonic() < deadline:
+        while folders and left > 0 and (time.monotonic() < deadline or left > MAX_ENTRIES - MIN_ENTRIES):
             folder = folders.popleft()
             names, inner = _entries(folder)
             left -= len(names)

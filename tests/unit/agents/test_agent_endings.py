@@ -279,7 +279,7 @@ async def test_a_run_can_be_cancelled_at_any_step_and_leaves_no_task(make):
             for _ in range(steps):
                 await asyncio.sleep(0)
             run.cancel()
-            assert (await asyncio.wait_for(reader, 20)).status == "cancelled"
+            assert (await asyncio.wait_for(reader, 120)).status == "cancelled"
             kernels = {"watch kernel of " + agent.agent_id, "start kernel of " + agent.agent_id}
             left = [task for task in asyncio.all_tasks() - before if task.get_name() not in kernels]
             assert not left, f"after {steps} steps"

@@ -7,7 +7,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub.agents.children.messages import NO_ANSWER
-from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, ToolOutput
+from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, ResponseChunk, ToolOutput
 from freeact_sub.testing import first_prompt
 
 ALLOW = {"headless": "allow"}
@@ -92,12 +92,17 @@ async def test_waiting_gives_the_answer_and_no_message_comes_beside_it(make):
 
 
 async def test_waiting_is_bounded(make):
-    silent = asyncio.Event()
+    works, silent = asyncio.Event(), asyncio.Event()
     script = Script(
-        task("one", background=True), lambda m: subagents("wait", child_id(m), seconds=0.05), "done", one=[silent]
+        task("one", background=True),
+        lambda m: [works, subagents("wait", child_id(m), seconds=0.05)],
+        "done",
+        one=[["at work", silent]],
     )
     async with make(script, config=ALLOW) as agent:
-        events, result = await read(agent.run("root"))
+        events, result = await read(
+            agent.run("root"), on_event=lambda event: event.depth and isinstance(event, ResponseChunk) and works.set()
+        )
     assert [event.content for event in of_kind(events, ToolOutput)][1].split(", ")[0].endswith(": running")
     assert result.status == "completed"
     assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled", "completed"]

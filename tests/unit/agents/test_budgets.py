@@ -216,9 +216,9 @@ async def test_children_are_counted_in_the_whole_subtree(make):
 async def test_time_ends_a_run_as_timeout_with_what_there_is_and_its_children_with_it(make):
     script = {"root": [["working", task("hangs")]], "hangs": [["partial", asyncio.Event()]]}
     async with make(script) as agent:
-        events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(seconds=0.3))), 120)
+        events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(seconds=3))), 120)
         assert (result.status, result.output) == ("timeout", "working")
-        assert re.search(r"the limit of seconds is reached: 0\.\d+ of 0\.3", result.error)
+        assert re.search(r"the limit of seconds is reached: \d+(\.\d+)? of 3\b", result.error)
         _, after = await read(agent.run("other"))
     assert after.status == "completed"
     child = next(end for end in of_kind(events, AgentFinished) if end.depth == 1)

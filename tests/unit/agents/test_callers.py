@@ -17,7 +17,7 @@ from freeact_sub import Budget, FreeactError, SpawnRequest
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
 from freeact_sub.testing import first_prompt
 
-LIMIT = 60
+LIMIT = 120
 DEEP = {"mode": "full", "subagents": {"max_depth": 4, "max_concurrent": 1}}
 
 

@@ -119,14 +119,19 @@ async def test_hundreds_of_children_finish_and_nothing_of_them_is_kept_but_a_lin
                 if ended % size == 0:
                     most = max(most, sum(kernel.lost_reason is None for kernel in agent.provider.kernels))
                     agent.provider.kernels.clear()
-                    gc.collect()
-                    objects.append(len(gc.get_objects()))
+                    objects.append(our_objects())
         result = await run.result()
         assert not any(node.run.record.history for node in agent._tree.nodes.values() if node.parent is not None)
     assert (result.status, ended, result.tree_usage.turns) == ("completed", waves * size, waves * size + waves + 1)
     assert most <= 21
     grown = [(later - earlier) / size for earlier, later in pairwise(objects[1:])]
-    assert max(grown) < 80, f"objects a child leaves: {grown}"
+    assert max(grown) < 40, f"objects of ours that a child leaves: {grown}"
+
+
+def our_objects() -> int:
+    """How many objects of ours there are; what libraries keep in bounded caches comes and goes with other tests."""
+    gc.collect()
+    return sum(str(type(item).__module__).startswith("freeact_sub") for item in gc.get_objects())
 
 
 class Holder:

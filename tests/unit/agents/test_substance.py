@@ -1,5 +1,3 @@
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,13 +76,9 @@ def test_nothing_is_no_answer(text):
     assert problem(text) == EMPTY
 
 
-def test_nothing_is_found_in_time_in_proportion_to_its_length():
-    def seconds(size):
-        began = time.process_time()
-        assert is_empty("\n" * size)
-        return time.process_time() - began
-
-    assert min(seconds(16_000) / seconds(4_000) for _ in range(3)) < 10
+def test_nothing_is_found_however_long_it_is():
+    """Were the time not in proportion to the length, this would not end within the time of a test."""
+    assert is_empty("\n" * 1_000_000)
 
 
 @given(st.text(max_size=2000))

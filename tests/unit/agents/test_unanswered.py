@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.agents import cell, finished, of_kind, read, task
+from support.virtual_time import in_virtual_time
 from support.waiting import eventually
 
 from freeact_sub import Budget
@@ -28,7 +29,7 @@ async def test_a_question_without_an_answer_is_denied_with_that_reason_and_the_r
     def rule(request):
         return Decision(allowed=True) if request.call.kind == "spawn" else None
 
-    async with make(script, config={"approval_timeout_seconds": 0.05}) as agent:
+    async with make(script, config={"approval_timeout_seconds": 5}) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root"), rule), 120)
         assert result.status == "completed"
         requests = of_kind(events, ApprovalRequest)
@@ -38,7 +39,7 @@ async def test_a_question_without_an_answer_is_denied_with_that_reason_and_the_r
     for request in requests:
         denied = request.call.kind != "spawn"
         assert answers[request.request_id].allowed is not denied
-        assert not denied or "nobody has answered within 0.05 s" in answers[request.request_id].reason
+        assert not denied or "nobody has answered within 5 s" in answers[request.request_id].reason
     outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "execute_ipython_cell"]
     assert len(outputs) == 2
     assert all("(setting `approval_timeout_seconds`)" in text for text in outputs)
@@ -84,6 +85,7 @@ async def test_the_log_tells_of_a_question_that_no_front_end_shows(gate, caplog)
     assert len(caplog.records) == 1
 
 
+@in_virtual_time
 async def test_it_tells_nothing_where_a_front_end_shows_it_or_the_answer_came(gate, caplog):
     caplog.set_level(logging.WARNING)
     shown = gate(unshown_seconds=0.05)
@@ -99,6 +101,7 @@ async def test_it_tells_nothing_where_a_front_end_shows_it_or_the_answer_came(ga
     assert not caplog.records
 
 
+@in_virtual_time
 async def test_a_cancel_ends_the_timers(gate, caplog):
     caplog.set_level(logging.WARNING)
     asked = gate(unshown_seconds=0.05, timeout_seconds=0.05)

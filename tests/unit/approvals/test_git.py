@@ -32,7 +32,7 @@ def run_git(folder: Path, *args: str, text: str = "") -> str:
     names = {f"GIT_{role}_{part}": "a@b" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
     env = {"PATH": os.environ["PATH"], "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ALLOW_PROTOCOL": "file", **names}
     done = subprocess.run(
-        ["git", *args], cwd=folder, env=env, input=text, capture_output=True, text=True, timeout=60, check=True
+        ["git", *args], cwd=folder, env=env, input=text, capture_output=True, text=True, timeout=240, check=True
     )
     return done.stdout.strip()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.thorough import examples
 
 from freeact_sub.approvals import Policy, decide, load_rules, make_rules
 from freeact_sub.approvals.rules.patterns import KINDS, UNKNOWN, WILD, Pattern, escaped, parse_pattern
@@ -272,7 +273,7 @@ def test_a_wrong_file_names_itself_and_the_line(tmp_path, text, words):
     assert all(word in str(caught.value) for word in [str(file), *words]), str(caught.value)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.one_of(st.binary(), st.text().map(str.encode), st.text().map(lambda text: f'allow = ["{text}"]'.encode())))
 def test_no_file_breaks_the_reader(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "any.toml"

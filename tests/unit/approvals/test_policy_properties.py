@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.thorough import THOROUGH
+from support.thorough import examples
 
 from freeact_sub.approvals import Policy, decide, make_rules, narrowed
 from freeact_sub.approvals.rules.patterns import KINDS
@@ -77,7 +77,7 @@ CALLS = st.one_of(
 )
 
 
-@settings(max_examples=400 if THOROUGH else 100)
+@settings(max_examples=examples(400))
 @given(
     RULES,
     st.sampled_from(MODES),
@@ -125,7 +125,7 @@ UNQUOTED = st.lists(
 FORBIDDEN = Rules(levels=(make_rules({"deny": ["shell:forbidden *"], "allow": list(KINDS)}),))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(UNQUOTED, UNQUOTED, st.sampled_from(MODES))
 @example("", "", "full")
 @example("f() { ", "}", "full")
@@ -138,7 +138,7 @@ def test_what_stands_around_a_denied_command_does_not_allow_it(before, after, mo
         assert decide(ShellCommand(command=command), policy).verdict != "allow", command
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     UNQUOTED,
     st.sampled_from(
@@ -181,7 +181,7 @@ PARTS = [
 PATHS = st.one_of(st.text(), st.lists(st.sampled_from(PARTS), max_size=5).map("/".join))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PATHS, PATHS, st.sampled_from(MODES), st.booleans())
 @example("/proc/1/root/etc/shadow", "/proc/1/cwd", "ask", False)
 @example("\ud800", "one/x", "full", True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.thorough import examples
 
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.script import read_script
@@ -134,7 +135,7 @@ def test_letters_of_the_world_are_parts_of_words(name):
         read_script(text)  # it ended the process
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.text())
 def test_no_text_breaks_it(text):
     read_script(text)
@@ -184,7 +185,7 @@ def started(script: str, stubs: Path, folder: Path) -> set[str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=20,
+        timeout=240,
         check=False,
     )
     return set(log.read_text().split()) if log.exists() else set()
@@ -196,7 +197,7 @@ def endless(script: str) -> bool:
 
 
 @pytest.mark.skipif(not os.access("/bin/bash", os.X_OK), reason="needs bash")
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(st.sampled_from(PIECES), min_size=1, max_size=14).map(lambda pieces: " ".join(pieces).replace("  ", ""))
 )

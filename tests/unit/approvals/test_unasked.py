@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.thorough import THOROUGH
+from support.thorough import examples
 
 from freeact_sub.agents.from_code.actions import action_of
 from freeact_sub.approvals import Policy, decide, make_rules, narrowed, unasked_writes
@@ -54,7 +54,7 @@ PATHS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=300 if THOROUGH else 100)
+@settings(max_examples=examples(300))
 @given(RULES, st.sampled_from(MODES), st.none() | st.sampled_from(MODES), st.none() | RULES, PATHS)
 def test_what_is_not_asked_for_is_allowed(rules, mode, wanted, wanted_rules, path):
     policy = narrowed(Policy(workspace=WORK, mode=mode, rules=rules), wanted, wanted_rules)
@@ -91,7 +91,7 @@ VALUES = JSON | st.sampled_from(["shell", "write", "connect", "/a", "ls", "renam
 
 
 @pytest.mark.slow
-@settings(max_examples=300 if THOROUGH else 100)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_a_hostile_request_is_an_action_or_a_denial(params):
     try:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jupyter_client.session import DELIM, Session
+from support.thorough import examples
 
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError
@@ -54,7 +55,7 @@ def nested(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.sampled_from([*KINDS, "freeact_request"]), OUTPUTS | JSON, JSON, JSON)
 def test_any_json_is_a_message_or_is_refused(kind, content, parent, metadata):
     try:
@@ -70,7 +71,7 @@ def test_any_json_is_a_message_or_is_refused(kind, content, parent, metadata):
         assert isinstance(buffer.text, str)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.binary(max_size=40), max_size=8), st.booleans())
 def test_any_bytes_are_refused(frames, with_signature):
     if with_signature:

@@ -4,6 +4,7 @@ import asyncio
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.virtual_time import in_virtual_time
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteReply, ExecuteResult, StreamText
 from freeact_sub.kernels import CellClock, CellOutputBuffer
@@ -113,6 +114,7 @@ async def test_the_first_end_counts_and_what_comes_after_it_is_dropped():
     assert buffer.text == ""
 
 
+@in_virtual_time
 async def test_the_clock_stands_still_while_paused_and_pauses_may_overlap():
     clock, expired = CellClock(0.05), asyncio.Event()
     clock.start(expired)
@@ -125,6 +127,7 @@ async def test_the_clock_stands_still_while_paused_and_pauses_may_overlap():
     assert clock.expired
 
 
+@in_virtual_time
 async def test_what_a_cell_waits_for_has_a_bound_as_well_and_asking_people_counts_for_neither():
     began, expired = asyncio.get_running_loop().time(), asyncio.Event()
     asked = [0.0]
@@ -148,6 +151,7 @@ async def test_what_a_cell_waits_for_has_a_bound_as_well_and_asking_people_count
     assert clock.waited_too_long
 
 
+@in_virtual_time
 async def test_a_stopped_clock_and_one_without_limit_never_run_out():
     for clock in (CellClock(0.01), CellClock(None)):
         expired = asyncio.Event()

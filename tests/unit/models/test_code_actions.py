@@ -187,7 +187,7 @@ async def test_all_agents_whose_first_requests_a_server_refuses_go_on_in_blocks(
         return [all_sent, ModelHTTPError(400, "x", {"message": "registry/x does not support tools"})]
 
     async with make(script) as agent:
-        results = await asyncio.wait_for(agent.run_parallel(["Add 20 and 22."] * 5), 60)
+        results = await asyncio.wait_for(agent.run_parallel(["Add 20 and 22."] * 5), 240)
     assert [(result.status, result.output) for result in results] == [("completed", "It is 42.")] * 5
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.thorough import examples
 
 from freeact_sub.models.small.fences import FencedBlock, GrowingReply, read_spans
 from freeact_sub.models.small.written_calls import calls_in, python_calls
@@ -132,7 +133,7 @@ def is_subsequence(part, whole):
 
 
 @given(REPLIES)
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_nothing_is_lost_and_nothing_is_made_up(reply):
     spans = read_spans(reply)
     assert "".join(span.raw for span in spans) == reply
@@ -147,7 +148,7 @@ def test_any_text_can_be_read(reply):
 
 
 @given(REPLIES, st.integers(1, 9))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_what_is_passed_on_early_is_words_whatever_follows(reply, piece):
     first = 0
     for span in read_spans(reply):

@@ -163,9 +163,9 @@ async def test_a_reply_that_is_held_back_counts_as_an_answer(tmp_path):
     reply = ["```python\n", released, "print(42)\n```"]
     async with (
         ChatServer(in_order(reply, ["It is 42."])) as server,
-        agent_of(server, tmp_path, first_event_timeout_seconds=1, code_actions="block") as agent,
+        agent_of(server, tmp_path, first_event_timeout_seconds=5, code_actions="block") as agent,
     ):
-        asyncio.get_running_loop().call_later(2, released.set)
+        asyncio.get_running_loop().call_later(6, released.set)
         _, result = await read(agent.run("Print 42."))
     assert (result.status, result.output) == ("completed", "It is 42.")
 

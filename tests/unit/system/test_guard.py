@@ -4,13 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.waiting import LOADED_MACHINE_SECONDS, is_running, wait_until
+from support.waiting import is_running, wait_until
 
 import freeact_sub.system.guard
 
@@ -136,10 +135,8 @@ def test_gives_the_program_default_signals() -> None:
 def test_terminated_it_ends_the_program(program: str) -> None:
     with guarded(*python(program)) as process:
         pid = int(process.stdout.readline())
-        started = time.monotonic()
         process.terminate()
         assert process.wait(120) == -signal.SIGTERM
-        assert time.monotonic() - started < LOADED_MACHINE_SECONDS
         assert not is_running(pid)
 
 

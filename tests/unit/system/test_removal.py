@@ -87,7 +87,7 @@ def test_folders_that_cannot_be_read_are_removed_by_their_owner():
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
         program = LOCKED.format(nobody=NOBODY)
-        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True, timeout=60, env=os.environ)
+        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True, timeout=240, env=os.environ)
 
 
 def test_a_folder_that_is_full_or_deep_does_not_keep_the_sweep_from_the_others():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support.thorough import examples
 
 from freeact_sub.kernels.wall.git_settings import read_settings
 from freeact_sub.kernels.wall.repositories import find_repositories
@@ -128,7 +129,7 @@ PIECES = ['"', "\\", "#", ";", "\n", " ", "a", "=", '\\"', "\\\\", "\\n", '[c "x
 
 
 @needs_git
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 @example('"a ; b" ; c')
 @example("a\\\n  b \\\\")
