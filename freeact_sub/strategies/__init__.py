@@ -10,18 +10,35 @@ from freeact_sub.strategies.agent_like import AgentLike, Member
 from freeact_sub.strategies.debates import Debate, debate
 from freeact_sub.strategies.functions import agent_function
 from freeact_sub.strategies.mixtures import Mixture, mixture
+from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.plans import PlanResult, Step, StepResult, plan_and_execute
+from freeact_sub.strategies.searches import Evaluation, Player, Search, SearchNode, SearchResult, Simulation, State, search
 from freeact_sub.strategies.side_by_side import parallel, pipeline
+from freeact_sub.strategies.trees import LATS, SIMULATE, BeamSearch, BestFirst, TreeAlgorithm, Trial, top_k
 from freeact_sub.strategies.votes import Vote, count, vote
 
 __all__ = [
+    "LATS",
+    "SIMULATE",
     "AgentLike",
+    "BeamSearch",
+    "BestFirst",
     "Debate",
+    "Evaluation",
     "Member",
     "Mixture",
+    "ModelPlayer",
     "PlanResult",
+    "Player",
+    "Search",
+    "SearchNode",
+    "SearchResult",
+    "Simulation",
+    "State",
     "Step",
     "StepResult",
+    "TreeAlgorithm",
+    "Trial",
     "Vote",
     "agent_function",
     "count",
@@ -30,5 +47,7 @@ __all__ = [
     "parallel",
     "pipeline",
     "plan_and_execute",
+    "search",
+    "top_k",
     "vote",
 ]

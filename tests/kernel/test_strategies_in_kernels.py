@@ -6,8 +6,8 @@ from support.agents import cell, of_kind, read, root_text
 from support.programs import ROOT
 
 from freeact_sub import Agent, Config
-from freeact_sub.events import AgentStarted
-from freeact_sub.strategies import agent_function
+from freeact_sub.events import AgentStarted, ToolCallStarted
+from freeact_sub.strategies import LATS, agent_function, search
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -69,3 +69,60 @@ async def test_values_of_a_program_are_variables_in_the_childs_kernel(tmp_path):
             """The positions of the values above the limit."""
 
         assert await above([1, 3, 9]) == [1, 2]
+
+
+PLAY = """
+from fractions import Fraction
+import sqlite3
+log = sqlite3.connect(":memory:")  # no copy of it can be made but by a branch of the kernel
+log.execute("create table moves (move text)")
+numbers = [Fraction(4), Fraction(5), Fraction(6), Fraction(10)]
+
+def play(move):
+    a, sign, b = move.split()
+    numbers.remove(Fraction(a)), numbers.remove(Fraction(b))
+    numbers.append(eval(f"Fraction('{a}') {sign} Fraction('{b}')"))
+    numbers.sort()
+    log.execute("insert into moves values (?)", (move,))
+    print(*numbers, "|", log.execute("select count(*) from moves").fetchone()[0], "moves")
+"""
+MOVES = {"": ["6 - 5", "10 - 4", "4 * 5"], "5 6 6": ["5 * 6", "6 + 6", "6 - 5"], "6 30": ["30 - 6", "30 / 6", "6 + 30"]}
+
+
+async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_was(tmp_path):
+    def script(messages, info):
+        prompt = first_prompt(messages)
+        outputs = [line for line in prompt.splitlines() if line.endswith(" moves")]
+        numbers = outputs[-1].partition(" |")[0] if outputs else ""
+        if "different next cells" in prompt:
+            return ToolCallPart("hand_over", {"value": [f"play({move!r})" for move in MOVES.get(numbers, [])]})
+        if "How promising" in prompt:
+            score = 10 if numbers == "24" else 8 if numbers in MOVES else 1
+            return ToolCallPart("hand_over", {"score": score, "reason": "seen", "done": " " not in numbers})
+        assert not info.output_tools
+        assert prompt.startswith("Go on with this task, in this kernel")
+        return "I see no way."
+
+    config = Config(workspace=tmp_path, mode="auto")
+    async with Agent(config, model=ScriptedModel(script)) as agent:
+
+        async def program():
+            async with await agent.branch("the table") as table:
+                await table.execute(PLAY)
+                result = await search(agent, "Reach 24.", tree=LATS(exploration=0.1), root=table, keep=True)
+                async with result.best.state as solved:
+                    won = await solved.execute("print(numbers, [move for (move,) in log.execute('select * from moves')])")
+                before = await table.execute("print(*numbers, log.execute('select count(*) from moves').fetchone()[0])")
+                return result, won.text.strip(), before.text.strip(), agent._loop.children.nodes.list()
+
+        events, ended = await read(agent.run_program(program))
+    result, won, before, left = ended.output
+    assert result.answer == "24 | 3 moves"
+    assert won == "[Fraction(24, 1)] ['10 - 4', '5 * 6', '30 - 6']"
+    assert before == "4 5 6 10 0"
+    assert [node.description for node in left] == ["the table"]
+    cells = [event.args["code"] for event in of_kind(events, ToolCallStarted) if event.tool_name == "execute_ipython_cell"]
+    assert len(cells) == len(result.nodes) + 3, "one for each state, and the three above"
+    simulated = [event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]
+    assert len(simulated) == 2
+    assert [node.status for node in result.nodes] == ["ok"] * 9

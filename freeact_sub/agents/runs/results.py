@@ -55,10 +55,13 @@ class RunResult(Ending):
 
 
 def text_of(output: Any) -> str:
-    """An answer as text: JSON for what is not text."""
+    """An answer as text: JSON for what is not text; where there is none of it, as of what holds itself, its `str`."""
     if isinstance(output, str):
         return output
-    return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
+    try:
+        return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return str(output)
 
 
 @dataclass(frozen=True, kw_only=True)

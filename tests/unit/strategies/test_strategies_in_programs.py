@@ -173,3 +173,16 @@ async def test_a_typed_answer_that_is_wrong_is_asked_for_again_and_a_type_that_i
         assert agent.scripted.requests == 2
         failed = await agent.run_program(lambda: agent.ask("?", output=object())).result()
     assert "agent.ask: output: there is no JSON schema of" in failed.error
+
+
+async def test_a_program_may_return_what_holds_itself(make):
+    async def program():
+        found = {"name": "a ring"}
+        found["next"] = found
+        return found
+
+    async with make(["x"]) as agent:
+        events, result = await read(agent.run_program(program))
+    assert result.status == "completed"
+    assert result.output["next"] is result.output
+    assert of_kind(events, AgentFinished)[-1].output == "{'name': 'a ring', 'next': {...}}"

@@ -1,0 +1,69 @@
+"""`ModelPlayer`: a model proposes cells of Python, evaluates what came of them, and a child simulates."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from freeact_sub.strategies.agent_like import AgentLike
+from freeact_sub.strategies.searches import Evaluation, SearchNode, Simulation
+
+SIMULATED_TURNS: Final = 10
+NEUTRAL: Final = 0.5
+"""Of a simulation that tells nothing: nothing could be started, or it came to no end of its own."""
+REWARDS: Final = {"completed": 1.0, "failed": 0.0}
+MAX_OUTPUT_CHARS: Final = 2000
+
+PROPOSE: Final = """\
+{situation}
+
+Propose {n} different next cells: a JSON array of {n} texts, each the code of one cell. They are alternatives, each tried \
+in a copy of the kernel as it is now; let them differ in the way, not in details.{tried}"""
+EVALUATE: Final = """\
+{situation}
+
+How promising is this state of the work? Give a score from 0 (hopeless) to 10 (the task is done, and right), the reason in \
+one sentence, and whether the task is done."""
+SIMULATE: Final = "Go on with this task, in this kernel, and finish it.\n\n{situation}"
+
+
+class ModelPlayer:
+    """Plays by an agent's model; actions are cells."""
+
+    def __init__(self, agent: AgentLike, task: str) -> None:
+        """Args: agent: Asks, and starts the children that simulate. task: What is to be done."""
+        self._agent = agent
+        self._task = task
+
+    async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
+        """See `Player`."""
+        tried = "".join(f"\n\nTried already, do not repeat it:\n{child.action}" for child in node.children)
+        prompt = PROPOSE.format(situation=self._situation(node), n=n, tried=tried)
+        cells: list[str] = await self._agent.ask(prompt, output=list[str])
+        return [cell for cell in cells if cell.strip()][:n]
+
+    async def evaluate(self, node: SearchNode) -> Evaluation:
+        """See `Player`."""
+        found: Evaluation = await self._agent.ask(EVALUATE.format(situation=self._situation(node)), output=Evaluation)
+        return found
+
+    async def simulate(self, node: SearchNode) -> Simulation:
+        """One child in a branch of the state: 1 if it completes, 0 if it fails, else 0.5, also where none can be started."""
+        prompt = SIMULATE.format(situation=self._situation(node))
+        options: dict[str, Any] = {
+            "branch_of": node.state,
+            "description": f"simulates {node.name}",
+            "max_turns": SIMULATED_TURNS,
+        }
+        try:
+            result = await self._agent.task(prompt, **options)
+        except Exception as error:  # noqa: BLE001  # border: what keeps a child from starting tells nothing of the state
+            status = getattr(getattr(error, "result", None), "status", "")
+            return Simulation(score=REWARDS.get(status, NEUTRAL))
+        return Simulation(score=REWARDS.get(result.status, NEUTRAL), answer=result.output)
+
+    def _situation(self, node: SearchNode) -> str:
+        cells = [f"Cell {each.name}:\n{each.action}\nOutput ({each.status}):\n{_cut(each.output)}" for each in node.path]
+        return "\n\n".join([f"The task: {self._task}", *(cells or ["Nothing was run for it so far."])])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_OUTPUT_CHARS else f"{text[:MAX_OUTPUT_CHARS]} […]"
