@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.ask import asked_for
 from freeact_sub.agents.runs.loop import AgentLoop
@@ -28,6 +29,11 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
 
 class AsInACell(ABC):
     """The methods of `Agent` that do in a program what `agent` does in a cell."""
+
+    @property
+    def execution_context(self) -> ExecutionContext:
+        """The agent in whose name this is called, the root or one below it: `budget_left`, `depth`, `cancelled`."""
+        return self._callers_loop.node.context
 
     async def ask(self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = ()) -> Any:
         """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).

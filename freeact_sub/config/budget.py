@@ -48,6 +48,27 @@ class Budget(Section):
         bounds = {name: [bound for bound in (mine, getattr(left, name)) if bound is not None] for name, mine in self}
         return self._with({name: min(known) if known else None for name, known in bounds.items()})
 
+    def share(self, fraction: float) -> Self:
+        """A part of this budget, for one of several children: all but time and depth times the fraction, at least one child.
+
+        Args:
+            fraction: Above 0, at most 1.
+
+        Raises:
+            ValueError: It is none.
+        """
+        if not 0 < fraction <= 1:
+            raise ValueError(f"the share of a budget is above 0 and at most 1, not {fraction}")
+        parts: dict[str, int | float | Decimal | None] = {}
+        for name, bound in self:
+            if bound is None or name in ("seconds", "depth"):
+                parts[name] = bound
+            else:
+                parts[name] = bound * Decimal(str(fraction)) if isinstance(bound, Decimal) else int(bound * fraction)
+        if self.children:
+            parts["children"] = max(1, int(self.children * fraction))
+        return self._with(parts)
+
     def _with(self, bounds: dict[str, int | float | Decimal | None]) -> Self:
         return self.model_copy(update=bounds)
 

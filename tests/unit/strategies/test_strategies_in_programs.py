@@ -6,6 +6,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
 from support.agents import of_kind, read
 
+from freeact_sub import SpawnRequest
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolCallStarted, ToolOutput
@@ -186,3 +187,30 @@ async def test_a_program_may_return_what_holds_itself(make):
     assert result.status == "completed"
     assert result.output["next"] is result.output
     assert of_kind(events, AgentFinished)[-1].output == "{'name': 'a ring', 'next': {...}}"
+
+
+async def test_a_child_is_given_a_share_of_what_is_left(make):
+    async def program():
+        context = agent.execution_context
+        await agent.ask("?")
+        child = await agent.spawn(SpawnRequest(prompt="x", budget=context.budget_left.share(0.5)))
+        budget = next(info.budget for info in agent.agents() if info.agent_id == child.agent_id)
+        await child.result()
+        return context, context.budget_left, budget
+
+    async with make(lambda *_: "x") as agent:
+        run = agent.run_program(program, budget=Budget(requests=11, children=5, seconds=60))
+        context, left, budget = (await run.result()).output
+        assert (context.agent_id, context.parent_id, context.depth) == (agent.agent_id, None, 0)
+    assert (budget.requests, budget.children) == (5, 2), "half of the ten requests and five children that were left"
+    assert left.requests == 9
+    assert budget.seconds > 30, "its time is what is left, not half of it"
+
+
+def test_the_share_of_a_budget():
+    whole = Budget(turns=9, tokens=1000, cost_usd="0.5", children=1, seconds=60, depth=2)
+    assert whole.share(0.5) == Budget(turns=4, tokens=500, cost_usd="0.25", children=1, seconds=60, depth=2)
+    assert whole.share(1) == whole
+    for wrong in (0, 1.1, -1):
+        with pytest.raises(ValueError, match="above 0 and at most 1"):
+            whole.share(wrong)
