@@ -281,6 +281,8 @@ async def _keep_whole(text: str, bounds: Bounds, tool_call_id: str) -> str:
 
 def without_files(text: str, folder: Path) -> str:
     """Removes the names of output files from a text: they are new each time."""
+    if str(folder) not in text:
+        return text
     return re.sub(rf"{re.escape(str(folder))}/[\w.]+", "", text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
@@ -40,7 +40,7 @@ class AgentToolset(AbstractToolset[Any]):
                 toolset=self,
                 tool_def=load_definition(name),
                 max_retries=MAX_RETRIES,
-                args_validator=TypeAdapter(tool.arguments).validator,  # type: ignore[arg-type]  # pydantic plugins wrap it
+                args_validator=_validator(tool.arguments),
             )
             for name, tool in self._tools.items()
         }
@@ -59,6 +59,11 @@ class AgentToolset(AbstractToolset[Any]):
     def _arguments(self, name: str, tool_args: Any) -> Any:
         kind = self._tools[name].arguments
         return tool_args if isinstance(tool_args, kind) else kind.model_validate(tool_args)
+
+
+@functools.cache
+def _validator(arguments: type[BaseModel]) -> Any:
+    return TypeAdapter(arguments).validator
 
 
 @functools.cache

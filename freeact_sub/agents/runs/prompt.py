@@ -1,5 +1,6 @@
 """All that an agent's model reads before its first turn: its instructions, and the prompt with what is to be said of it."""
 
+import functools
 import importlib.resources
 from collections.abc import Sequence
 from string import Template
@@ -79,5 +80,6 @@ def _spawning(node: AgentNode) -> str:
     return f"{text}\n- Types of child agents, for the argument `agent` of task:{lines}" if lines else text
 
 
+@functools.cache
 def _template(name: str) -> Template:
     return Template(importlib.resources.files("freeact_sub.agents.prompts").joinpath(name).read_text(encoding="utf-8"))

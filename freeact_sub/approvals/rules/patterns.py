@@ -10,7 +10,7 @@ stars takes a time that an adversary chooses.
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -100,24 +100,12 @@ class Pattern:
             globs, text = tuple(glob.small for glob in globs), text.translate(_SMALL)
         return not self.glob or any(_matches(glob, text, certain=False) for glob in globs)
 
-    def places(self, workspace: Path) -> Iterator[tuple[str, str]]:
+    def places(self, workspace: Path) -> Sequence[tuple[str, str]]:
         """For a pattern over paths: pairs of regular expressions, of a folder with its last `/` and of a name in it.
 
         They match all paths that the pattern matches, and perhaps more: they serve quick tests.
         """
-        if not self.glob:
-            yield ".*", ".*"
-            return
-        for glob in self._globs(workspace):
-            tokens = [_LOOSE if _crosses(token) else token for token in glob]
-            ends = [index for index, token in enumerate(tokens) if token == ("one", "/") or token[0] == "inside"]
-            start = ends[-1] + 1 if ends else 0
-            loose = [index for index in range(start, len(tokens)) if tokens[index] == _LOOSE]
-            if loose:
-                folder, name = f"{_expression(tokens[:start])}.*", f".*{_expression(tokens[loose[-1] + 1 :])}"
-            else:
-                folder, name = _expression(tokens[:start]), _expression(tokens[start:])
-            yield f"(?ai:{folder})", f"(?ai:{name})"
+        return _places(self.kind, self.glob, str(workspace), os.environ.get("HOME", "")) if self.glob else ((".*", ".*"),)
 
     def _globs(self, workspace: Path) -> "tuple[_Glob, ...]":
         return _globs(self.kind, self.glob, str(workspace), os.environ.get("HOME", ""))
@@ -162,6 +150,24 @@ def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, .
             return (_tokens((glob if has_port else f"{glob}:*").lower(), ""),)
         case _:
             return (_tokens(glob, ""),)
+
+
+@lru_cache(maxsize=1024)
+def _places(kind: Kind, glob: str, workspace: str, home: str) -> tuple[tuple[str, str], ...]:
+    """See `Pattern.places`: each agent is told of those of all rules."""
+    return tuple(_place(one) for one in _globs(kind, glob, workspace, home))
+
+
+def _place(glob: "_Glob") -> tuple[str, str]:
+    tokens = [_LOOSE if _crosses(token) else token for token in glob]
+    ends = [index for index, token in enumerate(tokens) if token == ("one", "/") or token[0] == "inside"]
+    start = ends[-1] + 1 if ends else 0
+    loose = [index for index in range(start, len(tokens)) if tokens[index] == _LOOSE]
+    if loose:
+        folder, name = f"{_expression(tokens[:start])}.*", f".*{_expression(tokens[loose[-1] + 1 :])}"
+    else:
+        folder, name = _expression(tokens[:start]), _expression(tokens[start:])
+    return f"(?ai:{folder})", f"(?ai:{name})"
 
 
 def _absolute(glob: str, workspace: str) -> str:
