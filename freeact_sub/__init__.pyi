@@ -24,6 +24,7 @@ from freeact_sub.config.schema import (
     ContextConfig as ContextConfig,
     KernelConfig as KernelConfig,
     McpServerConfig as McpServerConfig,
+    SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
 )
 from freeact_sub.ending import (

@@ -23,6 +23,7 @@ from freeact_sub import __version__
 from freeact_sub.config.command_options import add_options, load_arguments
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.modes import MODES
+from freeact_sub.terminal import sessions_command
 
 if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
@@ -134,6 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_permissions(commands, common)
     _add_gateway(commands, common)
+    sessions_command.add_options(parser, chooses=True)
+    sessions_command.add_options(run, chooses=False)
+    sessions_command.add_command(commands, common, _Parser)
     return parser
 
 
@@ -209,15 +213,20 @@ def _agents(options: argparse.Namespace) -> int:
     return list_agents(_config(options, looking=True))
 
 
+def _sessions(options: argparse.Namespace) -> int:
+    return sessions_command.run_way(options, _config(options, looking=True))
+
+
 def _converse(options: argparse.Namespace) -> int:
     if not _is_interactive():
         raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
     config = _config(options)
+    session = sessions_command.chosen(getattr(options, "session", None), config.workspace)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
     from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-    return asyncio.run(converse(lambda: _agent(config)))
+    return asyncio.run(converse(lambda: _agent(config, session)))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -226,19 +235,20 @@ def _run(options: argparse.Namespace) -> int:
     prompt = _prompt(options)
     terminal = _asking_terminal()
     config = _config(options, headless=None if terminal is not None else "auto")
+    session = sessions_command.chosen(getattr(options, "session", None), config.workspace)
     import asyncio  # noqa: PLC0415
 
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        return asyncio.run(converse(lambda: _agent(config), prompt=prompt))
+        return asyncio.run(converse(lambda: _agent(config, session), prompt=prompt))
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
-    return asyncio.run(run_once(lambda: _agent(config), prompt, output=output, approver=approver))
+    return asyncio.run(run_once(lambda: _agent(config, session), prompt, output=output, approver=approver))
 
 
 def _asking_terminal() -> TextIO | None:
@@ -305,10 +315,10 @@ def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
     return ask(error.files, terminal)
 
 
-def _agent(config: "Config") -> Any:
+def _agent(config: "Config", session: str) -> Any:
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
-    agent = Agent(config)
+    agent = Agent(config, session=session)
     gc.freeze()
     gc.enable()
     return agent
@@ -351,6 +361,7 @@ _COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
     "permissions": _permissions,
     "gateway": _gateway,
     "kernelspec": _kernelspec,
+    "sessions": _sessions,
 }
 
 

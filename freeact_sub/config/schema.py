@@ -192,6 +192,16 @@ class ContextConfig(Section):
     summary replaces all but the first prompt and the newest turns. None: never by itself."""
 
 
+class SessionsConfig(Section):
+    """What is kept of sessions (docs/sessions.md)."""
+
+    archive_after_days: float | None = Field(default=90, ge=0, allow_inf_nan=False)
+    """A session that nobody has used for so long loses its variables and long outputs; the conversation stays. None: none
+    does."""
+    max_bytes: int | None = Field(default=5_000_000_000, ge=0)
+    """What all sessions may take on disk; the oldest are removed. None: there is no bound."""
+
+
 class McpServerConfig(Section):
     """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
 
@@ -303,6 +313,7 @@ class Config(Section):
     """`continue`: the model reads a denial and goes on; `end`: the run of the agent that was denied ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
+    sessions: SessionsConfig = SessionsConfig()
     agent_folders: tuple[Path, ...] = ()
     """Folders with named types of agents, the most specific first. `load_config` adds the workspace's and the user's where
     they exist."""

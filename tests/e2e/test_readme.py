@@ -24,6 +24,7 @@ from freeact_sub.config.schema import (
     McpServerConfig,
     ModelsConfig,
     RootBudget,
+    SessionsConfig,
     SubagentsConfig,
 )
 
@@ -140,6 +141,7 @@ def shown_default(path: str, field: FieldInfo) -> str:
                 "kernel.": KernelConfig,
                 "kernel.gateway.": GatewayConfig,
                 "context.": ContextConfig,
+                "sessions.": SessionsConfig,
                 "subagents.": SubagentsConfig,
                 "subagents.budget.": ChildBudget,
             },

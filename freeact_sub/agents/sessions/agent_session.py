@@ -1,6 +1,8 @@
 """`AgentSession`: the session of one root agent: chosen when the agent is made, held while it is open."""
 
 import asyncio
+import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -13,11 +15,16 @@ from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions import SessionLock, SessionStore, SessionWriter, new_session_id, state_folder
+from freeact_sub.sessions.sweeping import is_due, sweep
 
 if TYPE_CHECKING:
     from freeact_sub.agents.tree import AgentNode, Tree
 
+SWEEP_SECONDS: Final = 5.0
+"""How long a sweep is waited for that is told to end."""
 NEW: Final = "new"
+
+logger = logging.getLogger(__name__)
 
 
 class AgentSession:
@@ -40,6 +47,8 @@ class AgentSession:
         self.session_id: str | None = None
         self._config = config
         self._notice = notice
+        self._sweeping: threading.Thread | None = None
+        self._stop = threading.Event()
         self._lock: SessionLock | None = None
         self._last_used: float | None = None
         """When it was used, as far as this program knows. None: it is not written yet."""
@@ -99,12 +108,17 @@ class AgentSession:
             on_failure=failed,
         )
         self.journal.writer.start()
+        self._sweep_soon()
         self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
 
     async def aclose(self) -> None:
         """Write what is left, and let others have the session. Can be called again."""
         writer, self.journal.writer = self.journal.writer, None
+        self._stop.set()
         try:
+            if self._sweeping is not None:
+                await asyncio.to_thread(self._sweeping.join, SWEEP_SECONDS)
+                self._sweeping = None
             if writer is not None:
                 await writer.aclose()
             if self._lock is not None and self.session_id is not None:
@@ -122,6 +136,23 @@ class AgentSession:
             raise SessionError(
                 f"the session {self.session_id} was used elsewhere since this agent has read it: resume it with a new agent"
             )
+
+    def _sweep_soon(self) -> None:
+        """Sweep all sessions in a thread, if that is due."""
+        if not is_due(self._store):
+            return
+        settings = self._config.sessions
+        self._stop.clear()
+
+        def work() -> None:
+            try:
+                days, size = settings.archive_after_days, settings.max_bytes
+                sweep(self._store, archive_after_days=days, max_bytes=size, stop=self._stop)
+            except (SessionError, OSError) as error:  # it is tried again
+                logger.info("sessions are not swept: %s", error)
+
+        self._sweeping = threading.Thread(target=work, name="sweeps sessions", daemon=True)
+        self._sweeping.start()
 
     def _not_kept(self, reason: str) -> None:
         self._notice(f"from now on the session {self.session_id} is not kept ({reason}); the work goes on")

@@ -1,0 +1,125 @@
+"""Sweeping: what is old is archived, and what is too much is removed; never a session that is open.
+
+An archived session keeps its conversation and all that was said and done, and can be gone on with; its variables and the
+long outputs of its agents in the workspace are gone. Where the sessions take more than they may, the oldest are removed.
+"""
+
+import logging
+import re
+import stat
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import SessionError
+from freeact_sub.sessions.records import StoredSession
+from freeact_sub.sessions.store import SessionStore
+from freeact_sub.system.removal import remove
+
+DAY_SECONDS: Final = 86_400
+LARGE: Final = ("variables",)
+"""Folders of a session that an archive is without."""
+MARK: Final = "swept"
+"""Changed at each sweep."""
+OUTPUTS: Final = (".freeact", "outputs")
+"""Where in a workspace agents write long outputs and logs, each in a folder by its id."""
+AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Swept:
+    """What a sweep has done."""
+
+    archived: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+def is_due(store: SessionStore) -> bool:
+    """Whether the last sweep was more than a day ago, or there was none."""
+    try:
+        return time.time() - (store.folder / MARK).stat().st_mtime > DAY_SECONDS
+    except OSError:
+        return True
+
+
+def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event) -> Swept:
+    """Sweep all sessions.
+
+    Args:
+        store: The sessions.
+        archive_after_days: Those that nobody has used for so long are archived. None: none is.
+        max_bytes: What all may take on disk. None: there is no bound.
+        stop: Set: end soon.
+
+    Raises:
+        SessionError: They cannot be read.
+    """
+    swept, sessions = Swept(), store.sessions()[::-1]
+    now = time.time()
+    for session in sessions:
+        old = archive_after_days is not None and now - session.updated > archive_after_days * DAY_SECONDS
+        if old and not session.archived and not stop.is_set() and _archive(store, session):
+            swept.archived.append(session.session_id)
+    sizes = {session.session_id: store.size_bytes(session.session_id) for session in sessions}
+    total = sum(sizes.values()) + store.database_bytes
+    for session in sessions:
+        if max_bytes is None or total <= max_bytes or stop.is_set():
+            break
+        before = store.database_bytes
+        if _remove(store, session):
+            swept.removed.append(session.session_id)
+            total -= sizes[session.session_id] + before - store.database_bytes
+    if store.folder.is_dir():
+        (store.folder / MARK).touch(mode=0o600)
+    return swept
+
+
+def remove_session(store: SessionStore, session_id: str) -> None:
+    """Remove a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
+    session = store.find(session_id)
+    agents = _agents(store, session)
+    store.remove(session.session_id)
+    _remove_outputs(session.workspace, agents)
+
+
+def _archive(store: SessionStore, session: StoredSession) -> bool:
+    try:
+        agents = _agents(store, session)
+        store.archive(session.session_id, LARGE)
+        _remove_outputs(session.workspace, agents)
+    except SessionError as error:  # it is open, perhaps
+        logger.info("not archived: %s", error)
+        return False
+    return True
+
+
+def _remove(store: SessionStore, session: StoredSession) -> bool:
+    try:
+        remove_session(store, session.session_id)
+    except SessionError as error:
+        logger.info("not removed: %s", error)
+        return False
+    return True
+
+
+def _agents(store: SessionStore, session: StoredSession) -> list[str]:
+    with store.reader(session.session_id) as reader:
+        return [agent.agent_id for agent in reader.agents() if AGENT_ID.fullmatch(agent.agent_id)]
+
+
+def _remove_outputs(workspace: Path, agents: list[str]) -> None:
+    """Remove what agents have written; follows no link, for code may have made it."""
+    folder = workspace
+    for name in OUTPUTS:
+        folder /= name
+        try:
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                return
+        except OSError:
+            return
+    for agent_id in agents:
+        remove(str(folder / agent_id))

@@ -1,0 +1,188 @@
+"""`freeact-sub sessions`, `--continue` and `--resume`: a person lists, reads, chooses and removes sessions.
+
+The parsers are built at each start of the program: what takes time is imported where it is used.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from freeact_sub.errors import ConfigError
+
+if TYPE_CHECKING:
+    from freeact_sub.config.schema import Config
+    from freeact_sub.sessions import StoredSession
+
+TITLE_CHARS: Final = 60
+SHOWN: Final = 20
+"""Sessions to choose from at a time."""
+
+
+def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
+    """Add `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
+    group = parser.add_mutually_exclusive_group()
+    last = "go on with the session of this folder that was used last"
+    group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
+    number: Any = {"nargs": "?", "const": ""} if chooses else {}
+    text = "go on with a session; without ID choose from a list" if chooses else "go on with a session"
+    group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
+
+
+def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: type[argparse.ArgumentParser]) -> Any:
+    """Add `sessions`; its ways, for those of others."""
+    sessions = commands.add_parser("sessions", help="what was asked and done: list, show, remove", allow_abbrev=False)
+    ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=parser_class, required=True)
+    listed = ways.add_parser("list", help="the sessions of this folder", parents=[common], allow_abbrev=False)
+    listed.add_argument("--all", action="store_true", dest="everywhere", help="of all folders")
+    show = ways.add_parser("show", help="all that was said and done", parents=[common], allow_abbrev=False)
+    show.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
+    show.add_argument("--agent", metavar="ID", help="only this agent, a child for example, with its id or key")
+    remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
+    remove.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
+    ways.add_parser(
+        "prune",
+        help="archive what is old, remove what is too much",
+        description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
+        "take more than sessions.max_bytes. It happens by itself once a day.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    return ways
+
+
+def run_way(options: argparse.Namespace, config: "Config") -> int:
+    """Do what is asked for; returns the exit status."""
+    match options.way:
+        case "list":
+            return _list(None if options.everywhere else config.workspace)
+        case "show":
+            return _show(options.session_id, options.agent)
+        case "rm":
+            return _remove(options.session_id)
+        case _:
+            return _prune(config)
+
+
+def chosen(choice: str | None, workspace: Path) -> str:
+    """The session that the options of a start name: an id, or `new`. Args: choice: `.`: the newest. Empty: ask. None: new.
+
+    Raises:
+        SessionError: There is no such session.
+        ConfigError: Nobody is there to choose.
+    """
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+
+    if choice is None:
+        return "new"
+    store = SessionStore(state_folder())
+    if choice == ".":
+        return store.newest(workspace).session_id
+    return store.find(choice).session_id if choice else _ask(store.sessions())
+
+
+def _ask(sessions: "list[StoredSession]") -> str:
+    """Let a person choose: by number, or by words that narrow the list."""
+    found = asked = [session for session in sessions if session.title]
+    if not asked:
+        raise ConfigError("there is no session to go on with: start without --resume")
+    while True:
+        for number, session in enumerate(found[:SHOWN], 1):
+            _print(f"{number:>3}  {_line(session, folder=True)}")
+        if len(found) > SHOWN:
+            _print(f"     and {len(found) - SHOWN} more")
+        sys.stderr.write("number, words to search for, or empty to leave: ")
+        sys.stderr.flush()
+        text = sys.stdin.readline().strip()
+        if not text:
+            raise ConfigError("no session was chosen")
+        if text.isdecimal() and 1 <= int(text) <= min(len(found), SHOWN):
+            return found[int(text) - 1].session_id
+        words = text.lower().split()
+        narrowed = [session for session in asked if all(word in _line(session, folder=True).lower() for word in words)]
+        if not narrowed:
+            _print(f"     none has: {text}")
+        found = narrowed or found
+
+
+def _list(workspace: Path | None) -> int:
+    from freeact_sub.sessions import list_sessions  # noqa: PLC0415
+
+    sessions = [session for session in list_sessions(workspace) if session.title]
+    for session in sessions:
+        _print(_line(session, folder=workspace is None))
+    if not sessions:
+        _print(
+            "there are no sessions" if workspace is None else f"there are no sessions of {workspace} (--all: of all folders)"
+        )
+    return 0
+
+
+def _line(session: "StoredSession", *, folder: bool) -> str:
+    from freeact_sub.text import one_line  # noqa: PLC0415
+
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
+    agents = "1 agent" if session.agents == 1 else f"{session.agents} agents"
+    cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
+    notes = [session.status or "open", *(["archived"] if session.archived else []), agents, cost]
+    where = f"  {session.workspace}" if folder else ""
+    return f"{session.session_id}  {when}  {one_line(session.title, TITLE_CHARS)}  ({', '.join(notes)}){where}"
+
+
+def _show(session_id: str, agent: str | None) -> int:
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+    from freeact_sub.show.agent_view import Views  # noqa: PLC0415
+    from freeact_sub.terminal.plain_lines import PlainLines  # noqa: PLC0415
+
+    store = SessionStore(state_folder())
+    session = store.find(session_id)
+    views = Views()
+    lines = PlainLines(views)
+    with store.reader(session.session_id) as reader:
+        wanted = None if agent is None else reader.agent(agent).agent_id
+        _print(_line(session, folder=True))
+        for event in reader.events():
+            views.observe(event)
+            if wanted in (None, event.agent_id):
+                _write(lines.write(event))
+    return 0
+
+
+def _remove(session_id: str) -> int:
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+    from freeact_sub.sessions.sweeping import remove_session  # noqa: PLC0415
+
+    store = SessionStore(state_folder())
+    session = store.find(session_id)
+    remove_session(store, session.session_id)
+    _print(f"removed: {_line(session, folder=True)}")
+    return 0
+
+
+def _prune(config: "Config") -> int:
+    import threading  # noqa: PLC0415
+
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+    from freeact_sub.sessions.sweeping import sweep  # noqa: PLC0415
+
+    settings = config.sessions
+    swept = sweep(
+        SessionStore(state_folder()),
+        archive_after_days=settings.archive_after_days,
+        max_bytes=settings.max_bytes,
+        stop=threading.Event(),
+    )
+    _print(f"archived: {', '.join(swept.archived) or 'none'}; removed: {', '.join(swept.removed) or 'none'}")
+    return 0
+
+
+def _print(text: str) -> None:
+    from freeact_sub.text import visible  # noqa: PLC0415
+
+    _write(visible(text) + "\n")
+
+
+def _write(text: str) -> None:
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding))

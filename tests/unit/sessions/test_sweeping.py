@@ -1,0 +1,74 @@
+"""What is old is archived, what is too much is removed, and what is open is neither."""
+
+import os
+import threading
+import time
+
+import pytest
+from support.sessions import root, writing
+
+from freeact_sub.sessions.database import connect
+from freeact_sub.sessions.sweeping import DAY_SECONDS, MARK, is_due, sweep
+
+IDS = ("old", "new")
+
+
+@pytest.fixture
+async def two(store, tmp_path):
+    """Two sessions, one of which nobody has used for a hundred days; both with variables and outputs."""
+    for name, agent_id in zip(IDS, ("agent-00000001", "agent-00000002"), strict=True):
+        async with writing(store, name, workspace=tmp_path) as writer:
+            root(writer, agent_id)
+            writer.run_begins(agent_id, 1, 1, prompt=name, budget={})
+        for folder in (store.folder_of(name) / "variables", tmp_path / ".freeact" / "outputs" / agent_id):
+            folder.mkdir(parents=True)
+            (folder / "x").write_bytes(b"x" * 100_000)
+    connection = connect(store.folder)
+    connection.execute("UPDATE sessions SET updated = ? WHERE session_id = 'old'", (time.time() - 100 * DAY_SECONDS,))
+    connection.close()
+    return store
+
+
+def swept(store, days=90.0, size=None, stop=False):
+    event = threading.Event()
+    if stop:
+        event.set()
+    found = sweep(store, archive_after_days=days, max_bytes=size, stop=event)
+    return found.archived, found.removed
+
+
+async def test_what_is_old_is_archived_once_and_keeps_its_conversation(two, tmp_path):
+    assert is_due(two)
+    assert swept(two) == (["old"], [])
+    assert not is_due(two)
+    assert swept(two) == ([], [])
+    assert {session.session_id: session.archived for session in two.sessions()} == {"old": True, "new": False}
+    assert [path.name for path in (tmp_path / ".freeact" / "outputs").iterdir()] == ["agent-00000002"]
+    assert not (two.folder_of("old") / "variables").exists()
+    assert (two.folder_of("new") / "variables" / "x").exists()
+    os.utime(two.folder / MARK, (0, 0))
+    assert is_due(two)
+
+
+async def test_what_is_too_much_is_removed_the_oldest_first(two):
+    assert swept(two, days=None, size=two.database_bytes + 150_000) == ([], ["old"])
+    assert swept(two, days=None, size=0) == ([], ["new"])
+    assert two.sessions() == []
+
+
+async def test_an_open_session_is_neither_archived_nor_removed(two):
+    lock = two.lock("old")
+    lock.take()
+    assert swept(two, size=0) == ([], ["new"])
+    lock.give_back()
+
+
+async def test_a_sweep_ends_when_it_is_told_to(two):
+    assert swept(two, size=0, stop=True) == ([], [])
+
+
+async def test_a_link_in_the_workspace_leads_nowhere(two, tmp_path):
+    (tmp_path / ".freeact").rename(tmp_path / "precious")
+    (tmp_path / ".freeact").symlink_to(tmp_path / "precious")
+    assert swept(two) == (["old"], [])
+    assert (tmp_path / "precious" / "outputs" / "agent-00000001" / "x").exists()
