@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         help="let the settings in the workspace count as they are, from now on, without a question",
     )
     common.add_argument("-p", "--prompt", "--print", nargs="?", action=_PromptOption, help=argparse.SUPPRESS)
+    common.add_argument("--verbose", action="store_true", help="draw everything that every agent does, children included")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
@@ -226,7 +227,7 @@ def _converse(options: argparse.Namespace) -> int:
 
     from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-    return asyncio.run(converse(lambda: _agent(config, session)))
+    return asyncio.run(converse(lambda: _agent(config, session), verbose=hasattr(options, "verbose")))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -241,14 +242,17 @@ def _run(options: argparse.Namespace) -> int:
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        return asyncio.run(converse(lambda: _agent(config, session), prompt=prompt))
+        return asyncio.run(converse(lambda: _agent(config, session), prompt=prompt, verbose=hasattr(options, "verbose")))
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
-    return asyncio.run(run_once(lambda: _agent(config, session), prompt, output=output, approver=approver))
+    run = run_once(
+        lambda: _agent(config, session), prompt, output=output, approver=approver, verbose=hasattr(options, "verbose")
+    )
+    return asyncio.run(run)
 
 
 def _asking_terminal() -> TextIO | None:

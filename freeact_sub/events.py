@@ -182,6 +182,8 @@ class Decision:
     """Allow later calls like it too: in this session, or always in this project. None: this call alone."""
     pattern: str | None = None
     """The pattern of calls like it. None: the request's suggestion."""
+    code: str | None = None
+    """Code to run instead of the cell that is asked about. None: as it is."""
     nobody: bool = field(default=False, compare=False)
     """True: nobody answered, and this decision counts instead."""
 
@@ -223,18 +225,19 @@ class ApprovalRequest(AgentEvent):
     if_nobody: Decision = Decision(allowed=False, nobody=True)
     """The answer that counts if nobody gives one."""
 
-    def approve(self, *, remember: Remember | None = None, pattern: str | None = None) -> bool:
+    def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
         """Lets the call run. Returns False if it was answered already.
 
         Args:
             remember: Allow calls like it too, in this session or in this project. None: this call alone.
             pattern: The pattern of calls like it, such as `shell:git push *`. None: the suggestion.
+            code: What runs instead of a cell's code; the model reads that it was changed, and into what. None: the cell.
 
         Raises:
-            ValueError: The pattern is wrong; the question stays open.
+            ValueError: The pattern is wrong, or there is code for what is no cell; the question stays open.
             ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
         """
-        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern))
+        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
 
     def deny(self, reason: str = "") -> bool:
         """Denies the call; the model reads the reason and goes on. Returns False if it was answered already."""
@@ -251,7 +254,7 @@ class ApprovalRequest(AgentEvent):
         A rule that cannot be written into the project's file is reported by a `Notice`.
 
         Raises:
-            ValueError: The answer's pattern is wrong; the question stays open.
+            ValueError: The answer's pattern is wrong, or has code for what is no cell; the question stays open.
         """
         try:
             return self._answer(decision)
@@ -271,6 +274,8 @@ class ApprovalAnswered(AgentEvent):
     request_id: str
     allowed: bool
     reason: str = ""
+    code: str | None = None
+    """What runs instead of the cell that was asked about. None: as it was."""
 
 
 @dataclass(frozen=True, kw_only=True)

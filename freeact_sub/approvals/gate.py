@@ -25,7 +25,7 @@ from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, make_rules
 from freeact_sub.approvals.rules.rule_files import RuleFiles
 from freeact_sub.approvals.tally import Tally
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
 from freeact_sub.events import ASKED, AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
@@ -100,8 +100,8 @@ class Gate:
         path: tuple[str, ...],
         tool_call_id: str | None = None,
         pause: AbstractContextManager[Any] | None = None,
-    ) -> None:
-        """Returns if the call may run.
+    ) -> str | None:
+        """Returns if the call may run: what a person wants to run instead of a cell's code, or None.
 
         Args:
             call: The action, with its real values.
@@ -120,7 +120,7 @@ class Gate:
         tally = self._tallies.get(emitter.agent_id, Tally())
         if ruling.verdict == "allow":
             tally.allow(call)
-            return
+            return None
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         if emitter.channel.closed:
@@ -130,6 +130,7 @@ class Gate:
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
+        return decision.code
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
@@ -146,13 +147,15 @@ class Gate:
         """Answers a question, from any thread. Returns False if no open question has this id.
 
         Raises:
-            ValueError: The answer's pattern is none; the question stays open.
+            ValueError: The answer's pattern is none, or it has code for what is no cell; the question stays open.
             ConfigError: The answer counts, but the rule could not be written into the project's file.
         """
         if (item := self._open.get(request_id)) is None:
             return False
         if decision.pattern is not None:
             parse_pattern(decision.pattern)
+        if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
+            raise ValueError("only the code of a cell can be changed, and only in an answer that allows it")
         keep = decision.allowed and decision.remember == "project" and not item.question.is_decided
         problem = self._keep(decision, item.ruling) if keep else ""
         if problem:
@@ -173,7 +176,10 @@ class Gate:
 
         def announce(decision: Decision) -> None:
             """Emits the answer before the caller goes on, so that no event of the call precedes its approval."""
-            caller.tell(ApprovalAnswered(request_id=request_id, allowed=decision.allowed, reason=decision.reason))
+            answered = ApprovalAnswered(
+                request_id=request_id, allowed=decision.allowed, reason=decision.reason, code=decision.code
+            )
+            caller.tell(answered)
 
         question = OpenApproval(call, announce)
         request = ApprovalRequest(

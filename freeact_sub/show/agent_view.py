@@ -102,11 +102,27 @@ class Views:
 
     def __init__(self) -> None:
         self.by_id: dict[str, AgentView] = {}
+        self._labelled: dict[str, set[str]] = {}
+        """Ids by label."""
 
     @property
     def root(self) -> AgentView | None:
         """The agent without a parent; None before its first event."""
         return next((view for view in self.by_id.values() if view.parent_id is None), None)
+
+    def name(self, view: AgentView) -> str:
+        """What people call an agent: its label, with a number where others have the same, or its number."""
+        if view.parent_id is None:
+            return "agent"
+        twins = len(self._labelled.get(view.label, ()))
+        return f"{view.label} #{view.number}" if view.label and twins > 1 else view.label or f"#{view.number}"
+
+    def chain(self, view: AgentView) -> list[AgentView]:
+        """The agent and all above it, the root first."""
+        found = [view]
+        while (parent := self.by_id.get(found[0].parent_id or "")) is not None and parent not in found:
+            found.insert(0, parent)
+        return found
 
     def of(self, event: AgentEvent) -> AgentView:
         """The agent that the event is from."""
@@ -120,6 +136,8 @@ class Views:
         """Updates the event's agent; call it before the event is drawn."""
         view = self.of(event)
         view.observe(event)
+        if isinstance(event, AgentStarted):
+            self._labelled.setdefault(view.label, set()).add(view.agent_id)
         parent = self.by_id.get(event.parent_id or "")
         if parent is not None and isinstance(event, Response):
             parent.child_answers[event.agent_id] = event.content

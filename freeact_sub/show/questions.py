@@ -22,6 +22,8 @@ class Questions:
     """The queue of open questions."""
 
     waiting: list[ApprovalRequest] = field(default_factory=list)
+    asks_always: bool = False
+    """Every text that would be the reason of a denial is asked back first."""
     _reply: Reply = field(default_factory=Reply)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
@@ -61,7 +63,7 @@ class Questions:
         if request is None:
             return False
         if self._replied_to != request.request_id:
-            self._reply, self._replied_to = Reply(), request.request_id
+            self._reply, self._replied_to = Reply(asks_always=self.asks_always), request.request_id
         was_doubtful = bool(self._reply.asks_back)
         decision = self._reply.read(text)
         if decision is None:
@@ -80,6 +82,16 @@ class Questions:
         self.waiting.insert(0, self.waiting.pop(number - 1))
         self._replied_to = None
         return True
+
+    def next(self) -> None:
+        """Put the current question last."""
+        self.waiting.append(self.waiting.pop(0)) if self.waiting else None
+        self._replied_to = None
+
+    @property
+    def listed(self) -> int:
+        """How many questions behind the current one are named by `others`."""
+        return min(len(self.waiting[1:]), MAX_OTHERS)
 
     def others(self) -> list[str]:
         """The questions that wait behind the current one, a line for each, and what to type to get to it."""

@@ -182,7 +182,9 @@ def _request(view: AgentView, event: ApprovalRequest) -> Rows:
 
 
 def _answered(view: AgentView, event: ApprovalAnswered) -> Rows:
-    yield Row(title=answer(event, view.requests.get(event.request_id)), tone="good" if event.allowed else "bad")
+    parts = () if event.code is None else (Part(form="code", text=visible(event.code)),)
+    title = answer(event, view.requests.get(event.request_id))
+    yield Row(title=title, parts=parts, tone="good" if event.allowed else "bad")
 
 
 def _progress(view: AgentView, event: ModelProgress) -> Rows:

@@ -53,8 +53,10 @@ def says_no(text: str) -> bool:
 class Reply:
     """What a person types about one question, line by line, until it is an answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks_always: bool = False) -> None:
+        """Args: asks_always: a text that is no known word is asked back, whatever it is."""
         self._doubted = ""
+        self._asks_always = asks_always
 
     @property
     def asks_back(self) -> str:
@@ -76,7 +78,7 @@ class Reply:
             return Decision(allowed=True)
         if says_no(answer):
             return Decision(allowed=False, reason="" if _words(answer)[0] in ("n", "no") else answer)
-        if _is_doubtful(answer):
+        if self._asks_always or _is_doubtful(answer):
             self._doubted = answer
             return None
         return Decision(allowed=False, reason=answer)

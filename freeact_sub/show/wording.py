@@ -49,7 +49,7 @@ def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
     """How a question was answered, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed:
-        return f"approved{what}"
+        return f"{'approved' if event.code is None else 'approved, with other code'}{what}"
     reason = f" ({one_line(event.reason, 300)})" if event.reason else ""
     return f"denied{reason}{what}"
 

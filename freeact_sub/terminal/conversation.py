@@ -9,18 +9,27 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.events import AgentFinished, AgentStarted, Event
-from freeact_sub.show.agent_view import Views
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Event
+from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.agents_table import AgentsTable, find_agent, name_of
+from freeact_sub.show.rows import rows
+from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent
+from freeact_sub.terminal.drawing.area import story_area
+from freeact_sub.terminal.drawing.live import live_area
+from freeact_sub.terminal.drawing.records import Records
+from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.transcript import Transcript
+from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
-from freeact_sub.terminal.live import live_area
+from freeact_sub.terminal.outside import page
+from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
+from freeact_sub.terminal.questions.keys import AnswerKeys
 from freeact_sub.terminal.run_once import OpenAgent, exit_status
 from freeact_sub.terminal.screen import Screen
-from freeact_sub.terminal.transcript import Transcript
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -39,19 +48,21 @@ Of an ID the beginning is enough, with or without "agent-".
 Text is the next prompt; while the agent works, it reads the text before its next request.
 Alt-Enter begins a new line, Ctrl-R searches earlier prompts. Ctrl-C cancels the agent in focus, the next one the run; once
 more leaves at once.
-To a question answer y (yes), n (no), a (always in this session), p (always in this
-project), either with a pattern such as shell:git push *, or why not. Of several,
-/2 takes the second one first."""
+A question is answered by one key, which stands below it. Text is the reason of a no, or a pattern for an
+"always": /always shell:git push *, /project shell:git push *. Of several questions, /2 takes the second one first."""
+CARD_ROWS: Final = 10
+"""Of a card besides its call, and some of what stands above it."""
 
 
-async def converse(open_agent: OpenAgent, *, prompt: str | None = None) -> int:
+async def converse(open_agent: OpenAgent, *, prompt: str | None = None, verbose: bool = False) -> int:
     """Talk with an agent in the terminal; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
+        verbose: Print everything that every agent does.
     """
-    return await Conversation(prompt=prompt).hold(open_agent)
+    return await Conversation(prompt=prompt, verbose=verbose).hold(open_agent)
 
 
 def _open(open_agent: OpenAgent) -> "Agent":
@@ -61,14 +72,19 @@ def _open(open_agent: OpenAgent) -> "Agent":
     return agent
 
 
+def _spent(usage: Usage) -> str:
+    return " · ".join(filter(None, [f"{usage.tokens_text} tokens", usage.cost_text]))
+
+
 class Conversation:
     """See `converse`. It drives the screen (`screen.Driver`)."""
 
-    def __init__(self, *, prompt: str | None) -> None:
+    def __init__(self, *, prompt: str | None, verbose: bool = False) -> None:
         self._once = prompt is not None
         self._views = Views()
-        self._questions = Questions()
-        self._transcript = Transcript(self._views)
+        self._questions = Questions(asks_always=True)
+        self._records = Records(self._views)
+        self._transcript: Transcript | Story = Transcript(self._views) if verbose else Story(self._views)
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
         self._prompts: asyncio.Queue[str] = asyncio.Queue()
@@ -79,6 +95,8 @@ class Conversation:
         self._agent: Agent | None = None
         self._run: Run | None = None
         self._focus: AgentInfo | None = None
+        self._presented: str | None = None
+        """The question whose call is known to be on the screen as a whole."""
         self._leaving = False
         self._was_interrupted = False
         self._last_exit = INTERRUPTED
@@ -126,8 +144,10 @@ class Conversation:
     def _show(self, event: Event) -> None:
         if self._phase == "cancelling" and self._run is not None and isinstance(event, AgentStarted):
             self._run.cancel()  # it was asked for before there was something to cancel
-        self._views.observe(event)
-        drawn = self._transcript.draw(event)
+        view = self._views.observe(event)
+        found = [*rows(view, event)]
+        self._records.add(view, found)
+        drawn = self._transcript.draw(event, found)
         if drawn is not None:
             self._screen.post(drawn)
         self._questions.observe(event)
@@ -138,8 +158,17 @@ class Conversation:
     # What the screen draws (see `Driver`)
 
     def live(self, rows: int) -> RenderableType | None:
-        """The open question and the texts that are being written."""
-        return live_area(self._views, self._questions, self._transcript, rows)
+        """The open question, the children at work, and the text that is being written."""
+        card = None if self._questions.current is None else self._card
+        if isinstance(self._transcript, Story):
+            return story_area(self._views, self._transcript, card, rows)
+        return live_area(self._views, card, rows)
+
+    def _card(self, rows: int) -> RenderableType:
+        request = self._questions.waiting[0]
+        keys = key_line(self._questions, counts=self._screen.line.keys_count)
+        is_above = self._transcript.is_last(request)
+        return question_card(self._views, self._questions, request, rows, keys=keys, with_call=not is_above)
 
     def status(self) -> str:
         """What goes on, and what can be done."""
@@ -151,14 +180,20 @@ class Conversation:
             case "running" if self._run is not None and (root := self._views.root) is not None:
                 working = sum(view.is_running for view in self._views.by_id.values())
                 agents = "1 agent" if working == 1 else f"{working} agents"
-                state = f"{agents} at work · {time.time() - root.started:.0f} s · {self._run.usage}"
+                state = f"{agents} at work · {time.time() - root.started:.0f} s · {_spent(self._run.usage)}"
                 if self._focus is not None:  # first: a narrow terminal cuts the end
-                    return f"Ctrl-C cancels {name_of(self._focus)} · {state}"
+                    return f"Ctrl-C cancels {self._name(self._focus)} · {state}"
                 return f"{state} · Ctrl-C cancels"
             case _:
                 return f"{self._phase} …"
 
     def _refresh(self) -> None:
+        request = self._questions.current
+        if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
+            self._presented = request.request_id
+            if self._screen.rows_of(drawn_call(request)) > self._screen.room - CARD_ROWS:
+                asks = Text(f"{asker(self._views, request)} {request.call.question}", "bold yellow", overflow="fold")
+                self._print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
         self._screen.refresh(self._questions.current_id)
 
     def _set_phase(self, phase: Literal["idle", "running", "cancelling", "ending"]) -> None:
@@ -184,6 +219,41 @@ class Conversation:
             )
         self._refresh()
 
+    def answer_key(self, key: str) -> bool:
+        """See `Driver`."""
+        if self._questions.current is None:
+            return False
+        taken = AnswerKeys(self._questions, self._screen, self._note).press(key)
+        self._refresh()
+        return taken
+
+    def written(self, purpose: Purpose, text: str) -> None:
+        """See `Driver`."""
+        AnswerKeys(self._questions, self._screen, self._note).written(purpose, text)
+        self._refresh()
+
+    def show_all(self) -> None:
+        """Ctrl-O: the open question's call, or all that the agent has done."""
+        request = self._questions.current
+        self.show(self._views.of(request) if request else self._views.root, request)
+
+    def show(self, view: AgentView | None, request: ApprovalRequest | None = None) -> None:
+        """Show a question's call, or all that an agent has done, in a pager."""
+        if view is None:
+            self._note("there is nothing to show yet")
+            return
+        drawn = self._records.drawn(view) if request is None else drawn_call(request)
+        self._screen.start(self._page(drawn))
+
+    async def _page(self, drawn: RenderableType) -> None:
+        text = await asyncio.to_thread(self._screen.text_of, drawn)
+        self._interrupts.ignores_keys = True
+        try:
+            if not await page(text, self._screen.run_outside):
+                self._print(drawn)
+        finally:
+            self._interrupts.ignores_keys = False
+
     def interrupt(self) -> None:
         """Ctrl-C."""
         self._interrupts.interrupt()
@@ -206,14 +276,14 @@ class Conversation:
             self._cancel()
         else:
             self._interrupts.reset()
-            if not self._screen.clear_input():
+            if not self._screen.line.clear():
                 self._note("Ctrl-D or /exit leaves.")
 
     def _cancel_focus(self) -> bool:
         focus, self._focus = self._focus, None
         if focus is None or self._run is None or not self._run.cancel(focus.agent_id):
             return False
-        self._note(f"cancelling {name_of(focus)}; Ctrl-C again cancels the run")
+        self._note(f"cancelling {self._name(focus)}; Ctrl-C again cancels the run")
         self._refresh()
         return True
 
@@ -243,6 +313,11 @@ class Conversation:
                 self.leave()
             case ["/cancel" | "/focus"] | ["/cancel" | "/focus", _] | ["/send", _, _]:
                 self._control(name, *arguments)
+            case ["/show", *words]:
+                self._show_agent(" ".join(words))
+            case ["/always" | "/project" as how, *words] if self._questions.current is not None:
+                if not self._questions.answer(f"{how[1:]} {' '.join(words)}"):
+                    self._note(f"that is no pattern: {' '.join(words)} (KIND:GLOB, such as shell:git push *)")
             case ["/send", *_]:
                 self._note("who is to be told what: /send ID text")
             case ["/agents"]:
@@ -256,7 +331,8 @@ class Conversation:
             self._note("no agent is at work")
             return
         try:
-            agent = find_agent(self._agent.agents(), beginning or self._agent.agent_id)
+            numbered = {f"#{view.number}": view.agent_id for view in self._views.by_id.values()}
+            agent = find_agent(self._agent.agents(), numbered.get(beginning, beginning) or self._agent.agent_id)
         except LookupError as error:
             self._note(str(error))
             return
@@ -268,12 +344,29 @@ class Conversation:
                 self._run.cancel(agent.agent_id)
             case "/focus":
                 self._focus = None if is_root else agent
-                what = "the run" if is_root else f"{name_of(agent)}, the next one the run"
+                what = "the run" if is_root else f"{self._name(agent)}, the next one the run"
                 self._note(f"Ctrl-C cancels {what}")
             case _ if self._run.send(text, agent.agent_id):
-                self._note(f"to {name_of(agent)}: {text}")
+                self._note(f"to {self._name(agent)}: {text}")
             case _:
-                self._note(f"{name_of(agent)} reads nothing now: it has made no request yet, or its last")
+                self._note(f"{self._name(agent)} reads nothing now: it has made no request yet, or its last")
+
+    def _name(self, agent: "AgentInfo") -> str:
+        view = self._views.by_id.get(agent.agent_id)
+        return self._views.name(view) if view is not None else agent.agent_id
+
+    def _show_agent(self, words: str) -> None:
+        found = [view for view in self._views.by_id.values() if words and self._is_meant(view, words)]
+        if not words:
+            self.show(self._views.root)
+        elif len(found) == 1:
+            self.show(found[0])
+        else:
+            names = ", ".join(self._views.name(view) for view in found[:8])
+            self._note(f"{words} may be {names}" if found else f"no agent {words}: /agents lists them")
+
+    def _is_meant(self, view: AgentView, words: str) -> bool:
+        return words == f"#{view.number}" or words.lower() in view.label.lower() or view.agent_id.endswith(words)
 
     def _note(self, text: str) -> None:
         self._print(Text(visible(text), "dim", overflow="fold"))

@@ -25,6 +25,8 @@ class Interrupts:
         self._loop = asyncio.get_running_loop()
         self.restore_terminal: Callable[[], None] = lambda: None
         """Called before the program ends at once: whoever changes the terminal's settings puts this here."""
+        self.ignores_keys = False
+        """Another program has the terminal: a Ctrl-C is for that one."""
         self._previous: dict[int, Any] = {}
         self._pending = False
 
@@ -61,4 +63,6 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if number == signal.SIGINT and self.ignores_keys:
+            return
         self.interrupt(must_end=number != signal.SIGINT)

@@ -17,10 +17,11 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.agent_view import Views
 from freeact_sub.terminal.approver import Approver
-from freeact_sub.terminal.drawing import make_console
+from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
-from freeact_sub.terminal.transcript import Transcript
 from freeact_sub.text import clean, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -33,7 +34,7 @@ Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
 
 
-async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approver: Approver) -> int:
+async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approver: Approver, verbose: bool = False) -> int:
     """Run a prompt, write its events to standard output; returns the program's exit status.
 
     Args:
@@ -41,8 +42,9 @@ async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approv
         prompt: The prompt.
         output: What is written.
         approver: Answers the approval requests.
+        verbose: What is drawn is everything that every agent does.
     """
-    return await _OneRun(output, approver).follow(open_agent, prompt)
+    return await _OneRun(output, approver, verbose=verbose).follow(open_agent, prompt)
 
 
 def exit_status(result: "RunResult") -> int:
@@ -51,10 +53,10 @@ def exit_status(result: "RunResult") -> int:
 
 
 class _OneRun:
-    def __init__(self, output: Output, approver: Approver) -> None:
+    def __init__(self, output: Output, approver: Approver, *, verbose: bool) -> None:
         self._views = Views()
         self._output = output
-        self._text_of = _writer(output, self._views)
+        self._text_of = _writer(output, self._views, verbose=verbose)
         self._pipe = Pipe(encoding="utf-8" if output == "json" else sys.stdout.encoding)
         self._approver = approver
         self._run: Run | None = None
@@ -129,7 +131,7 @@ class Pipe:
             rest = rest[os.write(sys.stdout.fileno(), rest) :]
 
 
-def _writer(output: Output, views: Views) -> Callable[[Event], str]:
+def _writer(output: Output, views: Views, *, verbose: bool) -> Callable[[Event], str]:
     match output:
         case "plain":
             return PlainLines(views).write
@@ -138,10 +140,10 @@ def _writer(output: Output, views: Views) -> Callable[[Event], str]:
         case "text":
             return _answer
         case "rich":
-            return _drawing(Transcript(views), make_console(sys.stdout))
+            return _drawing(Transcript(views) if verbose else Story(views), make_console(sys.stdout))
 
 
-def _drawing(transcript: Transcript, console: Console) -> Callable[[Event], str]:
+def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Event], str]:
     def draw(event: Event) -> str:
         drawn = transcript.draw(event)
         if drawn is None:

@@ -11,18 +11,16 @@ import io
 import os
 import sys
 import termios
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TextIO
+from typing import Any, Final, Self, TextIO
 
 from prompt_toolkit import search
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import set_app
-from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -34,44 +32,24 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.processors import BeforeInput
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
-from freeact_sub.terminal.drawing import make_console
-from freeact_sub.terminal.reflow import ReflowingApplication
+from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
+from freeact_sub.terminal.driver import Driver
+from freeact_sub.terminal.input_line import InputLine
+from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 WAITING_CHARS: Final = 100_000
 """Text that may wait to be printed before `drained` waits."""
 REFRESH_SECONDS: Final = 0.5
+DRAW_SECONDS: Final = 0.05
+"""Nothing is drawn more often, however many events there are."""
 INPUT_ROWS: Final = 8
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
-
-
-class Driver(Protocol):
-    """Supplies what a screen draws, and handles what a person types. Called in the event loop: no method may block."""
-
-    def live(self, rows: int) -> RenderableType | None:
-        """What is drawn above the input line, in at most so many rows; called at each drawing."""
-        ...
-
-    def status(self) -> str:
-        """The line below the input line; called at each drawing."""
-        ...
-
-    def enter(self, text: str) -> None:
-        """A line was entered."""
-        ...
-
-    def interrupt(self) -> None:
-        """Ctrl-C was pressed."""
-        ...
-
-    def leave(self) -> None:
-        """Ctrl-D was pressed at an empty line, or the terminal is gone."""
-        ...
 
 
 class Screen:
@@ -84,7 +62,7 @@ class Screen:
         if isinstance(self._stdout, io.TextIOWrapper):
             self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self.console = make_console(self._stdout)
-        self._output = Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM"))
+        self._output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
         # answers of the terminal to position requests would land in the shell if the program is ended at once
         self._output.enable_cpr = False
         self._settings: list[Any] | None = None
@@ -94,10 +72,9 @@ class Screen:
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
         self._closing = False
-        self._question: str | None = None
-        self._draft = Document()
+        self._outside: asyncio.subprocess.Process | None = None
         self._live = ""
-        self._buffer = Buffer(multiline=True)
+        self.line = InputLine(driver)
         self._application = self._make_application()
         self._patch = patch_stdout()  # for what warnings and other libraries print
         self._group = asyncio.TaskGroup()
@@ -117,6 +94,8 @@ class Screen:
         del kind, error, traceback
         self._closing = True
         self._changed.set()
+        if self._outside is not None and self._outside.returncode is None:
+            self._outside.terminate()
         try:
             await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
         finally:
@@ -137,6 +116,24 @@ class Screen:
         self._waiting_chars += len(text)
         self._changed.set()
 
+    def text_of(self, renderable: RenderableType) -> str:
+        """What it looks like, with its colours."""
+        console = make_console(self._stdout)
+        console.size = self.console.size
+        with console.capture() as capture:
+            console.print(renderable)
+        return capture.get()
+
+    def rows_of(self, renderable: RenderableType) -> int:
+        """How many rows it takes."""
+        self._fit_console()
+        return len(self.console.render_lines(renderable, pad=False))
+
+    @property
+    def room(self) -> int:
+        """Rows of the terminal."""
+        return self._fit_console()
+
     async def drained(self) -> None:
         """Wait while much has been posted that is not printed yet."""
         while self._waiting_chars > WAITING_CHARS and not self._closing:
@@ -144,28 +141,37 @@ class Screen:
             await self._drained.wait()
 
     def refresh(self, question_id: str | None) -> None:
-        """Draw again what changes.
-
-        Args:
-            question_id: The question that an entered line answers, or None. When it changes, what was typed so far is
-                taken off the input line, for it was no answer to this question; what was typed before the first
-                question comes back after the last.
-        """
-        if question_id != self._question:
-            if self._question is None:
-                self._draft = self._buffer.document
+        """Draw again what changes. Args: question_id: the question that is open, or None."""
+        if self.line.change(question_id):
             if self._application.layout.is_searching:
                 with set_app(self._application):
                     search.stop_search()
-            self._question = question_id
-            self._buffer.reset(self._draft if question_id is None else Document())
+            asyncio.get_running_loop().call_later(GUARD_SECONDS * 1.1, self._application.invalidate)
         self._application.invalidate()
 
-    def clear_input(self) -> bool:
-        """Empty the input line; False if it was empty."""
-        had_text = bool(self._buffer.text)
-        self._buffer.reset()
-        return had_text
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something for as long as the screen is there at most."""
+        if self._closing:
+            work.close()
+        else:
+            self._group.create_task(work)
+
+    async def run_outside(self, command: Sequence[str]) -> bool:
+        """Give the terminal to another program, such as an editor, until it ends; False if it cannot be started.
+
+        Meanwhile nothing is drawn, and what is posted waits.
+        """
+        with set_app(self._application):
+            async with in_terminal():
+                try:
+                    self._outside = await asyncio.create_subprocess_exec(*command)
+                    await self._outside.wait()
+                except OSError:
+                    return False
+                finally:
+                    self._outside = None
+                    self._changed.set()
+        return True
 
     def restore(self) -> None:
         """Undo at once what was changed of the terminal's settings; for a program that is about to end."""
@@ -187,12 +193,16 @@ class Screen:
         while self._printed or not self._closing:
             await self._changed.wait()
             self._changed.clear()
+            if self._outside is not None and not self._closing:
+                continue
             text = "".join(self._printed)
             self._printed.clear()
             if text:
                 self._print_above(text)
             self._waiting_chars -= len(text)
             self._drained.set()
+            if not self._closing:
+                await asyncio.sleep(DRAW_SECONDS)  # what comes meanwhile is printed at once
         if self._application.is_running:
             self._application.exit()
 
@@ -216,8 +226,8 @@ class Screen:
         found = SearchToolbar()
         line = Window(
             BufferControl(
-                self._buffer,
-                input_processors=[BeforeInput(self._prompt, style="class:prompt")],
+                self.line.buffer,
+                input_processors=[BeforeInput(self.line.prompt, style="class:prompt")],
                 search_buffer_control=found.control,
                 preview_search=True,
             ),
@@ -228,52 +238,18 @@ class Screen:
         status = Window(FormattedTextControl(self._driver.status), height=1, style="class:status")
         return ReflowingApplication(
             layout=Layout(HSplit([live, line, found, status], align=VerticalAlign.TOP), focused_element=line),
-            key_bindings=self._key_bindings(),
+            key_bindings=self.line.bindings(),
             style=STYLE,
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,
+            min_redraw_interval=DRAW_SECONDS,
             before_render=lambda _: self._draw_live(),
             after_render=lambda _: self._shown.set(),
         )
 
-    def _prompt(self) -> str:
-        return "> " if self._question is None else "? "
-
-    def _key_bindings(self) -> KeyBindings:
-        keys = KeyBindings()
-
-        @keys.add("enter", filter=~is_searching)
-        def _(event: KeyPressEvent) -> None:
-            del event
-            text = self._buffer.text
-            self._buffer.reset(append_to_history=self._question is None and bool(text.strip()))
-            self._driver.enter(text)
-
-        @keys.add("enter", filter=is_searching)
-        def _(event: KeyPressEvent) -> None:
-            del event
-            search.accept_search()  # the line can be changed before it is entered
-            self._buffer.cursor_position = len(self._buffer.text)
-
-        @keys.add("escape", "enter", filter=~is_searching)
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text("\n")
-
-        @keys.add("c-c", filter=~is_searching)
-        def _(event: KeyPressEvent) -> None:
-            del event
-            self._driver.interrupt()
-
-        @keys.add("c-d", filter=~is_searching & Condition(lambda: not self._buffer.text))
-        def _(event: KeyPressEvent) -> None:
-            del event
-            self._driver.leave()
-
-        return keys
-
     def _draw_live(self) -> None:
-        rows = self._fit_console() - INPUT_ROWS - 1
+        rows = self._fit_console() - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
         renderable = self._driver.live(max(rows, 3))
         if renderable is None:
             self._live = ""

@@ -17,6 +17,7 @@ from freeact_sub.tools.result_bounds import (
     outcome_of,
     output_file,
     text_of,
+    with_note,
     without_files,
 )
 from freeact_sub.tools.subagents import Subagents
@@ -75,5 +76,6 @@ __all__ = [
     "output_file",
     "run_cell",
     "text_of",
+    "with_note",
     "without_files",
 ]

@@ -64,6 +64,16 @@ def model_content(result: ToolResult) -> ToolReturn[Any]:
     )
 
 
+def with_note(result: Any, note: str) -> ToolReturn[Any]:
+    """The result of a tool with a note in front, for the model."""
+    returned = result if isinstance(result, ToolReturn) else ToolReturn(result)
+    value = returned.return_value
+    values = value if isinstance(value, list) else [value]
+    first = f"{note}\n{values[0]}" if values and isinstance(values[0], str) else note
+    rest = values[1:] if values and isinstance(values[0], str) else values
+    return replace(returned, return_value=[first, *rest] if rest else first)
+
+
 def outcome_of(result: Any) -> Outcome:
     """The outcome of a tool's return value; a user's tool that returns has succeeded."""
     return result.outcome if isinstance(result, OwnReturn) else "success"

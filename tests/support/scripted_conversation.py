@@ -59,6 +59,8 @@ def script(messages: list[ModelMessage], info: Any) -> Any:
     first, *names = prompt.split()
     if first == "count":
         return f"{len(prompts)} prompts, {len(answers)} answers"
+    if first == "read":
+        return "the user changed it" if "The user changed your code" in str(messages) else "nothing was changed"
     if first not in TURNS:
         return f"echo: {prompt}"
     return TURNS[first](names)[sum(index > prompts[-1] for index in answers)]

@@ -13,9 +13,11 @@ import psutil
 import pyte
 from support.warm import TerminalProgram
 
+from freeact_sub.terminal.questions.guard import GUARD_SECONDS
+
 LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
-ENTER, CTRL_C, CTRL_D, CTRL_R = "\r", "\x03", "\x04", "\x12"
+ENTER, CTRL_C, CTRL_D, CTRL_R, RIGHT = "\r", "\x03", "\x04", "\x12", "\x1b[C"
 
 
 class Terminal:
@@ -83,6 +85,15 @@ class Terminal:
     def press(self, keys: str) -> None:
         """Type."""
         self._child.send(keys)
+
+    def answer(self, key: str, *texts: str) -> None:
+        """Wait until the question that shows these texts is on the screen, and answer it by a key.
+
+        What is on the screen has stood for this long, so the key counts, however slow the machine is.
+        """
+        self.wait_at_bottom("Approval 1 of", *texts)
+        time.sleep(GUARD_SECONDS * 1.5)
+        self.press(key)
 
     def enter(self, line: str) -> None:
         """Type a line, and when the terminal shows it, press Enter."""

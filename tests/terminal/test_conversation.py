@@ -1,13 +1,12 @@
 """The conversation in a pseudo-terminal, with a scripted model and kernels without processes."""
 
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_C, CTRL_D, CTRL_R, ENTER, Terminal
+from support.terminal import CTRL_C, CTRL_D, CTRL_R, ENTER, RIGHT, Terminal
 
 PROGRAM = Path(__file__).parents[1] / "support" / "scripted_conversation.py"
 READY = "type a prompt"
@@ -41,7 +40,7 @@ def terminal(start: Start) -> Terminal:
 
 def test_prompts_are_answered_in_one_history_until_the_person_leaves(terminal: Terminal) -> None:
     terminal.enter("count")
-    terminal.wait_for("1 prompts, 0 answers", "ended (completed)")
+    terminal.wait_for("1 prompts, 0 answers")
     terminal.wait_at_bottom(READY)
     terminal.enter("count")
     terminal.wait_for("2 prompts, 1 answers")
@@ -122,8 +121,8 @@ def test_a_question_ends_a_search(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     terminal.wait_at_bottom("Approval 1 of 1")
     terminal.wait_gone("I-search")
-    terminal.enter("y")
-    terminal.wait_for("approved: run code: print('the cell ran')", "after the cell")
+    terminal.answer("y")
+    terminal.wait_for("● Python  print('the cell ran')", "after the cell")
 
 
 def test_a_prompt_of_several_lines(terminal: Terminal) -> None:
@@ -135,18 +134,18 @@ def test_a_prompt_of_several_lines(terminal: Terminal) -> None:
 
 def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal) -> None:
     terminal.enter("children north south")
-    terminal.wait_at_bottom("Approval 1 of 2", "asks to start a child agent (north)")
-    terminal.enter("a")
-    terminal.wait_at_bottom("Approval 1 of 2", "y yes · n no · a always in this session · or type why not")
-    terminal.wait_for_match(r"agent-\w{8} → agent-\w{8} \(north\) asks to run this cell")
-    terminal.enter("y")
-    terminal.wait_at_bottom("Approval 1 of 1", "(south) asks to run this cell")
-    terminal.wait_for("north was here", "north is done", "(north) ended (completed)")  # while the other question is open
+    terminal.answer("a", "Approval 1 of 2", "agent asks to start a child agent (north)")
+    terminal.wait_at_bottom("y yes · n no · a always · p in this project", "A all 2 · → next")
+    terminal.answer("y", "Approval 1 of 2", "north asks to run this cell")
+    terminal.wait_at_bottom("Approval 1 of 1", "south asks to run this cell")
+    terminal.wait_for("✓ north  north is done")  # while the other question is open
+    terminal.answer("r", "south asks to run this cell")
+    terminal.wait_at_bottom("why not:")
     terminal.enter("not in the south")
-    terminal.wait_for("denied (not in the south): run code: print('south was here')")
-    terminal.wait_for("south is done", "the children are done")
+    terminal.wait_for("south  was denied Python  print('south was here'): not in the south")
+    terminal.wait_for("✓ south  south is done", "the children are done")
     terminal.wait_at_bottom(READY)
-    assert "▌ south was here" not in terminal.shown
+    assert terminal.shown.count("● Child") == 2
     terminal.enter("/agents")
     terminal.wait_for("time  tokens     cost")
     terminal.wait_for_match(r"^agent-\w{8} +completed")
@@ -156,44 +155,72 @@ def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal
 
 def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Terminal) -> None:
     terminal.enter("children north south")
-    terminal.wait_at_bottom("Approval 1 of 2", "/2 agent-", "start a child agent: south")
-    terminal.enter("a")
-    terminal.wait_at_bottom("(north) asks to run this cell", "(south): run code: print('south was here')")
-    terminal.enter("/2")
-    terminal.wait_at_bottom("Approval 1 of 2", "(south) asks to run this cell", "(north): run code: print('north was here')")
-    terminal.enter("y")
-    terminal.wait_at_bottom("Approval 1 of 1", "(north) asks to run this cell")
-    terminal.wait_for("south is done", "(south) ended (completed)")  # while the other question is open
-    terminal.enter("a shell:")
-    terminal.wait_for("that is no answer: a shell:")
-    terminal.enter("not in the north")
-    terminal.wait_for("denied (not in the north): run code: print('north was here')", "the children are done")
-    assert "▌ south was here" in terminal.shown
-    assert "▌ north was here" not in terminal.shown
+    terminal.answer("a", "Approval 1 of 2", "/2 agent: Child  south")
+    terminal.answer("/", "north asks to run this cell", "/2 south: Python  print('south was here')")
+    terminal.press("2")
+    terminal.wait_at_bottom("? /2")
+    terminal.press(ENTER)
+    terminal.answer("y", "Approval 1 of 2", "south asks to run this cell", "/2 north: Python  print('north was here')")
+    terminal.wait_for("✓ south  south is done")  # while the other question is open
+    terminal.answer("/", "Approval 1 of 1", "north asks to run this cell")
+    terminal.enter("always shell:")
+    terminal.wait_for("that is no pattern: shell:")
+    terminal.answer("I", "north asks to run this cell")
+    terminal.enter(" do not want it")
+    terminal.wait_at_bottom("deny with the reason 'I do not want it'? y/n")
+    terminal.answer("y")
+    terminal.wait_for("north  was denied Python  print('north was here'): I do not want it", "the children are done")
+
+
+def test_all_that_are_open_and_shown_are_answered_by_one_key_and_the_next_one_is_looked_at(terminal: Terminal) -> None:
+    terminal.enter("children north south")
+    terminal.answer("A", "Approval 1 of 2", "A all 2")
+    terminal.answer(RIGHT, "north asks to run this cell", "Approval 1 of 2")
+    terminal.answer("?", "south asks to run this cell", "/2 north")
+    terminal.wait_for("asked because of: ")
+    terminal.answer("A", "south asks to run this cell")
+    terminal.wait_for("✓ north  north is done", "✓ south  south is done", "the children are done")
+
+
+def test_code_is_changed_before_it_runs_and_the_model_reads_that(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    terminal.enter("cell go")
+    terminal.answer("e", "asks to run this cell", "e edit")
+    terminal.wait_at_bottom("run instead (Alt-Enter runs it): print('the cell ran')")
+    terminal.press("; print('as', 'changed')")
+    terminal.wait_at_bottom("; print('as', 'changed')")
+    terminal.press("\x1b\r")
+    terminal.wait_for("● Python  print('the cell ran'); print('as', 'changed')", "you changed the code", "as changed")
+    terminal.wait_for("after the cell")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("read")
+    terminal.wait_for("the user changed it")
+
+
+def test_the_keys_of_a_word_that_answers_go_nowhere(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    terminal.enter("cell go")
+    terminal.answer("yes\r")
+    terminal.wait_for("after the cell")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("count")
+    terminal.wait_for("2 prompts")
 
 
 def test_a_question_that_is_withdrawn_takes_the_half_typed_answer_with_it(terminal: Terminal) -> None:
     terminal.enter("children north south")
-    terminal.wait_at_bottom("Approval 1 of 2")
-    terminal.enter("a")
-    terminal.wait_at_bottom("(north) asks to run this cell")
-    north = re.search(r"(agent-\w{8}) \(north\) asks to run", terminal.bottom)
-    assert north is not None
-    terminal.enter(f"/cancel {north[1]}")
-    terminal.wait_for("(north) ended (cancelled)")
-    terminal.wait_at_bottom("Approval 1 of 1", "(south) asks to run this cell")
-    terminal.press("y")
-    terminal.wait_at_bottom("? y")
-    terminal.press("es")
-    terminal.wait_at_bottom("? yes")
-    south = re.search(r"(agent-\w{8}) \(south\) asks to run", terminal.bottom)
-    assert south is not None
+    terminal.answer("a", "Approval 1 of 2")
+    terminal.answer("/", "north asks to run this cell")
+    terminal.enter("cancel north")
+    terminal.wait_for("✗ north  cancelled")
+    terminal.answer("r", "Approval 1 of 1", "south asks to run this cell")
+    terminal.wait_at_bottom("why not:")
+    terminal.press("half a reason")
+    terminal.wait_at_bottom("why not: half a reason")
     terminal.send_signal(signal.SIGINT)
-    terminal.wait_for("agent-", "ended (cancelled)")
+    terminal.wait_for("✗ cancelled")
     terminal.wait_at_bottom(READY)
-    terminal.wait_gone("? yes")
-    assert "yes" not in terminal.bottom.split("\n")[-2]
-    assert "was here\n" not in terminal.shown.replace("print('north was here')", "").replace("print('south was here')", "")
+    terminal.wait_gone("half a reason")
 
 
 def test_what_was_typed_before_a_question_is_no_answer_and_comes_back(terminal: Terminal, tmp_path: Path) -> None:
@@ -204,22 +231,23 @@ def test_what_was_typed_before_a_question_is_no_answer_and_comes_back(terminal: 
     (tmp_path / "go").touch()
     terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
     terminal.wait_gone("y and more")
-    terminal.press(ENTER)  # an empty line is no answer
-    terminal.enter("n")
-    terminal.wait_for("denied: run code: print('the cell ran')", "after the cell")
+    terminal.answer(ENTER)  # an empty line is no answer
+    terminal.answer("n")
+    terminal.wait_for("● Python  print('the cell ran')", "  denied", "after the cell")
     terminal.wait_at_bottom("> y and more", READY)
 
 
 def test_a_word_that_nobody_knows_is_asked_back(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     terminal.enter("cell go")
-    terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
-    terminal.enter("oki")
+    terminal.answer("o", "Approval 1 of 1", "asks to run this cell")
+    terminal.enter("ki")
     terminal.wait_at_bottom("deny with the reason 'oki'? y/n")
-    terminal.enter("n")
+    terminal.answer("n")
     terminal.wait_at_bottom("y yes · n no")
-    terminal.enter("ok")
-    terminal.wait_for("approved: run code: print('the cell ran')", "after the cell")
+    terminal.answer("o")
+    terminal.enter("k")
+    terminal.wait_for("● Python  print('the cell ran')", "after the cell")
 
 
 def test_text_that_is_being_written_is_shown_and_then_printed_once(terminal: Terminal, tmp_path: Path) -> None:
@@ -236,7 +264,7 @@ def test_ctrl_c_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal)
     terminal.enter("silent")
     terminal.wait_at_bottom("1 agent at work")
     terminal.press(CTRL_C)
-    terminal.wait_for("is cancelled", "ended (cancelled)")
+    terminal.wait_for("✗ cancelled")
     terminal.wait_at_bottom(READY)
     terminal.enter("still there?")
     terminal.wait_for("echo: ")
@@ -244,63 +272,68 @@ def test_ctrl_c_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal)
     assert terminal.wait_end() == 0
 
 
-def children_at_work(terminal: Terminal) -> dict[str, str]:
-    """Starts two children that wait for their models; their ids by label."""
+def children_at_work(terminal: Terminal) -> None:
+    """Starts two children that ask; the question of the second is shown first."""
     terminal.enter("children north south")
-    terminal.wait_at_bottom("Approval 1 of 2")
-    terminal.enter("a")
-    terminal.wait_at_bottom("Approval 1 of 2", "(north) asks to run this cell")
-    terminal.enter("/2")
-    terminal.wait_at_bottom("(south) asks to run this cell")
-    return {name: agent_id for agent_id, name in re.findall(r"(agent-\w{8}) \((north|south)\)", terminal.shown)}
+    terminal.answer("a", "Approval 1 of 2", "agent asks to start")
+    terminal.answer(RIGHT, "north asks to run this cell", "Approval 1 of 2")
+    terminal.answer("/", "south asks to run this cell", "Approval 1 of 2")
+    terminal.press("\x7f")
+    terminal.wait_gone("? /")
+
+
+def command(terminal: Terminal, line: str) -> None:
+    """Enter a command while a question is open."""
+    terminal.answer("/", "asks to run this cell")
+    terminal.enter(line)
 
 
 def test_agents_at_work_are_listed_with_what_they_do_and_are_told_something(terminal: Terminal) -> None:
-    ids = children_at_work(terminal)
-    terminal.enter("/agents")
+    children_at_work(terminal)
+    command(terminal, "agents")
     terminal.wait_for("does", "waiting for appr")
-    terminal.wait_for_match(rf"├ {ids['north']}  north  running +waiting")
+    terminal.wait_for_match(r"├ agent-\w{8}  north  running +waiting")
     terminal.wait_for_match(r"agent-\w{8} +waiting +task: ")
-    terminal.enter(f"/send {ids['south'].removeprefix('agent-')[:6]} look up")
-    terminal.wait_for(f"to {ids['south']} (south): look up")
-    terminal.enter("/send zzz look up")
+    command(terminal, "send south look up")
+    terminal.wait_for("to south: look up")
+    command(terminal, "send zzz look up")
     terminal.wait_for("no agent zzz is at work: /agents lists them")
-    terminal.enter("/send agent- look up")
-    terminal.wait_for("agent- may be ", "type more of the id")
-    terminal.enter("y")
-    terminal.wait_for("(south) ended (completed)")
-    assert "echo: look up" in terminal.shown
-    terminal.enter(f"/cancel {ids['south']}")
+    command(terminal, "send agent- look up")
+    terminal.wait_for("agent- may be ", "type more of it")
+    terminal.answer("y", "south asks to run this cell")
+    terminal.wait_for("✓ south  echo: look up")
+    command(terminal, "cancel south")
     terminal.wait_for("(south) is not at work (completed)")
 
 
 def test_ctrl_c_cancels_the_agent_in_focus_and_then_the_run(terminal: Terminal) -> None:
-    ids = children_at_work(terminal)
-    terminal.enter(f"/focus {ids['south']}")
-    terminal.wait_at_bottom(f"Ctrl-C cancels {ids['south']} (south) ·")
+    children_at_work(terminal)
+    command(terminal, "focus south")
+    terminal.wait_at_bottom("Ctrl-C cancels south ·")
     terminal.press(CTRL_C)
-    terminal.wait_for("Ctrl-C again cancels the run", "(south) ended (cancelled)")
-    terminal.wait_at_bottom("Approval 1 of 1", "(north) asks to run this cell")
-    assert "(north) ended" not in terminal.shown
+    terminal.wait_for("Ctrl-C again cancels the run", "✗ south  cancelled")
+    terminal.wait_at_bottom("Approval 1 of 1", "north asks to run this cell")
+    assert "✗ north" not in terminal.shown
     terminal.press(CTRL_C)
-    terminal.wait_for("(north) ended (cancelled)")
+    terminal.wait_for("✗ north  cancelled")
     terminal.wait_at_bottom(READY)
     terminal.press(CTRL_D)
     assert terminal.wait_end() == 0
 
 
 def test_the_focus_ends_with_its_agent_or_is_given_back(terminal: Terminal) -> None:
-    ids = children_at_work(terminal)
-    terminal.enter(f"/focus {ids['north']}")
-    terminal.enter("/focus")
+    children_at_work(terminal)
+    command(terminal, "focus north")
+    terminal.wait_for("Ctrl-C cancels north")
+    command(terminal, "focus")
     terminal.wait_for("Ctrl-C cancels the run")
-    terminal.enter(f"/focus {ids['south']}")
-    terminal.wait_at_bottom(f"Ctrl-C cancels {ids['south']} (south) ·")
-    terminal.enter("y")
-    terminal.wait_for("(south) ended (completed)")
-    terminal.wait_gone(f"Ctrl-C cancels {ids['south']} (south) ·")
+    command(terminal, "focus #2")
+    terminal.wait_at_bottom("Ctrl-C cancels south ·")
+    terminal.answer("y", "south asks to run this cell")
+    terminal.wait_for("✓ south  south is done")
+    terminal.wait_gone("Ctrl-C cancels south ·")
     terminal.press(CTRL_C)
-    terminal.wait_for("(north) ended (cancelled)")
+    terminal.wait_for("✗ north  cancelled")
     terminal.wait_at_bottom(READY)
 
 
@@ -309,7 +342,7 @@ def test_leaving_while_an_agent_works_cancels_it(terminal: Terminal) -> None:
     terminal.wait_at_bottom("1 agent at work")
     terminal.enter("/exit")
     assert terminal.wait_end() == 0
-    assert "ended (cancelled)" in terminal.shown
+    assert "✗ cancelled" in terminal.shown
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -320,19 +353,18 @@ def test_other_signals_end_the_conversation(terminal: Terminal, number: signal.S
         terminal.wait_at_bottom("1 agent at work")
     terminal.send_signal(number)
     assert terminal.wait_end() == 130
-    assert ("ended (cancelled)" in terminal.shown) == working
+    assert ("✗ cancelled" in terminal.shown) == working
 
 
 def test_a_single_prompt_ends_by_itself_with_the_status_of_its_run(start: Start) -> None:
     terminal = start("hello")
     assert terminal.wait_end() == 0
     assert "echo: hello" in terminal.shown
-    assert "ended (completed)" in terminal.shown
     cancelled = start("silent")
     cancelled.wait_at_bottom("1 agent at work")
     cancelled.press(CTRL_C)
     assert cancelled.wait_end() == 130
-    assert "ended (cancelled)" in cancelled.shown
+    assert "✗ cancelled" in cancelled.shown
 
 
 def test_a_terminal_that_does_not_know_all_characters(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from freeact_sub.agents import AgentInfo
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_view import Views
-from freeact_sub.terminal.agents_table import AgentsTable, find_agent, name_of
+from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent, name_of
 
 
 def agent(number: str, parent: str | None = None, **others: Any) -> AgentInfo:
@@ -91,7 +91,7 @@ def test_agents_that_have_ended_do_not_make_a_beginning_ambiguous() -> None:
 @pytest.mark.parametrize(
     ("beginning", "why"),
     [
-        ("agent-", "agent- may be agent-aaaa0000, agent-bbbb1111 (the north), agent-dddd3333: type more of the id"),
+        ("agent-", "agent- may be agent-aaaa0000, agent-bbbb1111 (the north), agent-dddd3333: type more of it"),
         ("bc", "agent-bccc2222 (thesouth) is not at work (kernel lost)"),
         ("ff", "no agent ff is at work: /agents lists them"),
     ],

@@ -31,11 +31,14 @@ from freeact_sub.tools import (
     model_content,
     outcome_of,
     text_of,
+    with_note,
     without_files,
 )
 
 MAX_WRONG_ARGUMENTS: Final = 5
 """Mistakes in one call's arguments that the model reads."""
+MAX_CHANGED_CHARS: Final = 8_000
+"""Of code that a person has changed, that the model reads."""
 
 FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 """What ends a run when a tool raises it; all else a tool raises is an answer that the model reads."""
@@ -88,7 +91,12 @@ class CallHooks(AbstractCapability[Any]):
             call=self._call_of(call.tool_name, args),
             tool_call_id=call.tool_call_id,
         )
-        ended = await self.calls.make(requested, lambda: self._run(requested, handler(args)), refused=self._refused)
+        changed: list[str] = []
+
+        def run() -> Awaitable[EndedCall[Any]]:
+            return self._run(requested, handler({"code": changed[0]} if changed else args), "".join(changed))
+
+        ended = await self.calls.make(requested, run, refused=self._refused, on_changed=changed.append)
         self._count_repeats(requested, ended)
         return ended.value
 
@@ -104,8 +112,8 @@ class CallHooks(AbstractCapability[Any]):
         result = ToolResult(text=f"[ERROR] not run: {reason}", outcome="failed")
         return EndedCall(value=model_content(result), text=result.text, outcome="failed")
 
-    async def _run(self, requested: RequestedCall, work: Awaitable[Any]) -> EndedCall[Any]:
-        """Runs the tool, and bounds its result, or its error, to what the model may read."""
+    async def _run(self, requested: RequestedCall, work: Awaitable[Any], changed: str) -> EndedCall[Any]:
+        """Runs the tool, and bounds its result, or its error, to what the model may read. Args: changed: a person's code."""
         node, began = self.turns.node, time.monotonic()
         runs_code = isinstance(requested.call, CodeAction)
         kernel, call_id = node.shared.config.kernel, requested.tool_call_id or ""
@@ -121,7 +129,11 @@ class CallHooks(AbstractCapability[Any]):
         except (ModelRetry, ToolRetryError, ToolFailed, ToolFailedError) as error:
             await bound_error(error, bounds, call_id)
             raise
-        result = await bound_result(result, bounds, call_id)
+        result = (
+            with_note(await bound_result(result, bounds, call_id), _changed_note(changed))
+            if changed
+            else (await bound_result(result, bounds, call_id))
+        )
         seconds = time.monotonic() - began
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
 
@@ -163,6 +175,11 @@ class CallHooks(AbstractCapability[Any]):
     def _call_of(self, name: str, args: Any) -> Call:
         call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
         return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
+
+
+def _changed_note(code: str) -> str:
+    shown = code if len(code) <= MAX_CHANGED_CHARS else f"{code[:MAX_CHANGED_CHARS]}\n# ... {len(code):,} characters in all"
+    return f"[The user changed your code before it ran. This ran instead:]\n{shown}\n[Its result:]"
 
 
 async def _awaited(name: str, work: Awaitable[Any]) -> Any:

@@ -74,6 +74,7 @@ class ToolCalls:
         run: Callable[[], Awaitable[EndedCall[T]]],
         *,
         refused: Callable[[Refusal], EndedCall[T]] | None = None,
+        on_changed: Callable[[str], None] = lambda _: None,
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
@@ -83,6 +84,7 @@ class ToolCalls:
             requested: The call.
             run: Runs it.
             refused: What a call comes to that must not be run. None: the reason is raised.
+            on_changed: Called before `run` with what a person wants to run instead of a cell's code.
 
         Raises:
             LimitReachedError: The budget has no call left.
@@ -95,13 +97,15 @@ class ToolCalls:
         try:
             try:
                 self.node.run.take_tool_call()
-                await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
+                changed = await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
             except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
                 if refused is None:
                     raise
                 ended = refused(error)
             else:
-                begun = await self._begin(requested)
+                if changed is not None:
+                    on_changed(changed)
+                begun = await self._begin(requested, changed)
                 ended = await run()
         except NOT_OVER as error:
             self._journal.call_ends(begun, outcome="failed", result=error_text(error))
@@ -126,11 +130,11 @@ class ToolCalls:
         self._report(requested, ended.text, ended.outcome)
         return ended
 
-    async def _begin(self, requested: RequestedCall) -> BegunCall | None:
+    async def _begin(self, requested: RequestedCall, changed: str | None) -> BegunCall | None:
         return await self._journal.call_begins(
             self.node.agent_id,
             name=requested.name,
-            args=requested.args,
+            args=requested.args if changed is None else {"code": changed},
             tool_call_id=requested.tool_call_id,
             from_code=self.from_code,
         )
@@ -139,8 +143,11 @@ class ToolCalls:
     def _journal(self) -> Journal:
         return self.node.shared.journal
 
-    async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> None:
+    async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> str | None:
         """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell stand still.
+
+        Returns:
+            What the person wants to run instead of a cell's code; None: nothing else.
 
         Raises:
             SpawnForbiddenError: It would start a child, and none may be started.
@@ -148,10 +155,11 @@ class ToolCalls:
         """
         node = self.node
         self._check_allowed(call)
-        await node.shared.gate.check(
+        changed = await node.shared.gate.check(
             call, node.present_policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=self._paused(clock)
         )
         note_call(call, node)
+        return changed
 
     def _check_allowed(self, call: Call) -> None:
         """Raises if the agent cannot make the call, whatever a person says."""

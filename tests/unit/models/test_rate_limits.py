@@ -24,7 +24,7 @@ from freeact_sub.models.failures import key_of
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import foot_text
 from freeact_sub.show.agent_view import Views
-from freeact_sub.terminal.live import live_area
+from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
@@ -210,10 +210,7 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
 
 
 def live_area_text(views):
-    class NoQuestions:
-        current = None
-
-    [part] = live_area(views, NoQuestions(), None, 20).renderables
+    [part] = live_area(views, None, 20).renderables
     return part.body.renderables[1].body
 
 

@@ -25,9 +25,9 @@ from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.row_html import event_html
 from freeact_sub.show.typed_answers import always_means
-from freeact_sub.terminal.live import live_area
+from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.plain_lines import PlainLines
-from freeact_sub.terminal.transcript import Transcript
+from freeact_sub.terminal.questions.card import question_card
 from freeact_sub.text import visible
 
 
@@ -71,7 +71,7 @@ def shown_by(request):
     transcript = Transcript(views)
     yield drawn(transcript.draw(request))
     transcript.forget_last()
-    yield drawn(live_area(views, questions, transcript, 100))
+    yield drawn(question_card(views, questions, request, 100, keys=""))
     yield question_text(request)
     yield html.unescape(re.sub(r"<[^>]*>", "", question_html(request)))
     yield html.unescape(re.sub(r"<[^>]*>", "", event_html(view, request)))

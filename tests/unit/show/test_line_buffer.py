@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeact_sub.show.line_buffer import LINE_CHARS, MAX_COLOURS, LineBuffer
-from freeact_sub.terminal.drawing import coloured
+from freeact_sub.terminal.drawing.parts import coloured
 from freeact_sub.text import clean, colours_only, one_line, visible
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -10,6 +10,19 @@ from collections.abc import Mapping
 from prompt_toolkit.application import Application
 from prompt_toolkit.layout.screen import Char
 from prompt_toolkit.layout.screen import Screen as Drawn
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+
+class WipingOutput(Vt100_Output):
+    """An output that never erases from the top left corner downwards.
+
+    tmux takes that for a cleared screen and moves all that stood there into its history: the input line, or a question,
+    would stand there once more, each time that it is drawn anew from the first row.
+    """
+
+    def erase_down(self) -> None:
+        """Erase the rest of this row, and then what is below it."""
+        self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
 
 class ReflowingApplication(Application[None]):

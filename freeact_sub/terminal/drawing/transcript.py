@@ -7,6 +7,7 @@ line names the agent, and is left out only where the row goes on with what the o
 What draws Markdown and code is imported in functions: a conversation shows its prompt first.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -16,7 +17,7 @@ from freeact_sub.calls import value_text
 from freeact_sub.events import AgentStarted, ApprovalRequest, Event, ToolCallStarted
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.rows import Part, Row, Tone, rows
-from freeact_sub.terminal.drawing import Barred, Folded, colour, coloured
+from freeact_sub.terminal.drawing.parts import Barred, Folded, colour, coloured
 from freeact_sub.text import visible
 
 CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
@@ -46,10 +47,11 @@ class Transcript:
         self._last_call: tuple[str, str | None] | None = None
         self._last_requests: set[str] = set()
 
-    def draw(self, event: Event) -> RenderableType | None:
-        """What the event looks like; None for one that is not shown."""
+    def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
+        """What the event looks like; None for one that is not shown. Args: found: its rows, where they are known."""
         view = self._views.of(event)
-        drawn = [self._render(view, row) for row in rows(view, event) if not row.passing]
+        shown = rows(view, event) if found is None else found
+        drawn = [self.render(view, row) for row in shown if not row.passing]
         if drawn:
             self._last_call, self._last_requests = None, set()
         match event:
@@ -71,7 +73,8 @@ class Transcript:
         self._last_title = self._last_call = None
         self._last_requests.clear()
 
-    def _render(self, view: AgentView, row: Row) -> RenderableType:
+    def render(self, view: AgentView, row: Row) -> RenderableType:
+        """One row."""
         title = (view.agent_id, row.title)
         drawn: list[RenderableType] = []
         if not (row.goes_on and title == self._last_title):

@@ -12,7 +12,7 @@ from rich.text import Text
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_view import Views
-from freeact_sub.terminal.drawing import colour
+from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -85,20 +85,21 @@ class AgentsTable:
 
 
 def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
-    """The agent at work that is meant; its whole id, or as much of it as no other has, with or without `agent-`.
+    """The agent at work that is meant: a part of its label, or as much of its id as no other has, with or without `agent-`.
 
     Raises:
         LookupError: There is none, or more than one; the text is for the person.
     """
     given = beginning.removeprefix(PREFIX)
     found = [agent for agent in agents if agent.agent_id.removeprefix(PREFIX).startswith(given)]
+    found = found or [agent for agent in agents if given.lower() in agent.description.lower()]
     at_work = [agent for agent in found if agent.status in AT_WORK]
     if len(at_work) == 1:
         return at_work[0]
     if at_work:
         names = [name_of(agent) for agent in at_work[:MAX_CANDIDATES]]
         more = f" and {len(at_work) - MAX_CANDIDATES} more" if len(at_work) > MAX_CANDIDATES else ""
-        raise LookupError(f"{beginning} may be {', '.join(names)}{more}: type more of the id")
+        raise LookupError(f"{beginning} may be {', '.join(names)}{more}: type more of it")
     if len(found) == 1:
         raise LookupError(f"{name_of(found[0])} is not at work ({_status(found[0])})")
     raise LookupError(f"no agent {beginning} is at work: /agents lists them")

@@ -106,7 +106,7 @@ class Cut:
             yield from line
             yield Segment.line()
         if left > 0 and not self.tail:
-            yield Text(f"… {left + 1} more lines: all of it stands above", "yellow")
+            yield Text(f"… {left + 1} more lines: all of it stands above, or ctrl-o", "yellow")
 
 
 def _without_trailing_space(line: list[Segment]) -> Iterator[Segment]:

@@ -1,0 +1,117 @@
+"""`Head`: an action in people's words, in one line: `Python  count rows per file`, `Shell  git log`."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from freeact_sub.calls import (
+    Call,
+    CodeAction,
+    FileWrite,
+    McpCall,
+    NetworkConnect,
+    ShellCommand,
+    SpawnCall,
+    value_text,
+)
+from freeact_sub.events import ToolCallStarted
+from freeact_sub.show.agent_view import AgentView
+from freeact_sub.text import busy, one_line, visible
+
+WORDS_CHARS: Final = 100
+ONE_LINE_CHARS: Final = 72
+"""A cell of one line that is not longer needs no body: it stands in its head."""
+ARGUMENT_CHARS: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """One action."""
+
+    kind: str
+    """`Python`, `Child`, `Shell`, or what is called."""
+    words: str = ""
+    code: str = ""
+    """What stands below it, as Python; safe to show."""
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.kind}  {self.words}".rstrip()
+
+
+def head_of_call(call: Call) -> Head:
+    """The head of an action that may need approval."""
+    match call:
+        case CodeAction():
+            return _python(call.code)
+        case ShellCommand():
+            return Head(kind="Shell, outside the sandbox" if call.outside else "Shell", words=_line(call.command))
+        case FileWrite():
+            return Head(kind=call.operation.capitalize(), words=_line(call.path))
+        case NetworkConnect():
+            return Head(kind="Connect", words=_line(call.address))
+        case McpCall():
+            return Head(kind=_called(f"{call.server}.{call.tool}", call.args))
+        case SpawnCall():
+            return Head(kind="Child", words=_line(call.description or call.prompt))
+        case _:
+            return Head(kind=_called(call.tool_name, call.args))
+
+
+def head_of_tool(event: ToolCallStarted) -> Head:
+    """The head of a call of a tool."""
+    args = event.args
+    match event.tool_name:
+        case "execute_ipython_cell" if isinstance(args.get("code"), str):
+            return _python(args["code"])
+        case "task":
+            return Head(kind="Child", words=_line(str(args.get("description") or args.get("prompt") or "")))
+        case "delegate":
+            tasks = args.get("subtasks")
+            return Head(kind="Plan", words=f"{len(tasks)} subtasks" if isinstance(tasks, list) else "")
+        case "reset_kernel":
+            return Head(kind="New kernel")
+        case "ask":
+            return Head(kind="Ask", words=_line(str(args.get("prompt") or "")))
+        case _:
+            return Head(kind=_called(event.tool_name, args))
+
+
+def doing(view: AgentView) -> str:
+    """What an agent does right now, in a few words; empty once it has ended."""
+    if not view.is_running:
+        return ""
+    if view.questions:
+        return f"asks: {head_of_call(next(iter(view.questions.values())).call).text}"
+    if view.calls:
+        more = f" (and {len(view.calls) - 1} more)" if len(view.calls) > 1 else ""
+        return head_of_tool(view.calls[-1]).text + more
+    if view.paused_seconds is not None:
+        return busy(view.paused_seconds)
+    return {"writing": "writes", "thinking": "thinks"}.get(view.writes, "waits for the model")
+
+
+def _python(code: str) -> Head:
+    """The words are its own: the comment it begins with, or the only line."""
+    lines = visible(code).strip("\n").split("\n")
+    first = lines[0].strip()
+    if len(lines) == 1 and len(first) <= ONE_LINE_CHARS:
+        return Head(kind="Python", words=first)
+    comment = first.lstrip("#").strip() if first.startswith("#") and not first.startswith(("#!", "# %%")) else ""
+    shown = lines[1:] if comment and len(comment) <= WORDS_CHARS else lines
+    words = one_line(comment, WORDS_CHARS) if comment else f"{len(lines)} lines" if len(lines) > 1 else ""
+    return Head(kind="Python", words=words, code="\n".join(shown).strip("\n"))
+
+
+def _called(name: str, args: dict[str, Any]) -> str:
+    values = (f"{one_line(key, ARGUMENT_CHARS)}={_value(value)}" for key, value in args.items())
+    return one_line(f"{one_line(name)}({', '.join(values)})", WORDS_CHARS)
+
+
+def _value(value: Any) -> str:
+    shown = one_line(value_text(value), ARGUMENT_CHARS)
+    return repr(shown) if isinstance(value, str) else shown
+
+
+def _line(text: str) -> str:
+    return one_line(visible(text), WORDS_CHARS)

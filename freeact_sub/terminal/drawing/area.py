@@ -1,0 +1,56 @@
+"""What changes above the input line: what the agent says, an action of which nothing has come yet, children, a question."""
+
+from collections.abc import Callable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.heads import head_of_tool
+from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children
+from freeact_sub.terminal.drawing.live import silence
+from freeact_sub.terminal.drawing.parts import Cut
+from freeact_sub.terminal.drawing.story import Story, head_lines
+from freeact_sub.text import clean
+
+TEXT_ROWS = 16
+"""Of what the agent says, while it grows."""
+
+
+def story_area(views: Views, story: Story, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
+    """All that changes, in at most so many rows; None if there is nothing. What a person has to answer stands last.
+
+    Args:
+        views: All agents.
+        story: What was drawn of them.
+        card: Draws the open question, in at most so many rows. None: there is none.
+        rows: What there is room for.
+    """
+    parts: list[RenderableType] = []
+    children = [view for view in present_children(views) if view.is_running]
+    if card is not None:
+        few = min(len(children) + 1, MAX_ROWS, rows // 3) if children else 0
+        parts.append(card(rows - few))
+        rows = few
+    if children and rows > 1:
+        room = min(MAX_ROWS, rows)
+        parts[:0] = [Text(), ChildrenRegion(views=views, rows=room)]
+        rows -= min(room, len(children) + 1)
+    if card is None and (root := views.root) is not None and rows > 1:
+        parts[:0] = _says(root, story, min(rows, TEXT_ROWS), alone=not children)
+    return Group(*parts) if parts else None
+
+
+def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
+    """The end of what the root writes, thinks or prints right now, or how long its model has been silent."""
+    if shown := clean(root.writing).strip("\n"):
+        from rich.markdown import Markdown  # noqa: PLC0415  # slow to import
+
+        return [Text(), Cut(body=Markdown(shown, code_theme="ansi_dark", hyperlinks=False), rows=rows - 1, tail=True)]
+    if shown := clean(root.thinking).strip("\n"):
+        return [Text(), Cut(body=Text(shown, "dim italic", overflow="fold"), rows=rows - 1, tail=True)]
+    held: list[RenderableType] = [line for event in story.pending for line in head_lines(head_of_tool(event), mark="○ ")]
+    parts: list[RenderableType] = [Cut(body=Group(*held), rows=rows)] if held and alone else []
+    if shown := clean(root.output.rest()).strip("\n"):
+        parts.append(Cut(body=Text(f"  {shown}", "dim", overflow="fold"), rows=2, tail=True))
+    return parts or ([waits] if (waits := silence(root)) else [])

@@ -1,0 +1,123 @@
+"""`ChildrenRegion`: the children at work, a line for each, in place. Finished ones are a count."""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.heads import doing
+from freeact_sub.terminal.drawing.parts import colour
+from freeact_sub.text import one_line
+
+MAX_ROWS: Final = 12
+NAME_COLUMNS: Final = 28
+WIDE: Final = 100
+"""Columns from which on tokens and cost have room."""
+MEDIUM: Final = 70
+"""Columns from which on turns have room."""
+WAITS: Final = "queued"
+
+
+def present_children(views: Views) -> list[AgentView]:
+    """The children of the root's present run, each below its parent, in order of start."""
+    root = views.root
+    if root is None:
+        return []
+    below: dict[str, list[AgentView]] = defaultdict(list)
+    for view in views.by_id.values():
+        if view.parent_id is not None and (view.is_running or view.started >= root.started):
+            below[view.parent_id].append(view)
+
+    def walk(agent_id: str) -> Iterator[AgentView]:
+        for view in below.pop(agent_id, ()):
+            yield view
+            yield from walk(view.agent_id)
+
+    return [*walk(root.agent_id)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildrenRegion:
+    """Draws at most so many rows."""
+
+    views: Views
+    rows: int = MAX_ROWS
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        every = present_children(self.views)
+        live = [view for view in every if view.is_running]
+        ended = _counts(view for view in every if not view.is_running)
+        rows = min(self.rows, MAX_ROWS) - bool(ended)
+        shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
+        width = max((_name_columns(self.views, view) for view in shown), default=0)
+        for view in shown:
+            yield self._line(view, min(width, NAME_COLUMNS, options.max_width // 2), options.max_width)
+        hidden = [view for view in live if view not in shown]
+        if hidden:
+            yield _cut(Text(f"  … {len(hidden)} more: {_states(hidden)}", "dim"), options.max_width)
+        if ended:
+            yield _cut(Text(f"  {ended}", "dim"), options.max_width)
+
+    def _line(self, view: AgentView, width: int, columns: int) -> Text:
+        asks, waits = bool(view.questions), view.status == WAITS
+        mark = ("? ", "bold yellow") if asks else ("○ ", "dim") if waits else ("● ", colour(view))
+        name = " " * (2 * (view.depth - 1)) + self.views.name(view)
+        figures = _figures(view, columns)
+        room = columns - 3 - width - 2 - cell_len(figures) - 2
+        does = "waits for a free place" if waits else doing(view)
+        line = Text("  ", no_wrap=True, end="\n")
+        line.append(*mark)
+        line.append(set_cell_size(name, width), f"bold {colour(view)}")
+        if room > 4:
+            line.append(f"  {set_cell_size(one_line(does, 200), room - 1)}", "yellow" if asks else "")
+        line.append(f" {figures}", "dim")
+        return _cut(line, columns)
+
+
+def _figures(view: AgentView, columns: int) -> str:
+    usage = view.usage
+    parts = [f"{max(0.0, time.time() - view.started):.0f} s"]
+    if columns >= MEDIUM:
+        parts.append(f"{usage.turns} turns" if usage.turns != 1 else "1 turn")
+    if columns >= WIDE:
+        parts.append(f"{usage.tokens_text} tok")
+        if usage.cost_text:
+            parts.append(usage.cost_text.replace("at least ", "≥ "))
+    return " · ".join(parts)
+
+
+def _name_columns(views: Views, view: AgentView) -> int:
+    return 2 * (view.depth - 1) + cell_len(views.name(view))
+
+
+def _most_urgent(live: list[AgentView], rows: int) -> list[AgentView]:
+    """Those that ask, then those at work, then those that wait, in the order of the tree."""
+    ranked = sorted(live, key=lambda view: (not view.questions, view.status == WAITS))[:rows]
+    kept = {view.agent_id for view in ranked}
+    return [view for view in live if view.agent_id in kept]
+
+
+def _states(views: list[AgentView]) -> str:
+    counts = Counter("asks" if view.questions else WAITS if view.status == WAITS else "at work" for view in views)
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _counts(views: Iterator[AgentView]) -> str:
+    """How the children that have ended have ended; empty where none has."""
+    counts = Counter(view.status for view in views)
+    done = counts.pop("completed", 0)
+    parts = [f"✓ {done} done"] if done else []
+    return " · ".join([*parts, *(f"✗ {count} {status.replace('_', ' ')}" for status, count in counts.items())])
+
+
+def _cut(line: Text, columns: int) -> Text:
+    line.truncate(columns, overflow="ellipsis")
+    line.no_wrap = True
+    return line

@@ -1,0 +1,58 @@
+"""What changes above the input line where everything is printed: the open question, and the ends of texts being written."""
+
+from collections.abc import Callable, Iterable
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.terminal.drawing.parts import Barred, Cut, colour
+from freeact_sub.text import busy, clean
+
+TAIL_ROWS = 8
+"""Of one agent's unfinished text."""
+
+
+def live_area(views: Views, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
+    """All that changes, in at most so many rows; None if there is nothing.
+
+    Args:
+        views: All agents.
+        card: Draws the open question, in at most so many rows. None: there is none.
+        rows: What there is room for.
+    """
+    parts: list[RenderableType] = []
+    tails = [(view, text) for view in views.by_id.values() if (text := _unfinished(view)) is not None]
+    if card is not None:
+        parts.append(card(rows * 2 // 3 if tails else rows))
+        rows //= 3
+    each = min(TAIL_ROWS, rows // len(tails) - 1) if tails else 0
+    if each > 0:
+        parts[:0] = [_tail(view, text, each) for view, text in tails]
+    return Group(*parts) if parts else None
+
+
+def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
+    return Barred(body=Group(Text(f"{view.name} …", colour(view)), Cut(body=text, rows=rows, tail=True)), view=view)
+
+
+def _unfinished(view: AgentView) -> Text | None:
+    """The end of what an agent writes, thinks (the root only) or prints right now."""
+    thoughts = view.thinking if view.parent_id is None else ""
+    choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output.rest(), "dim"))
+    for text, style in choices:
+        if shown := clean(text).strip("\n"):
+            return Text(shown, style, overflow="fold")
+    return silence(view)
+
+
+def silence(view: AgentView) -> Text | None:
+    """How long the model of an agent has said nothing; None where that is not worth a word."""
+    progress = view.progress
+    if progress is None:
+        return None
+    if progress.paused_seconds is not None:
+        return Text(busy(progress.paused_seconds), "dim italic")
+    rate = progress.tokens_per_second
+    speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
+    return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")

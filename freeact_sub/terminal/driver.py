@@ -1,0 +1,44 @@
+"""`Driver`: what stands behind a screen: it supplies what is drawn, and handles what a person types."""
+
+from typing import Literal, Protocol, TypeAlias
+
+from rich.console import RenderableType
+
+Purpose: TypeAlias = Literal["reason", "code"]
+"""What the input line may be lent for while a question is open: the reason of a denial, or the code that is to run."""
+
+
+class Driver(Protocol):
+    """Supplies what a screen draws, and handles what a person types. Called in the event loop: no method may block."""
+
+    def live(self, rows: int) -> RenderableType | None:
+        """What is drawn above the input line, in at most so many rows; called at each drawing."""
+        ...
+
+    def status(self) -> str:
+        """The line below the input line; called at each drawing."""
+        ...
+
+    def enter(self, text: str) -> None:
+        """A line was entered."""
+        ...
+
+    def answer_key(self, key: str) -> bool:
+        """A single key was pressed at an open question and an empty line; False: it is the beginning of a text."""
+        ...
+
+    def written(self, purpose: Purpose, text: str) -> None:
+        """What the line was lent for (`Screen.lend`) is written."""
+        ...
+
+    def show_all(self) -> None:
+        """Ctrl-O: everything that was folded is wanted."""
+        ...
+
+    def interrupt(self) -> None:
+        """Ctrl-C was pressed."""
+        ...
+
+    def leave(self) -> None:
+        """Ctrl-D was pressed at an empty line, or the terminal is gone."""
+        ...

@@ -1,0 +1,129 @@
+"""`InputLine`: what a person types, and what each key means at the moment.
+
+At an open question and an empty line a single key is an answer; what was typed before the question stood there is kept,
+and comes back after the last question.
+"""
+
+from typing import Final
+
+from prompt_toolkit import search
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+
+from freeact_sub.terminal.driver import Driver, Purpose
+from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
+
+PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter runs it): "}
+
+
+class InputLine:
+    """The buffer of the input line and its keys."""
+
+    def __init__(self, driver: Driver) -> None:
+        """Args: driver: handles what is entered."""
+        self._driver = driver
+        self.buffer = Buffer(multiline=True)
+        self._question: str | None = None
+        self._lent: Purpose | None = None
+        self._guard = KeyGuard()
+        self._draft = Document()
+
+    @property
+    def keys_count(self) -> bool:
+        """Whether a single key answers the open question now."""
+        return self._guard.is_open
+
+    def prompt(self) -> str:
+        """What stands in front of the line."""
+        if self._lent is not None:
+            return PROMPTS[self._lent]
+        return "> " if self._question is None else "? "
+
+    def change(self, question_id: str | None) -> bool:
+        """Another question is open, or none; False if it is the same.
+
+        What was typed so far is taken off the line, for it was no answer to this question; what was typed before the first
+        question comes back after the last.
+        """
+        if question_id == self._question:
+            return False
+        if self._question is None:
+            self._draft = self.buffer.document
+        self._question, self._lent = question_id, None
+        self.buffer.reset(self._draft if question_id is None else Document())
+        if question_id is not None:
+            self._guard.restart()
+        return True
+
+    def lend(self, purpose: Purpose, text: str = "") -> None:
+        """Let the person write something for the open question; `Driver.written` gets it."""
+        self._lent = purpose
+        self.buffer.reset(Document(text))
+
+    def clear(self) -> bool:
+        """Empty the line, or take it back from what it was lent for; False if it was empty."""
+        had_text = bool(self.buffer.text) or self._lent is not None
+        self._lent = None
+        self.buffer.reset()
+        return had_text
+
+    def bindings(self) -> KeyBindings:
+        """What the keys do."""
+        keys = KeyBindings()
+        asks, writes_code = Condition(self._asks), Condition(lambda: self._lent == "code")
+        typing = ~is_searching
+        keys.add(Keys.Any, filter=asks & typing)(self._key)
+        keys.add("right", filter=asks & typing)(self._key)
+        keys.add(Keys.Any, filter=typing & Condition(lambda: self._guard.may_drop))(self._after_answer)
+        keys.add("enter", filter=typing & ~writes_code)(self._enter)
+        keys.add("escape", "enter", filter=typing & writes_code)(self._enter)
+        keys.add("escape", "enter", filter=typing & ~writes_code)(lambda event: event.current_buffer.insert_text("\n"))
+        keys.add("enter", filter=is_searching)(self._accept_search)
+        keys.add("c-o", filter=typing)(lambda _: self._driver.show_all())
+        keys.add("c-c", filter=typing)(lambda _: self._driver.interrupt())
+        keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._driver.leave())
+        return keys
+
+    def _asks(self) -> bool:
+        """A key may be an answer: a question is open, and nothing is being written."""
+        return self._question is not None and self._lent is None and not self.buffer.text
+
+    def _key(self, event: KeyPressEvent) -> None:
+        """A key where a question is open: an answer, the beginning of a text, or meant for what stood there before."""
+        pressed = event.key_sequence[-1].key
+        is_paste = pressed == Keys.BracketedPaste
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n") if is_paste else event.data
+        writes = is_paste or text.isprintable()
+        if not self._guard.is_open:
+            self._guard.restart()
+            if writes:
+                self._draft = Document(self._draft.text + text)
+        elif not is_paste and self._driver.answer_key("→" if pressed == Keys.Right else text):
+            self._guard.answered(text)
+        elif writes:
+            self.buffer.insert_text(text)
+
+    def _after_answer(self, event: KeyPressEvent) -> None:
+        """A key right after one that has answered: the rest of its word, or something else."""
+        if not self._guard.drops(event.data):
+            event.app.key_processor.feed(event.key_sequence[-1], first=True)
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        del event
+        text, lent = self.buffer.text, self._lent
+        if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self._guard.is_open)):
+            return
+        self._lent = None
+        self.buffer.reset(append_to_history=self._question is None and bool(text.strip()))
+        if lent is not None:
+            self._driver.written(lent, text)
+        else:
+            self._driver.enter(text)
+
+    def _accept_search(self, event: KeyPressEvent) -> None:
+        del event
+        search.accept_search()  # the line can be changed before it is entered
+        self.buffer.cursor_position = len(self.buffer.text)

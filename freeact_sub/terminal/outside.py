@@ -1,0 +1,42 @@
+"""Programs that get the terminal for a while: a pager for what is long, a person's editor for code."""
+
+import asyncio
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+RunOutside: TypeAlias = Callable[[Sequence[str]], Awaitable[bool]]
+"""Gives the terminal to a program; False if it cannot be started."""
+
+
+def editor(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The person's editor as a command; empty where none is named."""
+    return shlex.split(environment.get("VISUAL") or environment.get("EDITOR") or "")
+
+
+async def page(text: str, run: RunOutside) -> bool:
+    """Show a text in a pager, its end first; False if there is none."""
+    less = shutil.which("less")
+    if less is None:
+        return False
+    with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
+        file = Path(folder) / "shown"
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
+        return await run([less, "-R", "+G", "-P", "q leaves · / searches · & filters ", "--", str(file)])
+
+
+async def edit(text: str, suffix: str, run: RunOutside) -> str | None:
+    """Have the person change a text in their editor; None if that cannot be."""
+    with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
+        file = Path(folder) / f"edit{suffix}"
+        await asyncio.to_thread(file.write_text, text, encoding="utf-8")
+        if not await run([*editor(), str(file)]):
+            return None
+        try:
+            return await asyncio.to_thread(file.read_text, encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None

@@ -1,0 +1,1 @@
+"""Questions in the terminal: the card that shows one, the keys that answer it, code that a person changes."""

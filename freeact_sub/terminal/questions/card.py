@@ -1,0 +1,99 @@
+"""The card of a question: who asks, what will happen in full, and the keys that answer it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
+from freeact_sub.events import ApprovalRequest
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.heads import head_of_call
+from freeact_sub.show.questions import Questions
+from freeact_sub.show.rows import call_part
+from freeact_sub.terminal.drawing.parts import Cut, colour
+from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
+from freeact_sub.text import whole_line
+
+WAITING = "…"
+"""Instead of the keys while they do not count yet."""
+
+
+def question_card(
+    views: Views, questions: Questions, request: ApprovalRequest, rows: int, *, keys: str, with_call: bool = True
+) -> RenderableType:
+    """The card of the current question.
+
+    Args:
+        views: All agents.
+        questions: All open questions.
+        request: The current one.
+        rows: What the card may take; the call is cut to it.
+        keys: The line of keys, or what is asked back.
+        with_call: False: the call stands right above.
+    """
+    number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
+    asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
+    asks.append(request.call.question, "bold yellow")
+    others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
+    room = max(rows - 5 - len(others) - bool(request.suggested), 2)
+    call = [Padding(Cut(body=drawn_call(request), rows=room), (0, 0, 0, 2))] if with_call else []
+    always = [Text(f"a and p allow {whole_line(', '.join(request.suggested))}", "dim")] if request.suggested else []
+    return Group(Text(), number, asks, *call, *always, Text(keys, "yellow"), *others)
+
+
+def _others(views: Views, questions: Questions) -> Iterator[str]:
+    """The questions that wait behind the current one, and what to type to get to one."""
+    behind = questions.waiting[1:]
+    for number, request in enumerate(behind[: questions.listed], start=2):
+        yield f"/{number} {asker(views, request)}: {head_of_call(request.call).text}"
+    if left := len(behind) - questions.listed:
+        yield f"… and {left} more"
+
+
+def drawn_call(request: ApprovalRequest) -> RenderableType:
+    """What will happen, in full."""
+    call = request.call
+    if isinstance(call, ShellCommand):
+        from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
+
+        return Syntax(call.text, "bash", theme=CODE_THEME, background_color="default", word_wrap=True)
+    if isinstance(call, FileWrite):
+        return Group(draw_part(call_part(call)), Text(_present_file(call.path), "dim"))
+    return draw_part(call_part(call))
+
+
+def asker(views: Views, request: ApprovalRequest) -> str:
+    """The names of the agents from below the root to the one that asks."""
+    chain = views.chain(views.of(request))
+    return " → ".join(views.name(view) for view in chain[1:] or chain)
+
+
+def key_line(questions: Questions, *, counts: bool) -> str:
+    """The keys that answer the current question. Args: counts: whether they do already."""
+    request = questions.current
+    if request is None or not counts:
+        return WAITING
+    if questions.asks_back:
+        return questions.asks_back
+    listed = 1 + questions.listed
+    parts = [
+        "y yes · n no",
+        "a always · p in this project" if request.suggested else "",
+        "e edit" if isinstance(request.call, CodeAction) else "",
+        "r why not",
+        f"A all {listed} · → next" if listed > 1 else "",
+        "? why asked",
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _present_file(path: str) -> str:
+    """What stands there now; what will is known when the file is written."""
+    try:
+        size = Path(path).stat().st_size
+    except (OSError, ValueError):
+        return "(there is no such file yet)"
+    return f"(there is one of {size:,} bytes)"

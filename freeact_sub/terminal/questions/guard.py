@@ -1,0 +1,47 @@
+"""`KeyGuard`: keys that were typed before a question stood there never answer it."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+GUARD_SECONDS: Final = 0.4
+ENTER: Final = "\r"
+RESTS: Final = {"y": "es", "n": "o", "a": "lways", "p": "roject"}
+"""What may follow a key that has answered, where somebody writes the word."""
+
+
+class KeyGuard:
+    """Knows whether a key may answer: the question has stood for a moment, and nobody was typing in that moment."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Args: clock: seconds that only grow."""
+        self._clock = clock
+        self._since = self._answered = -GUARD_SECONDS
+        self._rest = ""
+
+    def restart(self) -> None:
+        """A question opens, or somebody still types."""
+        self._since = self._clock()
+
+    def answered(self, key: str) -> None:
+        """A key has answered: the rest of its word, and Enter, go nowhere if they follow at once."""
+        self._answered, self._rest = self._clock(), RESTS.get(key, "") + ENTER
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a key counts."""
+        return self._clock() - self._since >= GUARD_SECONDS
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether the next key may belong to the answer before it."""
+        return bool(self._rest) and self._clock() - self._answered < GUARD_SECONDS
+
+    def drops(self, text: str) -> bool:
+        """Whether a key belongs to the answer before it; the first that does not ends that."""
+        rest = ENTER if text == ENTER else self._rest
+        if not text or not self.may_drop or not rest.startswith(text):
+            self._rest = ""
+            return False
+        self._answered, self._rest = self._clock(), rest[len(text) :]
+        return True

@@ -1,0 +1,87 @@
+"""`AnswerKeys`: what a single key does to the open question."""
+
+from collections.abc import Callable
+
+from freeact_sub.calls import CodeAction
+from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.driver import Purpose
+from freeact_sub.terminal.outside import edit, editor
+from freeact_sub.terminal.screen import Screen
+
+REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
+
+
+class AnswerKeys:
+    """Answers the current question of `Questions`."""
+
+    def __init__(self, questions: Questions, screen: Screen, note: Callable[[str], None]) -> None:
+        """Args: questions: with one open. screen: lends its line. note: says something to the person."""
+        self._questions = questions
+        self._screen = screen
+        self._note = note
+
+    def press(self, key: str) -> bool:
+        """One key; False if it is none of ours, and so the beginning of a text."""
+        request = self._questions.waiting[0]
+        if self._questions.asks_back:
+            return key in ("y", "n") and self._questions.answer(key)
+        match key:
+            case "y" | "n":
+                self._decide(request, Decision(allowed=key == "y"))
+            case "a" | "p":
+                self._always(request, REMEMBER[key])
+            case "r":
+                self._screen.line.lend("reason")
+            case "e":
+                self._edit(request)
+            case "A":
+                for shown in self._questions.waiting[: 1 + self._questions.listed]:
+                    self._decide(shown, Decision(allowed=True))
+            case "→":
+                self._questions.next()
+            case "?":
+                self._note(f"asked because of: {request.reason}")
+            case _:
+                return False
+        return True
+
+    def written(self, purpose: Purpose, text: str) -> None:
+        """What the line was lent for is written; an empty text gives it back."""
+        request = self._questions.current
+        if request is None or not text.strip():
+            return
+        if purpose == "reason":
+            self._decide(request, Decision(allowed=False, reason=text.strip()))
+        else:
+            self._run_instead(request, text)
+
+    def _decide(self, request: ApprovalRequest, decision: Decision) -> None:
+        request.decide(decision)
+        self._questions.withdraw(request.request_id)
+
+    def _always(self, request: ApprovalRequest, remember: Remember) -> None:
+        if request.suggested:
+            self._decide(request, Decision(allowed=True, remember=remember))
+        else:
+            self._note("such calls are asked about each time: y or n")
+
+    def _edit(self, request: ApprovalRequest) -> None:
+        if not isinstance(request.call, CodeAction):
+            self._note("only code can be changed before it runs")
+        elif editor():
+            self._screen.start(self._edit_outside(request, request.call.code))
+        else:
+            self._screen.line.lend("code", request.call.code)
+
+    async def _edit_outside(self, request: ApprovalRequest, code: str) -> None:
+        changed = await edit(code, ".py", self._screen.run_outside)
+        if changed is None:
+            self._note("the editor ($VISUAL, $EDITOR) cannot be started, or has left nothing to read")
+        elif changed.strip() and changed.strip() != code.strip():
+            self._run_instead(request, changed)
+
+    def _run_instead(self, request: ApprovalRequest, code: str) -> None:
+        if not request.approve(code=code.strip("\n")):
+            self._note("the question is closed: the changed code was not run")
+        self._questions.withdraw(request.request_id)
