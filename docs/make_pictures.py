@@ -27,6 +27,8 @@ from rich.text import Text
 ROOT: Final = Path(__file__).resolve().parents[1]
 COLUMNS, ROWS = 106, 44
 LIMIT_SECONDS: Final = 60
+KEY_SECONDS: Final = 0.6
+"""A question takes keys once it has stood for a moment."""
 RICH_NAMES: Final = {"brown": "yellow", "bfightmagenta": "bright_magenta", "brightbrown": "bright_yellow"}
 """pyte's names of colours where they differ."""
 
@@ -69,7 +71,8 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
             ("asks to call convert", "y"),
         ):
             wait(lambda shown, question=question: "Approval 1 of" in shown and question in shown)  # type: ignore[misc]  # a default
-            child.send(f"{answer}\r")
+            time.sleep(KEY_SECONDS)
+            child.send(answer)
         wait(lambda shown: "Approval 1 of 2" in shown and "asks to call conversion" in shown and "2 agents" in shown)
         picture = copy.deepcopy(screen)
         child.send("\x03")

@@ -233,7 +233,7 @@ def test_much_output_does_not_stop_the_terminal(start: Start) -> None:
         terminal = start(server, "run", "flood", "--yes")
         assert terminal.wait_end() == 0
     assert "It ended." in terminal.shown
-    assert "… 4,988 more (ctrl-o, or " in terminal.shown or "characters of output are not shown here" in terminal.shown
+    assert re.search(r"… [\d,]+ more \(ctrl-o, or ", terminal.shown)
     assert "line 11 " in terminal.shown
     assert "line 12 " not in terminal.shown
 

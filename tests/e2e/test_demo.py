@@ -142,16 +142,15 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
 def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
     demo = str(copy_examples(tmp_path) / "demo.py")
     with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
-        terminal.wait_at_bottom("Approval 1 of 1", "asks to run this cell")
+        terminal.answer("a", "Approval 1 of 1", "asks to run this cell")
+        terminal.answer("a", "Approval 1 of 3", "asks to start a child agent")
         assert not (tmp_path / "out/report.md").exists()
-        terminal.enter("a")
-        terminal.wait_at_bottom("Approval 1 of 3", "asks to start a child agent")
-        terminal.enter("a")
-        terminal.wait_at_bottom("Approval 1 of 1", "asks to call convert of the MCP server units")
-        terminal.enter("not on a Sunday" if denied else "y")
-        if not denied:
-            terminal.wait_at_bottom("Approval 1 of 2", "asks to call conversion of the MCP server")
-            terminal.enter("a")
+        terminal.answer("r" if denied else "y", "Approval 1 of 1", "asks to call convert of the MCP server units")
+        if denied:
+            terminal.wait_at_bottom("why not:")
+            terminal.enter("not on a Sunday")
+        else:
+            terminal.answer("a", "Approval 1 of 2", "asks to call conversion of the MCP server")
         assert terminal.wait_end() == (1 if denied else 0)
     report = (tmp_path / "out/report.md").read_text(encoding="utf-8")
     if denied:
