@@ -9,7 +9,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("start", "host", "kernels", "branches", "subagents", "agents", "values", "asking", "gateway", "soak", "kills")
+NAMES = (
+    "start",
+    "host",
+    "kernels",
+    "branches",
+    "snapshots",
+    "subagents",
+    "agents",
+    "values",
+    "asking",
+    "gateway",
+    "soak",
+    "kills",
+)
 
 
 def main() -> int:
