@@ -11,15 +11,15 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "freeact_sub.agents": (
-        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ExecutionContext KernelNode Run RunResult"
+        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ExecutionContext KernelNode Run RunResult UndoReport"
     ),
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",
     "freeact_sub.config.schema": "Config ContextConfig KernelConfig McpServerConfig SessionsConfig SubagentsConfig",
     "freeact_sub.errors": (
         "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
-        "KernelBranchError KernelError KernelLostError KernelStartError LimitReachedError McpError SessionBusyError "
-        "SessionError SpawnForbiddenError StrategyError TaskError UntrustedError"
+        "KernelBranchError KernelError KernelLostError KernelSnapshotError KernelStartError LimitReachedError McpError "
+        "SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError"
     ),
     "freeact_sub.ending": "RunStatus",
     "freeact_sub.events": (

@@ -11,6 +11,7 @@ from freeact_sub.agents import (
     KernelNode as KernelNode,
     Run as Run,
     RunResult as RunResult,
+    UndoReport as UndoReport,
 )
 from freeact_sub.config.budget import (
     Budget as Budget,
@@ -40,6 +41,7 @@ from freeact_sub.errors import (
     KernelBranchError as KernelBranchError,
     KernelError as KernelError,
     KernelLostError as KernelLostError,
+    KernelSnapshotError as KernelSnapshotError,
     KernelStartError as KernelStartError,
     LimitReachedError as LimitReachedError,
     McpError as McpError,

@@ -6,6 +6,7 @@ from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.undo import UndoReport
 
 __all__ = [
     "Agent",
@@ -18,4 +19,5 @@ __all__ = [
     "KernelNode",
     "Run",
     "RunResult",
+    "UndoReport",
 ]

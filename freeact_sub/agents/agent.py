@@ -27,6 +27,7 @@ from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.undo import Undoable
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
@@ -37,14 +38,13 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
 
-class Agent(AsInACell, ContextMethods):
+class Agent(AsInACell, ContextMethods, Undoable):
     """An agent that acts by running code in a kernel of its own, and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
 
         async with Agent(config) as agent:
-            async for event in agent.stream("How many rows has data.csv?"):
-                ...
+            async for event in agent.stream("How many rows has data.csv?"): print(event)
     """
 
     def __init__(  # noqa: PLR0913  # what a user may replace; all are given by name

@@ -21,6 +21,8 @@ from freeact_sub.tools import KernelAccess
 MAX_DEATHS: Final = 3
 """A kernel that dies this often in one run ends the run."""
 
+SWAP_SECONDS: Final = 5.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +58,8 @@ class AgentKernel:
         """In the present run."""
         self._kept = False
         """It is a node's: it is not replaced."""
+        self.is_used = False
+        """Somebody has had it, and so something may have run in it."""
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless there is one."""
@@ -64,6 +68,7 @@ class AgentKernel:
 
     async def get(self) -> Kernel:
         """See `KernelAccess`."""
+        self.is_used = True
         while not self._closed:
             if self.deaths >= MAX_DEATHS:
                 raise KernelLostError(f"the kernel of this run is lost for good: {self._lost_reason}")
@@ -107,6 +112,39 @@ class AgentKernel:
 
         await carry_out(swap())
         await self.get()
+
+    async def copy(self) -> Kernel:
+        """A branch of the live kernel that asks in this agent's name; whoever calls closes it, or hands it to `exchange`.
+
+        Raises:
+            KernelError: It does not start, or cannot be branched.
+        """
+        return await (await self.get()).branch(self._spec, self._host.answer)
+
+    async def exchange(self, new: Kernel | None) -> Kernel | None:
+        """Goes on with another kernel: one that `copy` has made, or None for a new one.
+
+        Returns:
+            The one there was, for the caller to close. None: it did not live.
+        """
+        old: Kernel | None = None
+
+        async def swap() -> None:
+            nonlocal old
+            starting, self._starting = self._starting, None
+            if starting is not None:
+                await asyncio.wait({starting})
+            for watching in tuple(self._watching):
+                await end_task(watching)
+            if starting is not None and not self._failed(starting):
+                old = starting.result()
+            if new is not None:
+                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._node.agent_id}")
+            else:
+                self.start_soon()
+
+        await carry_out(swap(), timeout_seconds=self._spec.start_timeout_seconds + SWAP_SECONDS)
+        return old
 
     async def reset(self) -> None:
         """See `KernelAccess`."""

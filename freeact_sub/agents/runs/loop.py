@@ -6,7 +6,7 @@ once, whatever happens in between. The status comes from what the host saw happe
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -91,6 +91,8 @@ class AgentLoop:
         self.asker = Asker(node)
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
+        self.before_prompt: Callable[[str], Awaitable[None]] | None = None
+        """Called with each prompt that a model is to work on, before anything is done for it."""
         self.kernel_is_new = False
         """The conversation is older than the kernel, and the model has not been told."""
         self._tree = tree
@@ -292,6 +294,8 @@ class AgentLoop:
         """The prompt as the model reads it; the kernel is made ready as far as that needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
+        if self.before_prompt is not None:
+            await self.before_prompt(work.prompt)
         if self._is_branch:
             await kernel.get()  # what cannot be branched fails before anything is paid for
         values = "" if work.prepare is None else await work.prepare(await kernel.get())

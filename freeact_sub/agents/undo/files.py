@@ -1,0 +1,165 @@
+"""Files of a workspace, as they were: kept by git (`git.py`), written back by us.
+
+Code of an agent may be at work in the workspace. So a file is reached folder by folder, no link on the way is followed, and
+one at the end is replaced.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.agents.undo.git import Change, ShadowError, ShadowRepository
+from freeact_sub.system.private_folders import make_folder, remove_soon
+
+RECORD_SECONDS: Final = 30.0
+RESTORE_SECONDS: Final = 120.0
+LINK: Final = "120000"
+EXECUTABLE: Final = "100755"
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ShadowFiles:
+    """What the files of a workspace were at some moments. Its folder goes with it, or is swept by a later start."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._folder: Path | None = None
+        self._repository: ShadowRepository | None = None
+
+    async def record(self) -> str:
+        """Keeps the files as they are now. Returns: what `restore` is called with.
+
+        Raises:
+            ShadowError: They cannot be kept.
+        """
+        if self._folder is None:
+            self._folder = make_folder()
+            shadow = self._folder / "git"
+            shadow.mkdir(mode=0o700)
+            self._repository = ShadowRepository(shadow, self._workspace)
+        try:
+            async with asyncio.timeout(RECORD_SECONDS):
+                return await self._opened.record()
+        except TimeoutError as error:
+            raise ShadowError(f"git has not read the workspace within {RECORD_SECONDS:g} s") from error
+        except OSError as error:
+            raise ShadowError(f"the files cannot be kept: {error}") from error
+
+    async def restore(self, now: str, before: str) -> tuple[list[str], list[str]]:
+        """Makes the files what they were.
+
+        Args:
+            now: What there is, as `record` has just said.
+            before: What there is to be.
+
+        Returns:
+            The paths that were changed, and those that could not be.
+
+        Raises:
+            ShadowError: Nothing, or not all, was done in time.
+        """
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS):
+                return await self._restore(await self._opened.changes(now, before))
+        except TimeoutError as error:
+            raise ShadowError(f"the files were not all brought back within {RESTORE_SECONDS:g} s") from error
+
+    async def _restore(self, changes: list[Change]) -> tuple[list[str], list[str]]:
+        done: list[str] = []
+        failed: list[str] = []
+        for change in changes:
+            if not change.mode:
+                (done if await asyncio.to_thread(_removed, self._workspace, change.path) else failed).append(change.path)
+        written = [change for change in changes if change.mode]
+        async with contextlib.aclosing(self._opened.contents([change.blob for change in written])) as contents:
+            for change in written:
+                content = await anext(contents)
+                was_put = await asyncio.to_thread(_was_put, self._workspace, change, content)
+                (done if was_put else failed).append(change.path)
+        return done, failed
+
+    def close(self) -> None:
+        """Removes what is kept."""
+        folder, self._folder, self._repository = self._folder, None, None
+        if folder is not None:
+            remove_soon(folder)
+
+    @property
+    def _opened(self) -> ShadowRepository:
+        if self._repository is None:
+            raise ShadowError("nothing of the files is kept")
+        return self._repository
+
+
+def _was_put(root: Path, change: Change, content: bytes) -> bool:
+    """Puts a file or a link at its path; returns whether it is there."""
+    *folders, name = Path(change.path).parts
+    try:
+        with _folder(root, folders, make=True) as at:
+            new = f".{name[:100]}.{secrets.token_hex(4)}"
+            try:
+                if change.mode == LINK:
+                    os.symlink(content, os.fsencode(new), dir_fd=at)
+                else:
+                    _write(at, name, new, content, executable=change.mode == EXECUTABLE)
+                os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(new, dir_fd=at)
+                raise
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _write(at: int, name: str, new: str, content: bytes, *, executable: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(new, flags, 0o777 if executable else 0o666, dir_fd=at), "wb") as file:
+        file.write(content)
+        with contextlib.suppress(OSError):  # a file that is there keeps its mode
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode) and bool(mode & stat.S_IXUSR) == executable:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
+
+
+def _removed(root: Path, path: str) -> bool:
+    """Removes a file, and the folders that are empty without it; returns whether it is gone."""
+    *folders, name = Path(path).parts
+    try:
+        with _folder(root, folders, make=False) as at:
+            os.unlink(name, dir_fd=at)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        return False
+    while folders:
+        name = folders.pop()
+        try:
+            with _folder(root, folders, make=False) as at:
+                os.rmdir(name, dir_fd=at)
+        except OSError:
+            break
+    return True
+
+
+@contextmanager
+def _folder(root: Path, folders: list[str], *, make: bool) -> Iterator[int]:
+    """Opens a folder below the workspace without following a link."""
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in folders:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=at)
+            inner = os.open(name, FOLDER, dir_fd=at)
+            os.close(at)
+            at = inner
+        yield at
+    finally:
+        os.close(at)

@@ -1,0 +1,204 @@
+"""`ShadowRepository`: git as a store of what the files of a workspace were, in a folder of our own.
+
+The user's repository is not touched, and nothing that stands in the workspace is obeyed but `.gitignore`: git gets an
+environment and settings of ours alone, and is used for reading files only. It converts nothing (`info/attributes`), starts
+nothing, and knows no hooks. What is written back is written by us (`files.py`).
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import FreeactError
+
+SETTINGS: Final = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.autocrlf": "false",
+    "core.safecrlf": "false",
+    "core.fileMode": "true",
+    "core.symlinks": "true",
+    "core.compression": "1",
+    "core.bigFileThreshold": "1m",
+    "advice.addEmbeddedRepo": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "diff.ignoreSubmodules": "all",
+}
+ATTRIBUTES: Final = "* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
+LEFT_OUT: Final = (".freeact", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints")
+MAX_FILES: Final = 20_000
+MAX_BYTES: Final = 2**30
+MAX_LIST_BYTES: Final = 8 * 2**20
+SUBMODULE: Final = "160000"
+READ_BYTES: Final = 2**16
+
+
+class ShadowError(FreeactError):
+    """The files of the workspace cannot be kept, or not be brought back; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What makes one tree of another: a file to write, or to remove."""
+
+    path: str
+    """Relative to the workspace."""
+    mode: str
+    """As git has it: `100644`, `100755`, `120000` (a link). Empty: it is removed."""
+    blob: str
+
+
+class ShadowRepository:
+    """Trees of files, by the id that git gives them."""
+
+    def __init__(self, folder: Path, workspace: Path) -> None:
+        """Args: folder: private, and empty."""
+        self._folder = folder
+        self._workspace = workspace
+        self._git: str | None = None
+
+    async def record(self) -> str:
+        """Keeps the files as they are now, and returns the id of their tree.
+
+        Raises:
+            ShadowError: There is no git, or there are too many files.
+        """
+        if self._git is None:
+            await self._open()
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / "index.lock").unlink()  # of a git that was ended
+        await self._check_size()
+        await self._run("add", "--all", "--ignore-errors", accept=(0, 1))  # 1: a file cannot be read, and so not be kept
+        return (await self._run("write-tree")).decode().strip()
+
+    async def changes(self, before: str, after: str) -> list[Change]:
+        """What makes the second tree of the first."""
+        raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
+        fields = raw.split(b"\0")
+        found = []
+        for facts, path in zip(fields[:-1:2], fields[1::2], strict=True):
+            old_mode, mode, _, blob, status = facts.decode().lstrip(":").split()
+            if SUBMODULE not in (old_mode, mode):
+                found.append(Change(path=os.fsdecode(path), mode="" if status == "D" else mode, blob=blob))
+        return found
+
+    async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
+        """The contents of files, in this order."""
+        async with self._started("cat-file", "--batch") as process:
+            reader, writer = process.stdout, process.stdin
+            if reader is None or writer is None:
+                raise ShadowError("git has no standard streams")
+            for blob in blobs:
+                writer.write(f"{blob}\n".encode())
+                header = await reader.readline()
+                try:
+                    size = int(header.split()[2])
+                except (IndexError, ValueError) as error:
+                    raise ShadowError("git has lost the content of a file") from error
+                yield await reader.readexactly(size)
+                await reader.readexactly(1)
+
+    async def _open(self) -> None:
+        """Makes the repository."""
+        self._git = _git_outside(self._workspace)
+        try:
+            await self._run("init", "--quiet", "--template=")
+            info = self._folder / "info"
+            info.mkdir(exist_ok=True)
+            (info / "attributes").write_text(ATTRIBUTES, encoding="utf-8")
+            (info / "exclude").write_text("".join(f"{name}\n" for name in LEFT_OUT), encoding="utf-8")
+        except BaseException:
+            self._git = None
+            raise
+
+    async def _check_size(self) -> None:
+        """Refuses a workspace that is too large to be kept."""
+        async with self._started("ls-files", "-z", "--cached", "--others", "--exclude-standard") as process:
+            listed = b""
+            while process.stdout is not None and (piece := await process.stdout.read(READ_BYTES)):
+                listed += piece
+                if len(listed) > MAX_LIST_BYTES:
+                    raise ShadowError(f"there are more than {MAX_FILES:,} files in the workspace")
+        names = listed.split(b"\0")[:-1]
+        if len(names) > MAX_FILES:
+            raise ShadowError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
+        size = await asyncio.to_thread(_size_of, os.fsencode(self._workspace), names)
+        if size > MAX_BYTES:
+            raise ShadowError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
+
+    async def _run(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> bytes:
+        """Runs git to its end, and returns its output."""
+        async with self._started(*arguments) as process:
+            output, _ = await process.communicate()
+        if process.returncode not in accept:
+            raise ShadowError(f"git {arguments[0]} has failed with exit code {process.returncode}")
+        return output
+
+    @contextlib.asynccontextmanager
+    async def _started(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+        """A git, which is ended with the context."""
+        settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        process = await asyncio.create_subprocess_exec(
+            self._git or "git",
+            *settings,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=self._folder,
+            env=self._environment(),
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            while process.stdout is not None and await process.stdout.read(READ_BYTES):
+                pass  # what nobody has read would keep asyncio from seeing the end
+            await process.wait()
+
+    def _environment(self) -> Mapping[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self._folder),
+            "LC_ALL": "C",
+            "GIT_DIR": str(self._folder),
+            "GIT_WORK_TREE": str(self._workspace),
+            "GIT_INDEX_FILE": str(self._folder / "index"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_SYSTEM": os.devnull,
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+        }
+
+
+def _git_outside(workspace: Path) -> str:
+    git = shutil.which("git")
+    if git is None:
+        raise ShadowError("git is not installed")
+    if not os.path.isabs(git) or Path(git).resolve().is_relative_to(workspace):  # noqa: PTH117  # `PATH` may hold anything
+        raise ShadowError(f"git is {git}, which code of an agent can write")
+    return git
+
+
+def _size_of(root: bytes, names: list[bytes]) -> int:
+    size = 0
+    for name in names:
+        with contextlib.suppress(OSError):  # it is in the index, and gone
+            size += os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118  # of each kind of name
+    return size

@@ -1,0 +1,292 @@
+"""`Undo`: an agent's conversation, variables and files as they were before its prompts.
+
+Prompts stand in a row, and between them are states: the conversation, the kernel, and the files of the workspace, which git
+keeps. The agent is in one of them. To go to another one is to take what is kept of it, and to keep what there is, with its
+kernel. A new prompt forgets the states after it.
+
+A state has a branch of the kernel, made before the prompt. That is a process, and needs the memory in which it differs from
+the others, so only the last few have one. The variables of the others are saved into files, as are those of a kernel that
+cannot be branched.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic_ai.messages import ModelMessage
+
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.undo.files import ShadowFiles
+from freeact_sub.agents.undo.git import ShadowError
+from freeact_sub.errors import FreeactError, KernelError
+from freeact_sub.kernels import Kernel
+from freeact_sub.kernels.snapshots import LostVariable
+from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.system.private_folders import make_folder, remove_soon
+
+MAX_STATES: Final = 50
+MAX_KERNELS: Final = 3
+MAX_SAVED_BYTES: Final = 4 * 2**30
+"""Of variables in files, of all states."""
+MOVE_SECONDS: Final = 600.0
+CLOSE_SECONDS: Final = 30.0
+NOT_KEPT: Final = "they are not kept so far back"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndoReport:
+    """What has been brought back."""
+
+    prompts: tuple[str, ...]
+    """Those that were undone, or done again, in their order."""
+    files: tuple[str, ...]
+    """Paths in the workspace that were written or removed."""
+    files_problem: str = ""
+    """Why files are not as they were; empty: they are, but for those that `.gitignore` names."""
+    variables_problem: str = ""
+    """Why the variables are not as they were; empty: they are, but for `lost`."""
+    lost: tuple[LostVariable, ...] = ()
+
+
+@dataclass(kw_only=True, eq=False)
+class _State:
+    """What there was between two prompts."""
+
+    history: list[ModelMessage]
+    tree: str = ""
+    """Of the files. Empty: they are not kept."""
+    files_problem: str = ""
+    is_new: bool = False
+    """Nothing had run in the kernel."""
+    kernel: Kernel | None = None
+    saved: Path | None = None
+    """The variables in files."""
+    saved_bytes: int = 0
+    variables_problem: str = NOT_KEPT
+
+
+@dataclass(kw_only=True, eq=False)
+class _Outcome:
+    """What came of going to a state."""
+
+    files: list[str] = field(default_factory=list)
+    files_problem: str = ""
+    variables_problem: str = ""
+    lost: tuple[LostVariable, ...] = ()
+
+
+class Undo:
+    """The states of one root agent while it is open."""
+
+    def __init__(self, loop: AgentLoop, workspace: Path, *, is_new: bool) -> None:
+        """Args: loop: of the agent. is_new: nothing has run in its kernel yet."""
+        self._loop = loop
+        self._files = ShadowFiles(workspace)
+        self._folder = make_folder()
+        self._is_new = is_new
+        self._prompts: list[str] = []
+        self._states: list[_State | None] = [None]
+        """One more than prompts; None is where the agent is."""
+        self._one_at_a_time = asyncio.Lock()
+        self._saving: asyncio.Task[None] | None = None
+        self._saves = 0
+        loop.before_prompt = self.keep
+
+    @property
+    def _position(self) -> int:
+        return self._states.index(None)
+
+    @property
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, the oldest first."""
+        return tuple(self._prompts[: self._position])
+
+    @property
+    def redoable(self) -> tuple[str, ...]:
+        """Those that can be done again, the next first."""
+        return tuple(self._prompts[self._position :])
+
+    async def keep(self, prompt: str) -> None:
+        """Keeps what there is before a prompt."""
+        async with self._one_at_a_time:
+            await self._keep(prompt)
+
+    async def _keep(self, prompt: str) -> None:
+        state = await self._present()
+        try:
+            await self._keep_variables(state)
+        except BaseException:
+            await carry_out(self._drop(state), timeout_seconds=CLOSE_SECONDS)
+            raise
+        here = self._position
+        dropped = [each for each in self._states[here + 1 :] if each is not None]
+        self._states[here:], self._prompts[here:] = [state, None], [prompt]
+        while len(self._states) > MAX_STATES:
+            first = self._states.pop(0)
+            self._prompts.pop(0)
+            dropped += [first] if first is not None else []
+        self._is_new = False
+        for each in dropped:
+            await self._drop(each)
+        await self._thin_out()
+
+    async def move(self, steps: int) -> UndoReport:
+        """Goes to another state. Args: steps: prompts to do again; below 0: to undo.
+
+        Raises:
+            FreeactError: There are not so many.
+        """
+        async with self._one_at_a_time:
+            return await self._moved(steps)
+
+    async def _moved(self, steps: int) -> UndoReport:
+        here = self._position
+        there = here + steps
+        if steps == 0 or not 0 <= there < len(self._states):
+            what, count = ("done again", len(self.redoable)) if steps > 0 else ("undone", len(self.undoable))
+            raise FreeactError(f"{abs(steps)} prompts cannot be {what}: there are {count} that can")
+        outcome = _Outcome()
+        await carry_out(self._move(there, outcome), timeout_seconds=MOVE_SECONDS)
+        await self._thin_out()
+        return UndoReport(
+            prompts=tuple(self._prompts[min(here, there) : max(here, there)]),
+            files=tuple(outcome.files),
+            files_problem=outcome.files_problem,
+            variables_problem=outcome.variables_problem,
+            lost=outcome.lost,
+        )
+
+    async def aclose(self) -> None:
+        """Ends all that is kept."""
+        self._loop.before_prompt = None
+        if self._saving is not None:
+            await end_task(self._saving)
+        for state in self._states:
+            if state is not None:
+                await self._drop(state)
+        self._states, self._prompts = [None], []
+        self._files.close()
+        remove_soon(self._folder)
+
+    async def _move(self, there: int, outcome: _Outcome) -> None:
+        target = self._states[there]
+        if target is None:
+            return
+        await self._settle()
+        present = await self._present()
+        await self._restore_files(present, target, outcome)
+        await self._restore_variables(present, target, outcome)
+        node = self._loop.node
+        node.run.keep_history(target.history)
+        node.shared.journal.messages(node.agent_id, node.run.record.history)
+        self._is_new = target.is_new
+        self._states[self._position] = present
+        self._states[there] = None
+        target.kernel = None  # it is the agent's now
+        await self._drop(target)
+
+    async def _present(self) -> _State:
+        """What there is, but for the kernel."""
+        state = _State(history=list(self._loop.node.run.record.history), is_new=self._is_new)
+        try:
+            state.tree = await self._files.record()
+        except ShadowError as error:
+            state.files_problem = str(error)
+        return state
+
+    async def _restore_files(self, present: _State, target: _State, outcome: _Outcome) -> None:
+        outcome.files_problem = target.files_problem or present.files_problem
+        if outcome.files_problem:
+            return
+        try:
+            outcome.files, failed = await self._files.restore(present.tree, target.tree)
+        except ShadowError as error:
+            outcome.files_problem = str(error)
+        else:
+            if failed:
+                outcome.files_problem = f"these could not be written: {', '.join(failed[:10])}"
+
+    async def _restore_variables(self, present: _State, target: _State, outcome: _Outcome) -> None:
+        kernels = self._loop.resources.kernel
+        if target.kernel is not None and target.kernel.lost_reason is None:
+            present.kernel = await kernels.exchange(target.kernel)
+        elif target.is_new:
+            present.kernel = await kernels.exchange(None)
+        elif target.saved is not None:
+            present.kernel = await kernels.exchange(None)
+            try:
+                outcome.lost = (await (await kernels.get()).restore(target.saved)).lost
+            except KernelError as error:
+                outcome.variables_problem = str(error)
+        else:
+            outcome.variables_problem = target.variables_problem
+            await self._keep_variables(present)  # they stay as they are, and may change from here on
+
+    async def _keep_variables(self, state: _State) -> None:
+        """Keeps a copy of the kernel's variables."""
+        if state.is_new:
+            return
+        try:
+            state.kernel = await self._loop.resources.kernel.copy()
+        except KernelError:
+            try:
+                await self._save(state, await self._loop.resources.kernel.get())
+            except KernelError as error:
+                state.variables_problem = str(error)
+
+    async def _save(self, state: _State, kernel: Kernel) -> None:
+        """Keeps a kernel's variables in files."""
+        self._saves += 1
+        folder = self._folder / str(self._saves)
+        state.saved_bytes = (await kernel.snapshot(folder)).size_bytes
+        state.saved = folder
+
+    async def _thin_out(self) -> None:
+        """Keeps the kernels of the nearest states; what goes from the others is saved meanwhile."""
+        await self._settle()
+        here = self._position
+        with_kernel = [state for state in self._by_distance(here) if state.kernel is not None]
+        if with_kernel[MAX_KERNELS:]:
+            work = self._save_all(with_kernel[MAX_KERNELS:])
+            self._saving = asyncio.create_task(work, name="variables of earlier prompts")
+
+    def _by_distance(self, here: int) -> list[_State]:
+        order = sorted(range(len(self._states)), key=lambda number: abs(number - here))
+        return [state for number in order if (state := self._states[number]) is not None]
+
+    async def _save_all(self, states: list[_State]) -> None:
+        for state in states:
+            kernel = state.kernel
+            if kernel is None:
+                continue
+            try:
+                await self._save(state, kernel)
+            except KernelError as error:
+                state.variables_problem = str(error)
+            finally:
+                state.kernel = None
+                await carry_out(kernel.aclose(), timeout_seconds=CLOSE_SECONDS)
+        used = 0
+        for state in self._by_distance(self._position):
+            used += state.saved_bytes
+            if used > MAX_SAVED_BYTES:
+                self._forget_saved(state)
+
+    async def _settle(self) -> None:
+        """Waits until nothing is being saved."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+            self._saving = None
+
+    async def _drop(self, state: _State) -> None:
+        """Ends what is kept of a state."""
+        kernel, state.kernel = state.kernel, None
+        self._forget_saved(state)
+        if kernel is not None:
+            await kernel.aclose()
+
+    def _forget_saved(self, state: _State) -> None:
+        if state.saved is not None:
+            remove_soon(state.saved)
+        state.saved, state.saved_bytes, state.variables_problem = None, 0, NOT_KEPT

@@ -1,0 +1,91 @@
+"""`Undoable`: the methods of `Agent` that undo and redo prompts."""
+
+from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack
+from typing import Any
+
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.undo.undo import Undo, UndoReport
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import AgentBusyError, FreeactError
+
+
+class Undoable(ABC):
+    """Undo, for the root. It costs a branch of the kernel before each prompt, so it is asked for (`keep_undo`)."""
+
+    config: Config
+    _resources: AsyncExitStack
+    _undo: Undo | None = None
+
+    def keep_undo(self) -> None:
+        """From now on, and until the agent is closed, each prompt of `run` can be undone. Called again, it does nothing.
+
+        Before a prompt the files of the workspace are kept by git, in a repository of their own, and the kernel is branched.
+
+        Raises:
+            FreeactError: The agent is not open.
+        """
+        if self._undo is None:
+            loop = self._opened
+            self._undo = Undo(loop, self.config.workspace, is_new=not loop.resources.kernel.is_used)
+            self._resources.push_async_callback(self._end_undo)
+
+    @property
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, the oldest first."""
+        return self._undo.undoable if self._undo is not None else ()
+
+    @property
+    def redoable(self) -> tuple[str, ...]:
+        """The prompts that were undone and can be done again, the next one first; a new prompt forgets them."""
+        return self._undo.redoable if self._undo is not None else ()
+
+    async def undo(self, prompts: int = 1) -> UndoReport:
+        """Makes conversation, variables and files what they were before a prompt.
+
+        What children did to files is undone with them; what code did elsewhere is not, nor is money given back. Files are
+        those of the workspace that `.gitignore` does not name. The report says what could not be brought back, and why.
+
+        Args:
+            prompts: How many, from the last one on.
+
+        Raises:
+            AgentBusyError: A run is live.
+            FreeactError: So many cannot be undone: see `undoable` and `keep_undo`.
+        """
+        return await self._ready_undo.move(-prompts)
+
+    async def redo(self, prompts: int = 1) -> UndoReport:
+        """Goes forward again, to what there was before `undo`. Nothing is run, or asked of a model.
+
+        Args:
+            prompts: How many, from the next one on.
+
+        Raises:
+            AgentBusyError: A run is live.
+            FreeactError: So many cannot be done again: see `redoable`.
+        """
+        return await self._ready_undo.move(prompts)
+
+    @property
+    def _ready_undo(self) -> Undo:
+        if self._opened.node.run.is_live or self.present_run is not None:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
+        if self._undo is None:
+            raise FreeactError("nothing is kept to undo: call agent.keep_undo() before the first prompt")
+        return self._undo
+
+    async def _end_undo(self) -> None:
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            await undo.aclose()
+
+    @property
+    @abstractmethod
+    def _opened(self) -> AgentLoop:
+        """What runs the root."""
+
+    @property
+    @abstractmethod
+    def present_run(self) -> Any:
+        """The run that goes on, if any."""
