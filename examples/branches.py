@@ -1,81 +1,77 @@
-"""Three branches of one loaded dataset: each child's kernel starts as a copy of its parent's, and changes its copy only.
+"""A search over live state: each step is tried in a copy of the kernel, and to go back to a state nothing is run again.
 
-The root loads a table once. Then it starts three children from code, with `branch=True`: they find the table in their
-kernels without a copy being made, each fills its gaps in another way, and the values come back. `--model NAME` asks a real
-model.
+A database in memory is loaded once; it can be copied in no other way than with its kernel. The model proposes steps that
+clean it and says how good each outcome is; `search` goes on with the best. The tree that is printed has every step that was
+tried.
+`--model NAME` asks a real model.
 """
 
 import argparse
 import asyncio
+import re
 from pathlib import Path
 
-from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+import rich
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 
 from freeact_sub import Agent, load_config
-from freeact_sub.events import AgentFinished, AgentStarted, CodeExecutionOutput
+from freeact_sub.strategies import BestFirst, SearchResult, search
 from freeact_sub.testing import ScriptedApprover, ScriptedModel, Turn, first_prompt
 
-PROMPT = "How much does the mean temperature of 100 stations depend on how gaps are filled? Try three ways in branches."
+TASK = "Clean the table `days` (a year of temperatures in °C) in `db` with few rows lost. End each cell with `look()`."
 
 LOAD = """
-import random
+import random, sqlite3
 random.seed(7)
-table = [[random.gauss(9, 6) if random.random() > 0.2 else None for day in range(365)] for station in range(100)]
-print(len(table), "stations,", sum(value is None for row in table for value in row), "gaps")
+db = sqlite3.connect(":memory:")
+db.execute("create table days (day integer, temp real)")
+for day in range(365):
+    temp = random.gauss(9, 5)
+    temp = -999 if random.random() < 0.05 else temp * 1.8 + 32 if day >= 300 else temp  # no value; °F since October
+    db.execute("insert into days values (?, ?)", (day, temp))
+
+def look():
+    rows, wrong = db.execute("select count(*), coalesce(sum(temp not between -25 and 35), 0) from days").fetchone()
+    print(f"{rows} rows, {wrong} implausible")
 """
 
-BRANCH = """
-import asyncio
-WAYS = ("leave gaps out", "fill gaps with zero", "fill gaps with the day before")
-answers = await asyncio.gather(*(agent.task(f"{way}; then the mean of `table`", description=way, output=float, branch=True)
-                                 for way in WAYS))
-for way, answer in zip(WAYS, answers):
-    print(f"{way}: {answer.output:.2f}")
-print("gaps here:", sum(value is None for row in table for value in row))
-"""
-
-FILL = {
-    "leave gaps out": "table = [[value for value in row if value is not None] for row in table]",
-    "fill gaps with zero": "table = [[value or 0.0 for value in row] for row in table]",
-    "fill gaps with the day before": """
-for row in table:
-    for day, value in enumerate(row):
-        if value is None:
-            row[day] = row[day - 1] if day else 9.0
-""",
-}
-MEAN = "\nvalues = [value for row in table for value in row]\nprint(sum(values) / len(values))"
+STEPS = (
+    "db.execute('delete from days where temp = -999')\nlook()",
+    "db.execute('update days set temp = (temp - 32) / 1.8 where day >= 300 and temp > -999')\nlook()",
+    "db.execute('delete from days where temp not between -25 and 35')\nlook()",
+)
 
 
 async def main(model: str | None) -> None:
-    """Run the prompt; approve everything; show what the cells of all agents print."""
-    config = load_config(Path(__file__).parent)
-    approver = ScriptedApprover()
-    async with Agent(config, model=model or ScriptedModel(script)) as agent:
-        result = await approver.drive(agent.run(PROMPT))
-    names = {event.agent_id: event.description or "root" for event in approver.events if isinstance(event, AgentStarted)}
-    for event in approver.events:
-        if isinstance(event, CodeExecutionOutput):
-            print(f"{names[event.agent_id]}:\n  " + event.text.replace("\n", "\n  "))
-        elif isinstance(event, AgentFinished) and event.depth:
-            print(f"{names[event.agent_id]}: {event.status}")
-    print(result.output)
+    """Search; show the tree, the best way, and that the state in which all began is as it was."""
+    async with Agent(load_config(Path(__file__).parent), model=model or ScriptedModel(script)) as agent:
+
+        async def program() -> tuple[SearchResult, str]:
+            async with await agent.branch("loaded") as loaded:
+                await loaded.execute(LOAD.strip())
+                found = await search(agent, TASK, tree=BestFirst(expansions=4), root=loaded)
+                return found, (await loaded.execute("look()")).text.strip()
+
+        ended = await ScriptedApprover().drive(agent.run_program(program))
+    result, before = ended.output
+    rich.print(result)
+    print(f"\n{len(result.nodes)} states, {len(result.nodes) + 2} cells\nbegan with: {before}")
+    for node in result.best.path:
+        print(f"{node.output.strip():>26}  after  {node.action.splitlines()[0]}")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
-    """Stands in for a model, for the root and for its children."""
-    del info
-    results = [part.content for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    """Stands in for a model: proposes the steps that were not taken yet, and judges by what a cell has printed."""
     prompt = first_prompt(messages)
-    if prompt == PROMPT:
-        cells = (LOAD, BRANCH)
-        if len(results) < len(cells):
-            return ToolCallPart("execute_ipython_cell", {"code": cells[len(results)].strip()})
-        return "Zeros pull the mean down; the other two ways agree."
-    if not results:
-        return ToolCallPart("execute_ipython_cell", {"code": (FILL[prompt.partition(";")[0]] + MEAN).strip()})
-    return ToolCallPart("hand_over", {"value": float(str(results[0]))})
+    seen = re.findall(r"^(\d+) rows, (\d+) implausible", prompt, re.MULTILINE)
+    if "different next cells" in prompt:
+        return ToolCallPart(info.output_tools[0].name, {"value": [step for step in STEPS if step not in prompt]})
+    rows, wrong = map(int, seen[-1])
+    score = max(0, 10 - wrong // 8 - (365 - rows) // 8)
+    reason = f"{wrong} are still implausible" if wrong else f"{365 - rows} rows are lost"
+    done = not wrong and rows > 330
+    return ToolCallPart(info.output_tools[0].name, {"score": 10 if done else min(score, 9), "reason": reason, "done": done})
 
 
 if __name__ == "__main__":

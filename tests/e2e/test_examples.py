@@ -14,7 +14,8 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "fan_out", "branches", "typed_output", "own_tool", "pipeline", "named_agents/run")
+PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "pipeline", "named_agents/run")
+STRATEGIES = ("branches", "debate", "agent_function", "plan_and_execute")
 
 
 @pytest.fixture
@@ -35,7 +36,12 @@ def test_none_is_without_a_test() -> None:
     folders = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir() and any(path.glob("*.py"))}
     folders -= {"data", "__pycache__"}
     assert folders == {name.partition("/")[0] for name in PROGRAMS if "/" in name}
-    assert files == {f"{name}.py" for name in PROGRAMS if "/" not in name} | {"notebook.ipynb", "web.py"} | of_the_demo
+    assert (
+        files
+        == {f"{name}.py" for name in (*PROGRAMS, *STRATEGIES) if "/" not in name}
+        | {"notebook.ipynb", "web.py"}
+        | of_the_demo
+    )
 
 
 def test_sdk(examples: Path) -> None:
@@ -47,12 +53,49 @@ def test_sdk(examples: Path) -> None:
 
 def test_branches(examples: Path) -> None:
     output = output_of(examples / "branches.py")
-    found = dict(re.findall(r"^  (\w[\w ]+): ([\d.]+)$", output, re.MULTILINE))
-    assert float(found["fill gaps with zero"]) < 0.9 * float(found["leave gaps out"])
-    gaps = re.search(r"stations, (\d+) gaps", output)
-    assert gaps is not None
-    assert found["gaps here"] == gaps[1], "what the branches filled is filled in them only"
-    assert output.count(": completed\n") == 3
+    tree, _, rest = output.partition("\n\n")
+    tried = len(re.findall(r"[├└]── ", tree))
+    assert tried > 3
+    assert f"{tried} states, {tried + 2} cells\n" in rest, "no cell was run twice"
+    found = re.findall(r"(\d+) rows, (\d+) implausible", rest)
+    assert int(found[0][1]) > 0, "the state in which all began is as it was"
+    assert found[0][0] == "365"
+    assert int(found[-1][0]) > 330
+    assert found[-1][1] == "0"
+
+
+def test_debate(examples: Path) -> None:
+    assert output_of(examples / "debate.py") == (
+        "round 1  quick: 10, careful: 8, sceptical: 8\nround 2  quick: 8, careful: 8, sceptical: 8\n3 of 3 say: 8\n"
+    )
+
+
+def test_debate_with_another_model(examples: Path) -> None:
+    with chat(lambda _: ["Said by the server."]) as server:
+        env = {"FREEACT_BASE_URL": server.server.base_url}
+        done = run_python(examples / "debate.py", "--model", "openai-chat:scripted", cwd=examples, env=env)
+        assert len(server.server.requests) == 6
+    assert done.stdout.endswith("3 of 3 say: Said by the server.\n"), done.stderr
+
+
+def test_agent_function(examples: Path) -> None:
+    output = output_of(examples / "agent_function.py")
+    expected = ""
+    for station in ("harbour", "ridge", "valley"):
+        with (examples / f"data/{station}.csv").open(encoding="utf-8") as file:
+            gone = [row["temp"].strip() in ("", "-999", "-999.0") for row in csv.DictReader(file)]
+        longest = max(map(len, "".join(" x"[is_gone] for is_gone in gone).split()))
+        expected += f"{station}: Gaps(missing={sum(gone)}, longest={longest})\n"
+    assert output == expected
+
+
+def test_plan_and_execute(examples: Path) -> None:
+    output = output_of(examples / "plan_and_execute.py")
+    assert re.search(r"data/harbor\.csv\.\n.*data/harbor\.csv is not there", output), "a step that has failed"
+    rows = {name: (examples / f"data/{name}.csv").read_text().count("\n") - 1 for name in ("harbour", "ridge")}
+    for name, count in rows.items():
+        assert output.count(f"  {name}: {count} rows\n") == 1, "what was done is not done again"
+    assert re.search(rf"\n2 plans, \d+ model requests: {max(rows, key=lambda name: rows[name])}\n$", output)
 
 
 def test_parallel_children(examples: Path) -> None:
