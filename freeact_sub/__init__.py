@@ -28,6 +28,7 @@ _HOMES = {
         "Remember Response ResponseChunk Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
     ),
     "freeact_sub.config.load": "load_config",
+    "freeact_sub.export": "export_events export_session",
     "freeact_sub.sessions": "StoredSession list_sessions",
     "freeact_sub.tools": "SpawnRequest",
 }

@@ -78,6 +78,10 @@ from freeact_sub.events import (
     ToolOutput as ToolOutput,
     UsageUpdated as UsageUpdated,
 )
+from freeact_sub.export import (
+    export_events as export_events,
+    export_session as export_session,
+)
 from freeact_sub.sessions import (
     StoredSession as StoredSession,
     list_sessions as list_sessions,

@@ -24,7 +24,6 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
     "prepare",
     "tool_call_id",
     "output_schema",
-    "inputs_digest",
 }
 
 

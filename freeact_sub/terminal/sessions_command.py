@@ -1,4 +1,4 @@
-"""`freeact-sub sessions`, `--continue` and `--resume`: a person lists, reads, chooses and removes sessions.
+"""`freeact-sub sessions`, `--continue` and `--resume`: a person lists, reads, exports, chooses and removes sessions.
 
 The parsers are built at each start of the program: what takes time is imported where it is used.
 """
@@ -32,13 +32,26 @@ def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
 
 def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: type[argparse.ArgumentParser]) -> Any:
     """Add `sessions`; its ways, for those of others."""
-    sessions = commands.add_parser("sessions", help="what was asked and done: list, show, remove", allow_abbrev=False)
+    sessions = commands.add_parser(
+        "sessions", help="what was asked and done: list, show, export, remove", allow_abbrev=False
+    )
     ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=parser_class, required=True)
     listed = ways.add_parser("list", help="the sessions of this folder", parents=[common], allow_abbrev=False)
     listed.add_argument("--all", action="store_true", dest="everywhere", help="of all folders")
     show = ways.add_parser("show", help="all that was said and done", parents=[common], allow_abbrev=False)
     show.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
     show.add_argument("--agent", metavar="ID", help="only this agent, a child for example, with its id or key")
+    export = ways.add_parser(
+        "export",
+        help="all of it as a file: a page, a notebook, a text, or events",
+        description="Write all that was said and done, of all agents, as a file to hand to somebody.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    export.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
+    forms = "html: one page that needs no script; ipynb: a notebook that runs; md: text; jsonl: one event a line"
+    export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
+    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="where it goes; default: standard output")
     remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
     remove.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
     ways.add_parser(
@@ -59,6 +72,8 @@ def run_way(options: argparse.Namespace, config: "Config") -> int:
             return _list(None if options.everywhere else config.workspace)
         case "show":
             return _show(options.session_id, options.agent)
+        case "export":
+            return _export(options.session_id, options.to, options.out)
         case "rm":
             return _remove(options.session_id)
         case _:
@@ -146,6 +161,17 @@ def _show(session_id: str, agent: str | None) -> int:
             views.observe(event)
             if wanted in (None, event.agent_id):
                 _write(lines.write(event))
+    return 0
+
+
+def _export(session_id: str, to: Any, file: Path | None) -> int:
+    from freeact_sub.export import export_session  # noqa: PLC0415
+
+    text = export_session(session_id, to, file=file)
+    if file is None:
+        _write(text)
+    else:
+        _print(f"written: {file}")
     return 0
 
 

@@ -60,6 +60,10 @@ def test_a_session_is_gone_on_with_listed_shown_and_removed(model: Chat, state: 
     assert (
         "has no agent 'nobody'" in run("sessions", "show", session.session_id, "--agent", "nobody", cwd=work, check=1).stderr
     )
+    page = work / "session.html"
+    run("sessions", "export", session.session_id, "-o", str(page), cwd=other)
+    assert "count it" in page.read_text(encoding="utf-8")
+    assert "print('six')" in run("sessions", "export", session.session_id, "--to", "md", cwd=other).stdout
     assert run("sessions", "prune", cwd=work).stdout == "archived: none; removed: none\n"
     assert session.session_id in run("sessions", "rm", session.session_id, cwd=work).stdout
     assert list_sessions() == []

@@ -1,7 +1,5 @@
 """Strategies on real kernels: in a cell with its `agent`, and values of a program in a child's kernel."""
 
-import asyncio
-
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, root_text
@@ -128,33 +126,3 @@ async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_
     simulated = [event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]
     assert len(simulated) == 2
     assert [node.status for node in result.nodes] == ["ok"] * 9
-
-
-@pytest.mark.parametrize("level", [1, 2])
-async def test_a_search_that_is_cancelled_leaves_no_node(tmp_path, level):
-    """Cancelled while the model is silent about the states of this level."""
-
-    def is_last(prompt):
-        return "How promising" in prompt and prompt.count("Output (ok)") == level
-
-    def script(messages, info):
-        prompt = first_prompt(messages)
-        if is_last(prompt):
-            return asyncio.Event()
-        if "different next cells" in prompt:
-            return ToolCallPart("hand_over", {"value": [f"x = {value}" for value in range(3)]})
-        if "How promising" in prompt:
-            return ToolCallPart("hand_over", {"score": 5, "reason": "", "done": False})
-        return "done"
-
-    config = Config(workspace=tmp_path, mode="auto")
-    async with Agent(config, model=ScriptedModel(script)) as agent:
-        run = agent.run_program(lambda: search(agent, "?", tree=LATS(simulations=2)))
-
-        def cancel(event):
-            if isinstance(event, ToolCallStarted) and event.tool_name == "ask" and is_last(event.args["prompt"]):
-                run.cancel()
-
-        _, ended = await read(run, on_event=cancel)
-        assert ended.status == "cancelled"
-        assert agent._loop.children.nodes.list() == ()

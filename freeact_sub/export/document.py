@@ -1,0 +1,91 @@
+"""A session as a Markdown document."""
+
+import re
+from collections.abc import Iterator
+
+from freeact_sub.calls import arguments_text
+from freeact_sub.cells import CellError, StreamText
+from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, Cancelled, Compacted, KernelLost, Notice, Response
+from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, ToolUse
+from freeact_sub.show.wording import MESSAGES, display_text, error_text
+from freeact_sub.text import clean, one_line, visible
+
+
+def document(report: Report) -> str:
+    """The document."""
+    pieces = [f"# {one_line(report.title)}", str(report.usage)]
+    for agent in report.agents:
+        level = "#" * min(2 + agent.depth, 6)
+        pieces.append(f"{level} {one_line(agent.name)}")
+        pieces.append(" · ".join(filter(None, [agent.agent_type, agent.model, agent.status, f"{agent.seconds:.1f} s"])))
+        pieces += _items(agent)
+    for what, files in (("written", report.files_written), ("removed", report.files_removed)):
+        if files:
+            pieces.append(f"Files {what}:\n\n" + "\n".join(f"- {visible(file)}" for file in files))
+    return "\n\n".join(pieces) + "\n"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A text as a block in which no line of it can end the block."""
+    longest = max(map(len, re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
+
+
+def _items(agent: AgentReport) -> Iterator[str]:
+    answer = ""
+    for item in agent.items:
+        yield from _item(item, answer)
+        answer = item.content if isinstance(item, Response) else answer
+
+
+def _item(item: Item, answer: str) -> Iterator[str]:
+    match item:
+        case AgentStarted():
+            yield "Prompt:"
+            yield fenced(item.prompt)
+        case Response():
+            yield clean(item.content)
+        case Cell():
+            yield f"Cell ({item.status or 'did not end'}):"
+            yield fenced(item.code, "python")
+            if text := "".join(map(_output, item.outputs)) or item.text:
+                yield fenced(text, "text")
+        case ToolUse():
+            yield f"Call of {one_line(item.name)} ({item.outcome or 'did not end'}):"
+            yield fenced("\n".join(filter(None, [arguments_text(dict(item.args)), item.result])))
+        case AgentFinished():
+            end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
+            yield "\n".join(filter(None, end))
+            if item.output and item.output != answer:
+                yield clean(item.output)
+        case _:
+            yield from filter(None, [note(item)])
+
+
+def note(item: Item) -> str:
+    """What is said of an item in one sentence; empty if it takes more."""
+    match item:
+        case Question():
+            answers = {True: "yes", False: "no", None: "never answered"}
+            why = f" ({visible(item.answer)})" if item.answer else ""
+            return f"The agent {visible(item.call.question)}. Answer: {answers[item.allowed]}{why}"
+        case Notice():
+            return f"Notice: {visible(item.content)}"
+        case KernelLost():
+            return f"The kernel was lost: {visible(item.reason)}"
+        case AgentMessage():
+            return f"{MESSAGES[item.kind]} {one_line(item.recipient_id)}: {visible(item.content)}"
+        case Compacted():
+            return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
+        case Cancelled():
+            return "The run was cancelled."
+        case _:
+            return ""
+
+
+def _output(output: Output) -> str:
+    if isinstance(output, StreamText):
+        return output.text
+    text = error_text(output) if isinstance(output, CellError) else display_text(output.data)
+    return f"{text}\n"

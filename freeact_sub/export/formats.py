@@ -1,0 +1,53 @@
+"""The formats by their names."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from freeact_sub.errors import SessionError
+from freeact_sub.events import Event
+from freeact_sub.export.document import document
+from freeact_sub.export.notebook import notebook
+from freeact_sub.export.page import page
+from freeact_sub.export.report import Report, report_of
+from freeact_sub.sessions import SessionStore, state_folder
+
+Format: TypeAlias = Literal["html", "ipynb", "md", "jsonl"]
+_MADE: Final[dict[str, Callable[[Report], str]]] = {"html": page, "ipynb": notebook, "md": document}
+FORMATS: Final = (*_MADE, "jsonl")
+
+
+def export_events(events: Iterable[Event], to: Format, *, title: str = "") -> str:
+    """The events of a session, of one or more runs of its root, as the text of a file.
+
+    Args:
+        events: In their order.
+        to: The format.
+        title: Of the whole. Default: the first prompt.
+    """
+    if to == "jsonl":
+        return "".join(f"{event.to_json()}\n" for event in events)
+    return _MADE[to](report_of(events, title=title))
+
+
+def export_session(session_id: str, to: Format, *, store: SessionStore | None = None, file: Path | None = None) -> str:
+    """A stored session as the text of a file.
+
+    Args:
+        session_id: The session, or how only one id begins.
+        to: The format.
+        store: Where the session is. Default: the store of this user.
+        file: Where the text is written as well; a file that is there is replaced.
+
+    Raises:
+        SessionError: There is no such session, it cannot be read, or the file cannot be written.
+    """
+    store = store or SessionStore(state_folder())
+    with store.reader(store.find(session_id).session_id) as reader:
+        text = export_events(reader.events(), to)
+    if file is not None:
+        try:
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")  # models write half characters too
+        except OSError as error:
+            raise SessionError(f"the export cannot be written to {file}: {error.strerror}") from error
+    return text

@@ -1,0 +1,142 @@
+"""A session as a Jupyter notebook that runs: the cells of all agents with their outputs, each agent a section.
+
+The root's cells are cells as they were. Each child had a kernel of its own, so its cells run under `%%child NAME`, which
+gives it names of its own. What needs the program that made it, such as `agent.task`, fails when it is run again; such cells
+are tagged `raises-exception`, so that the rest goes on, and keep the outputs that they had.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from freeact_sub.cells import CellError, ExecuteResult, StreamText
+from freeact_sub.events import AgentFinished, AgentStarted, Response
+from freeact_sub.export.document import fenced, note
+from freeact_sub.export.report import AgentReport, Cell, Item, Output, Report, ToolUse
+from freeact_sub.text import clean, visible
+
+FAILS: Final = {"tags": ["raises-exception"]}
+CHILD_MAGIC: Final = """\
+# Each child agent had a kernel of its own: its cells below have names of their own.
+import ast
+
+from IPython import get_ipython
+from IPython.core.magic import register_cell_magic
+from IPython.display import display
+
+_names_of_children = {}
+
+
+@register_cell_magic
+def child(name, code):
+    shell = get_ipython()
+    names = _names_of_children.setdefault(name, {"__name__": "__main__", "get_ipython": get_ipython, "display": display})
+    body = ast.parse(shell.transform_cell(code)).body
+    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), name, "exec"), names)
+    value = eval(compile(ast.Expression(last.value), name, "eval"), names) if last else None
+    if value is not None:
+        display(value)
+"""
+
+
+def notebook(report: Report) -> str:
+    """The notebook as JSON, format 4.5."""
+    cells = [_text(f"# {_line(report.title)}\n\n{report.usage}")]
+    if any(isinstance(item, Cell) for agent in report.agents if agent.depth for item in agent.items):
+        cells.append(_code(CHILD_MAGIC, [], {}))
+    for agent in report.agents:
+        if agent.parent_id is None:
+            cells += _section(report, agent)
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    content = {
+        "cells": cells,
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
+    """An agent, and each child where it was started, so that the cells below a child find what it has made."""
+    level = "#" * min(2 + agent.depth, 6)
+    kind = " · ".join(filter(None, [agent.agent_type, agent.model, agent.status]))
+    yield _text(f"{level} {_line(agent.name)}\n\n{_line(kind)}")
+    left = [child for child in report.agents if child.parent_id == agent.agent_id]
+    count = 0
+    for item in agent.items:
+        if isinstance(item, Cell):
+            count += 1
+            yield _cell(agent, item, count)
+        elif text := _said(item):
+            yield _text(text)
+        if isinstance(item, Cell | ToolUse):
+            for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
+                left.remove(child)
+                yield from _section(report, child)
+                yield _text(f"*{_line(agent.name)} goes on*")
+    for child in left:  # a program has started it
+        yield from _section(report, child)
+
+
+def _cell(agent: AgentReport, item: Cell, count: int) -> dict[str, Any]:
+    code = item.code if agent.depth == 0 else f"%%child agent-{agent.number}\n{item.code}"
+    may_fail = item.status not in ("ok", "success") or item.uses_host or _awaits(item, agent)
+    return _code(code, [_output(output, count) for output in item.outputs], FAILS if may_fail else {}, count)
+
+
+def _awaits(item: Cell, agent: AgentReport) -> bool:
+    """Whether a cell of a child may await something, which only a cell by itself can."""
+    if agent.depth == 0:
+        return False
+    try:
+        compile(item.code, "<cell>", "exec")
+    except (SyntaxError, ValueError):
+        return True
+    return False
+
+
+def _said(item: Item) -> str:
+    match item:
+        case AgentStarted():
+            return f"**Prompt**\n\n{fenced(item.prompt)}"
+        case Response():
+            return item.content
+        case ToolUse():
+            return f"Call of {_line(item.name)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
+        case AgentFinished():
+            return f"*Ended ({item.status}): {_line(item.error)}*" if item.error else ""
+    text = note(item)
+    return f"*{_line(text)}*" if text else ""
+
+
+def _output(output: Output, count: int) -> dict[str, Any]:
+    match output:
+        case StreamText():
+            return {"output_type": "stream", "name": output.name, "text": output.text}
+        case CellError():
+            trace = list(output.traceback)
+            return {"output_type": "error", "ename": output.ename, "evalue": output.evalue, "traceback": trace}
+        case ExecuteResult():
+            result = {"output_type": "execute_result", "execution_count": output.execution_count or count}
+            return result | {"data": output.data, "metadata": output.metadata}
+    return {"output_type": "display_data", "data": output.data, "metadata": output.metadata}
+
+
+def _code(code: str, outputs: list[dict[str, Any]], metadata: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    return {"cell_type": "code", "execution_count": count, "metadata": metadata, "outputs": outputs, "source": code}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": clean(text)}
+
+
+def _line(text: str) -> str:
+    """Text of agents as one line of Markdown in which nothing is markup."""
+    line = visible(text).replace("\n", " ")
+    return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in line)

@@ -1,0 +1,230 @@
+"""A session as one page of HTML that needs nothing else: no script, no file beside it, no network.
+
+All text goes through `show/safe_html.py`. The page says itself that browsers run no script in it and load nothing.
+"""
+
+import importlib.resources
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall, arguments_text
+from freeact_sub.cells import CellError, StreamText
+from freeact_sub.events import (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    Cancelled,
+    Compacted,
+    KernelLost,
+    Notice,
+    Response,
+    Thoughts,
+)
+from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, ToolUse
+from freeact_sub.export.timeline import Span, Timeline, timeline_of
+from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
+from freeact_sub.show.wording import MESSAGES, error_text
+from freeact_sub.text import one_line, visible
+
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")
+HEAD: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+"""
+
+
+def page(report: Report) -> str:
+    """The page."""
+    style = importlib.resources.files("freeact_sub.export").joinpath("page.css").read_text(encoding="utf-8")
+    timeline = timeline_of(report)
+    root = report.agents[0] if report.agents else None
+    pieces = [
+        HEAD.format(policy=escaped(POLICY), title=escaped(report.title), style=style),
+        f"<h1>{escaped(report.title)}</h1>",
+        f'<p class="quiet">{_summary(report, timeline)}</p>',
+        *(_agents(report) if root is not None else []),
+        *(_timeline(report, timeline) if timeline.seconds > 0 else []),
+        *_files(report),
+        *(piece for agent in report.agents for piece in _agent(report, agent)),
+        "</body>\n</html>\n",
+    ]
+    return "\n".join(pieces)
+
+
+def _summary(report: Report, timeline: Timeline) -> str:
+    day = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC") if report.began else ""
+    number = len(report.agents)
+    facts = [day, f"{number} agent{'s' * (number != 1)}", f"{timeline.seconds:.1f} s", str(report.usage)]
+    return escaped(" · ".join(filter(None, facts)))
+
+
+def _agents(report: Report) -> Iterable[str]:
+    yield '<h2 id="agents">Agents</h2>\n<div class="scroll"><table>'
+    yield "<tr>" + "".join(f"<th>{name}</th>" for name in COLUMNS) + "</tr>"
+    for agent in report.agents:
+        usage = agent.usage
+        name = f'{"&ensp;" * 2 * agent.depth}<a href="#{_anchor(agent)}">{escaped(agent.name)}</a>'
+        kind = f" · {escaped(agent.agent_type)}" if agent.agent_type else ""
+        numbers = [f"{agent.seconds:.1f}", f"{usage.turns}", usage.tokens_text, usage.cost_text]
+        cells = "".join(f'<td class="number">{escaped(text)}</td>' for text in numbers)
+        yield (
+            f"<tr><td>{name}{kind}</td><td>{_status(agent.status)}</td><td>{escaped(agent.model)}</td>"
+            f"<td>{escaped(agent.mode)}</td>{cells}</tr>"
+        )
+    yield "</table></div>"
+
+
+def _timeline(report: Report, timeline: Timeline) -> Iterable[str]:
+    yield '<h2 id="time">Time</h2>'
+    yield (
+        f'<p class="quiet">{timeline.seconds:.1f} s from left to right. Narrow, in the second colour: the critical path, '
+        "that is on whom the end waited.</p>"
+    )
+
+    def bar(kind: str, span: Span) -> str:
+        left, width = span.began / timeline.seconds, (span.ended - span.began) / timeline.seconds
+        title = f"{span.agent.name}: {span.began:.1f} s to {span.ended:.1f} s"
+        return f'<div class="{kind}" style="left:{left:.3%};width:{width:.3%}" title="{escaped(title)}"></div>'
+
+    for agent in report.agents:
+        bars = [bar("bar", span) for span in timeline.spans if span.agent is agent]
+        bars += [bar("critical", span) for span in timeline.critical if span.agent is agent]
+        link = f'<a href="#{_anchor(agent)}">{escaped(one_line(agent.description or agent.agent_id))}</a>'
+        lane = f'<span>{"&ensp;" * agent.depth}{link}</span><div class="track">{"".join(bars)}</div>'
+        yield f'<div class="lane">{lane}</div>'
+    alone: dict[str, float] = {}
+    for span in timeline.critical:
+        alone[span.agent.name] = alone.get(span.agent.name, 0.0) + span.ended - span.began
+    parts = ", ".join(f"{one_line(name, 60)} {seconds:.1f} s" for name, seconds in alone.items())
+    yield f'<p class="quiet">On the critical path: {escaped(parts)}.</p>'
+
+
+def _files(report: Report) -> Iterable[str]:
+    if report.files_written or report.files_removed:
+        yield '<h2 id="files">Files</h2>\n<ul class="files">'
+        for what, files in (("written", report.files_written), ("removed", report.files_removed)):
+            yield from (f"<li><code>{escaped(visible(file))}</code> <span class=quiet>{what}</span></li>" for file in files)
+        yield "</ul>"
+
+
+def _agent(report: Report, agent: AgentReport) -> Iterable[str]:
+    yield f'<section>\n<h2 id="{_anchor(agent)}">{escaped(agent.name)}</h2>'
+    parent = next((other for other in report.agents if other.agent_id == agent.parent_id), None)
+    if parent is not None:
+        yield f'<p class="quiet">started by <a href="#{_anchor(parent)}">{escaped(parent.name)}</a></p>'
+    answer = ""
+    for item in agent.items:
+        yield f"<article>{_item(item, answer)}{_children(report, agent, item)}</article>"
+        answer = item.content if isinstance(item, Response) else answer
+    yield "</section>"
+
+
+def _children(report: Report, agent: AgentReport, item: Item) -> str:
+    if not isinstance(item, Cell | ToolUse):
+        return ""
+    links = [
+        f'<a href="#{_anchor(child)}">{escaped(child.name)}</a>' for child in report.started_by(agent, item.tool_call_id)
+    ]
+    return f'<p class="quiet">started {", ".join(links)}</p>' if links else ""
+
+
+def _item(item: Item, answer: str) -> str:
+    """One item. Args: answer: the agent's last text, which its end need not repeat."""
+    if isinstance(item, AgentFinished):
+        return _end(item, answer)
+    return _ITEMS[type(item)](item)
+
+
+def _end(item: AgentFinished, answer: str) -> str:
+    pieces = [f"<h3>Ended: {_status(item.status)}</h3>"]
+    if item.output and item.output != answer:
+        pieces.append(f'<div class="answer">{markdown_html(item.output)}</div>')
+    pieces += [f'<p class="bad">{escaped(visible(item.error))}</p>'] if item.error else []
+    pieces += [f'<p class="warn">{escaped(visible(warning))}</p>' for warning in item.warnings]
+    total = f"; with its children: {item.tree_usage}" if item.tree_usage != item.usage else ""
+    pieces.append(f'<p class="quiet">{escaped(f"{item.seconds:.1f} s; {item.usage}{total}")}</p>')
+    return "".join(pieces)
+
+
+def _cell(item: Cell) -> str:
+    status = f"{item.status.replace('_', ' ')}, {item.seconds:.1f} s" if item.status else "did not end"
+    pieces = [code_html(item.code), *(_output(output) for output in item.outputs)]
+    if not item.outputs and item.text:
+        pieces.append(text_html(item.text))
+    kind = "quiet" if item.status in ("ok", "success") else "bad"
+    return f"<h3>Cell <span class={kind}>{escaped(status)}</span></h3>{''.join(pieces)}"
+
+
+def _output(output: Output) -> str:
+    if isinstance(output, StreamText):
+        return text_html(output.text, "text" if output.name == "stdout" else "error")
+    if isinstance(output, CellError):
+        return text_html(error_text(output), "error")
+    return bundle_html(output.data)
+
+
+def _use(item: ToolUse) -> str:
+    outcome = f' <span class="bad">{escaped(item.outcome or "did not end")}</span>' if item.outcome != "success" else ""
+    args = text_html(arguments_text(dict(item.args))) if item.args else ""
+    result = text_html(item.result) if item.result else ""
+    return f"<h3>Call of {escaped(one_line(item.name))}{outcome}</h3>{args}{result}"
+
+
+def _question(item: Question) -> str:
+    if item.allowed is None:
+        answer = '<span class="warn">never answered</span>'
+    else:
+        word = '<span class="good">yes</span>' if item.allowed else '<span class="bad">no</span>'
+        why = f": {escaped(visible(item.answer))}" if item.answer else ""
+        answer = f"{word}{why} <span class=quiet>after {item.seconds:.1f} s</span>"
+    match item.call:
+        case CodeAction() | SpawnCall():
+            what = ""  # it stands above
+        case McpCall() | ToolCall():
+            what = text_html(arguments_text(item.call.args))
+        case _:
+            what = text_html(item.call.text)
+    return f'<div class="question">The agent {escaped(visible(item.call.question))}{what}<div>Answer: {answer}</div></div>'
+
+
+def _compacted(item: Compacted) -> str:
+    tokens = f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
+    summary = f"<details><summary>Summary</summary>{markdown_html(item.summary)}</details>" if item.summary else ""
+    return f'<p class="quiet">{tokens}</p>{summary}'
+
+
+_ITEMS: Final[dict[type, Callable[[Any], str]]] = {
+    AgentStarted: lambda item: f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.prompt))}</div>',
+    Thoughts: lambda item: f"<details><summary>Thoughts</summary>{markdown_html(item.content)}</details>",
+    Response: lambda item: markdown_html(item.content),
+    Cell: _cell,
+    ToolUse: _use,
+    Question: _question,
+    Compacted: _compacted,
+    Notice: lambda item: f'<p class="warn">Notice: {escaped(visible(item.content))}</p>',
+    KernelLost: lambda item: f'<p class="bad">The kernel was lost: {escaped(visible(item.reason))}</p>',
+    AgentMessage: lambda item: (
+        f'<p class="warn">{MESSAGES[item.kind]} {escaped(one_line(item.recipient_id))}: {escaped(visible(item.content))}</p>'
+    ),
+    Cancelled: lambda _: '<p class="warn">The run was cancelled.</p>',
+}
+
+
+def _status(status: str) -> str:
+    kind = "good" if status == "completed" else "bad"
+    return f'<span class="{kind}">{escaped(status.replace("_", " "))}</span>'
+
+
+def _anchor(agent: AgentReport) -> str:
+    return f"agent-{agent.number}"

@@ -1,0 +1,297 @@
+"""`Report`: the events of a session as what each agent did, one after the other."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from freeact_sub.calls import Call, CodeAction
+from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    Cancelled,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Compacted,
+    Event,
+    KernelLost,
+    Notice,
+    Response,
+    Thoughts,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.text import one_line
+
+CELL_TOOL = "execute_ipython_cell"
+Output: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
+"""One output of a cell."""
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """A cell and what it has shown."""
+
+    code: str
+    time: float
+    tool_call_id: str | None = None
+    outputs: list[Output] = field(default_factory=list)
+    text: str = ""
+    """What the model has read of it."""
+    status: str = ""
+    """How it ended. Empty: it did not."""
+    seconds: float = 0.0
+    uses_host: bool = False
+    """Its code has asked for something outside: a child, a tool of a server, a command."""
+
+
+@dataclass(kw_only=True)
+class ToolUse:
+    """A call of another tool, and what came back."""
+
+    name: str
+    args: dict[str, object]
+    time: float
+    tool_call_id: str | None = None
+    result: str = ""
+    outcome: str = ""
+    """Empty: it did not end."""
+
+
+@dataclass(kw_only=True)
+class Question:
+    """A call that a person, or a rule instead of one, was asked about."""
+
+    call: Call
+    time: float
+    reason: str = ""
+    allowed: bool | None = None
+    """None: it was never answered."""
+    answer: str = ""
+    """The reason of a denial."""
+    seconds: float = 0.0
+    """How long it was open."""
+
+
+Item: TypeAlias = (
+    AgentStarted
+    | AgentFinished
+    | Thoughts
+    | Response
+    | Cell
+    | ToolUse
+    | Question
+    | Notice
+    | Compacted
+    | KernelLost
+    | AgentMessage
+    | Cancelled
+)
+"""What stands in the account of an agent. A run begins with AgentStarted and ends with AgentFinished."""
+
+
+@dataclass(kw_only=True)
+class Work:
+    """One run of an agent, as far as it came."""
+
+    began: float
+    ended: float
+    """Of a run that was cut off, the time of its last event."""
+    status: str = "interrupted"
+
+
+@dataclass(kw_only=True)
+class AgentReport:
+    """One agent."""
+
+    agent_id: str
+    parent_id: str | None
+    depth: int
+    number: int
+    """In the order of their start, from 0 on."""
+    description: str = ""
+    agent_type: str = ""
+    model: str = ""
+    mode: str = ""
+    tool_call_id: str | None = None
+    """The call that started it."""
+    items: list[Item] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    usage: Usage = Usage()
+    """What it has spent itself in all its runs."""
+
+    @property
+    def name(self) -> str:
+        """As people see it."""
+        return f"{self.agent_id} ({one_line(self.description, 60)})" if self.description else self.agent_id
+
+    @property
+    def status(self) -> str:
+        """How its last run ended."""
+        return self.work[-1].status.replace("_", " ") if self.work else ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it was at work."""
+        return sum(work.ended - work.began for work in self.work)
+
+
+@dataclass(kw_only=True)
+class Report:
+    """A session."""
+
+    title: str
+    agents: list[AgentReport]
+    """The root first, each child behind its parent and the children before it."""
+    files_written: list[str]
+    files_removed: list[str]
+
+    @property
+    def began(self) -> float:
+        """Seconds since the epoch; 0 without events."""
+        return min((work.began for agent in self.agents for work in agent.work), default=0.0)
+
+    @property
+    def usage(self) -> Usage:
+        """What all agents have spent."""
+        return sum((agent.usage for agent in self.agents), Usage())
+
+    def started_by(self, parent: AgentReport, tool_call_id: str | None) -> list[AgentReport]:
+        """The children that a call of an agent has started."""
+        children = (agent for agent in self.agents if agent.parent_id == parent.agent_id)
+        return [child for child in children if tool_call_id is not None and child.tool_call_id == tool_call_id]
+
+
+def report_of(events: Iterable[Event], *, title: str = "") -> Report:
+    """The report. Args: events: of one session, in their order. title: default: the first prompt."""
+    reader = _Reader()
+    for event in events:
+        reader.take(event)
+    agents = [agent for root in reader.by_id.values() if root.parent_id not in reader.by_id for agent in reader.tree(root)]
+    ends = [item for agent in agents for item in agent.items if isinstance(item, AgentFinished)]
+    removed = {file for end in ends for file in end.files_removed}
+    prompts = [item.prompt for agent in agents for item in agent.items if isinstance(item, AgentStarted)]
+    return Report(
+        title=title or one_line(prompts[0] if prompts else "An empty session", 120),
+        agents=agents,
+        files_written=sorted({file for end in ends for file in end.files_written}),
+        files_removed=sorted(removed),
+    )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.by_id: dict[str, AgentReport] = {}
+        self._uses: dict[tuple[str, str | None], list[ToolUse]] = {}
+        """Calls that have not ended; those that code makes have the id of its cell."""
+        self._cells: dict[tuple[str, str | None], Cell] = {}
+        self._questions: dict[str, Question] = {}
+        self._displays: dict[tuple[str, str], tuple[Cell, int]] = {}
+
+    def tree(self, agent: AgentReport) -> list[AgentReport]:
+        """An agent and all below it."""
+        below = [child for child in self.by_id.values() if child.parent_id == agent.agent_id]
+        return [agent, *(found for child in below for found in self.tree(child))]
+
+    def take(self, event: Event) -> None:
+        """Read one more event."""
+        agent = self.by_id.get(event.agent_id)
+        if agent is None:
+            agent = self.by_id[event.agent_id] = AgentReport(
+                agent_id=event.agent_id, parent_id=event.parent_id, depth=event.depth, number=len(self.by_id)
+            )
+        if isinstance(event, AgentStarted):
+            self._begin(agent, event)
+        elif agent.work and event.time:
+            agent.work[-1].ended = max(agent.work[-1].ended, event.time)
+        match event:
+            case ToolCallStarted() | ToolOutput():
+                self._call(agent, event)
+            case CodeExecutionOutputChunk() | CodeExecutionOutput():
+                self._output(event)
+            case ApprovalRequest() | ApprovalAnswered():
+                self._question(agent, event)
+            case AgentFinished():
+                agent.usage += event.usage
+                if agent.work:
+                    agent.work[-1].status = event.status
+                agent.items.append(event)
+            case (
+                AgentStarted()
+                | Thoughts()
+                | Response()
+                | Notice()
+                | Compacted()
+                | KernelLost()
+                | AgentMessage()
+                | Cancelled()
+            ):
+                agent.items.append(event)
+
+    def _begin(self, agent: AgentReport, event: AgentStarted) -> None:
+        agent.description = event.description or agent.description
+        agent.agent_type, agent.model, agent.mode = event.agent_type or "", event.model, event.mode or ""
+        agent.tool_call_id = agent.tool_call_id or event.tool_call_id
+        agent.work.append(Work(began=event.time, ended=event.time))
+        cell = self._cells.get((event.parent_id or "", event.tool_call_id))
+        if cell is not None:
+            cell.uses_host = True
+
+    def _call(self, agent: AgentReport, event: ToolCallStarted | ToolOutput) -> None:
+        key = (event.agent_id, event.tool_call_id)
+        if isinstance(event, ToolOutput):
+            cell = self._cells.get(key)
+            if event.tool_name == CELL_TOOL and cell is not None:
+                cell.text = cell.text or event.content
+                cell.status = cell.status or event.outcome
+            elif found := [use for use in self._uses.get(key, []) if use.name == event.tool_name]:
+                found[0].result, found[0].outcome = event.content, event.outcome
+                self._uses[key].remove(found[0])
+            return
+        if event.tool_name == CELL_TOOL:
+            cell = Cell(code=str(event.args.get("code", "")), time=event.time, tool_call_id=event.tool_call_id)
+            self._cells[key] = cell
+            agent.items.append(cell)
+            return
+        if key in self._cells and not self._cells[key].status:  # code in the cell makes the call
+            self._cells[key].uses_host = True
+        use = ToolUse(name=event.tool_name, args=event.args, time=event.time, tool_call_id=event.tool_call_id)
+        self._uses.setdefault(key, []).append(use)
+        agent.items.append(use)
+
+    def _output(self, event: CodeExecutionOutputChunk | CodeExecutionOutput) -> None:
+        cell = self._cells.get((event.agent_id, event.tool_call_id))
+        if cell is None:
+            return
+        if isinstance(event, CodeExecutionOutput):
+            cell.text, cell.status, cell.seconds = event.text, event.status, event.seconds
+            return
+        output = event.output
+        if isinstance(output, DisplayData) and output.display_id is not None:
+            key = (event.agent_id, output.display_id)
+            if output.update:
+                if key in self._displays:
+                    shown, index = self._displays[key]
+                    shown.outputs[index] = output
+                return
+            self._displays[key] = (cell, len(cell.outputs))
+        last = cell.outputs[-1] if cell.outputs else None
+        if isinstance(output, StreamText) and isinstance(last, StreamText) and last.name == output.name:
+            cell.outputs[-1] = StreamText(name=last.name, text=last.text + output.text)
+        else:
+            cell.outputs.append(output)
+
+    def _question(self, agent: AgentReport, event: ApprovalRequest | ApprovalAnswered) -> None:
+        if isinstance(event, ApprovalRequest):
+            question = Question(call=event.call, time=event.time, reason=event.reason)
+            self._questions[event.request_id] = question
+            agent.items.append(question)
+            cell = self._cells.get((event.agent_id, event.tool_call_id))
+            if cell is not None and not isinstance(event.call, CodeAction):
+                cell.uses_host = True
+        elif (asked := self._questions.get(event.request_id)) is not None:
+            asked.allowed, asked.answer, asked.seconds = event.allowed, event.reason, event.time - asked.time
