@@ -19,7 +19,8 @@ _HOMES = {
     "freeact_sub.errors": (
         "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
         "KernelBranchError KernelError KernelLostError KernelSnapshotError KernelStartError LimitReachedError McpError "
-        "SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError"
+        "SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError "
+        "WorkspaceConflictError"
     ),
     "freeact_sub.ending": "RunStatus",
     "freeact_sub.events": (

@@ -51,6 +51,7 @@ from freeact_sub.errors import (
     StrategyError as StrategyError,
     TaskError as TaskError,
     UntrustedError as UntrustedError,
+    WorkspaceConflictError as WorkspaceConflictError,
 )
 from freeact_sub.events import (
     AgentEvent as AgentEvent,

@@ -25,7 +25,7 @@
 Errors carry values. Nobody reads an error's text to learn what happened.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -105,6 +105,16 @@ class KernelSnapshotError(KernelError):
 
 class KernelLostError(KernelError):
     """The kernel's process ended while it was needed; its variables are gone."""
+
+
+class WorkspaceConflictError(FreeactError):
+    """What a node has changed cannot be taken over: the workspace has changed in the same places. Nothing was written."""
+
+    def __init__(self, conflicts: Sequence[str]) -> None:
+        """Args: conflicts: paths, relative to the workspace."""
+        shown = ", ".join(conflicts[:10]) + (f" and {len(conflicts) - 10} more" if len(conflicts) > 10 else "")
+        super().__init__(f"the workspace has changed where the node has: {shown}; nothing was written")
+        self.conflicts = tuple(conflicts)
 
 
 class McpError(FreeactError):

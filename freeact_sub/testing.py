@@ -40,6 +40,7 @@ from freeact_sub.kernels import (
     HostRequestHandler,
     KernelPlace,
     KernelSpec,
+    OwnFiles,
 )
 from freeact_sub.kernels.snapshots import LostVariable, RestoreReport, SnapshotReport, Variable
 from freeact_sub.modes import Mode
@@ -172,6 +173,7 @@ class FakeKernel:
         self.lost_reason: str | None = None
         self.scratch: Path | None = None
         self.may_be_replaced = True
+        self.own_files: OwnFiles | None = None
 
     @contextlib.asynccontextmanager
     async def execute(

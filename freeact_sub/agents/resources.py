@@ -22,6 +22,9 @@ MAX_DEATHS: Final = 3
 """A kernel that dies this often in one run ends the run."""
 
 SWAP_SECONDS: Final = 5.0
+OWN_FILES: Final = (
+    "Its working directory is {root}, a copy of the workspace: use relative paths; what you write there nobody else sees."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,13 @@ class AgentKernel:
     """The agent's kernel: started in the background, watched, replaced when it dies."""
 
     def __init__(
-        self, node: AgentNode, host: HostRequests, mcp_servers: tuple[str, ...], branch_of: KernelAccess | None
+        self,
+        node: AgentNode,
+        host: HostRequests,
+        mcp_servers: tuple[str, ...],
+        branch_of: KernelAccess | None,
+        *,
+        own_files: bool,
     ) -> None:
         self._node = node
         self._branch_of = branch_of
@@ -48,6 +57,7 @@ class AgentKernel:
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
             sandbox=place.wall,
+            own_files=own_files,
             audit=provider.hook(_audit_settings(node, network=place.wall is None or place.wall.network)),
         )
         self._starting: asyncio.Task[Kernel] | None = None
@@ -92,7 +102,7 @@ class AgentKernel:
         if kernel.lost_reason is not None:
             raise KernelLostError(kernel.lost_reason)
         self._node, self._kept = node, True
-        node.use_kernel((*_also_writable(node), *filter(None, (kernel.scratch,))))
+        node.use_kernel(_folders(node, kernel))
         return kernel
 
     async def become(self, origin: KernelAccess) -> None:
@@ -166,7 +176,9 @@ class AgentKernel:
         return await self._use(kernel)
 
     async def _use(self, kernel: Kernel) -> Kernel:
-        self._node.use_kernel((*_also_writable(self._node), *filter(None, (kernel.scratch,))))
+        if kernel.own_files is not None:
+            self.told = OWN_FILES.format(root=kernel.own_files.root)
+        self._node.use_kernel(_folders(self._node, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
@@ -209,6 +221,12 @@ def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
     return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked, no_network=no_network)
 
 
+def _folders(node: AgentNode, kernel: Kernel) -> tuple[Path, ...]:
+    """Those that are an agent's own besides the workspace."""
+    own = kernel.own_files.root if kernel.own_files is not None else None
+    return (*_also_writable(node), *filter(None, (kernel.scratch, own)))
+
+
 def _also_writable(node: AgentNode) -> tuple[Path, ...]:
     """What the agent's wall leaves open besides the workspace."""
     return node.shared.config.kernel.writable if node.policy.mode == "auto" else ()
@@ -217,14 +235,21 @@ def _also_writable(node: AgentNode) -> tuple[Path, ...]:
 class AgentResources:
     """Everything one agent has open."""
 
-    def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None) -> None:
+    def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
+        """Open nothing yet.
+
+        Args:
+            node: The agent.
+            branch_of: Its kernel starts as a copy of this one. None: it starts empty.
+            own_files: A branch works in a copy of the workspace.
+        """
         shared = node.shared
         self.mcp = McpServers(
             servers_of(node), catalogue=shared.catalogue, log_folder=node.output_folder, log_root=shared.config.workspace
         )
         self.requests = HostRequests(node, {})
         self._serve(node)
-        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of)
+        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of, own_files=own_files)
 
     async def pass_on(self, node: AgentNode) -> None:
         """All of it is this node's from now on, and its code asks in that one's name. Raises: see `AgentKernel.pass_on`."""

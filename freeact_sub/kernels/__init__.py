@@ -7,12 +7,14 @@ from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for
+from freeact_sub.kernels.workspaces import Changes, OwnFiles, promote
 
 __all__ = [
     "AuditSettings",
     "CellClock",
     "CellOutputBuffer",
     "CellRun",
+    "Changes",
     "ForkKernelProvider",
     "HostRequestHandler",
     "Kernel",
@@ -20,10 +22,12 @@ __all__ = [
     "KernelProvider",
     "KernelSpec",
     "LocalKernelProvider",
+    "OwnFiles",
     "SandboxPolicy",
     "give_values",
     "hand_over",
     "make_provider",
     "policy_for",
+    "promote",
     "put_values",
 ]

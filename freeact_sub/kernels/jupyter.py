@@ -21,6 +21,7 @@ from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.snapshots.snapshots import Snapshots
+from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
@@ -56,6 +57,11 @@ class JupyterKernel:
     def scratch(self) -> Path | None:
         """See `Kernel`."""
         return self._launcher.scratch
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """See `Kernel`."""
+        return self._launcher.own_files
 
     async def open(self) -> Self:
         """Starts the process and waits until the kernel is ready, within the spec's time; else nothing of it is left.
@@ -127,7 +133,7 @@ class JupyterKernel:
 
     def _bootstrap(self) -> str:
         """The first, silent cell."""
-        return _bootstrap(self._spec.mcp_servers, self._spec.hook_settings(self.scratch))
+        return _bootstrap(self._spec.mcp_servers, self._spec.hook_settings(*filter(None, (self.scratch,))))
 
     def hand_out(self, handler: HostRequestHandler) -> None:
         """Gives a kernel that was started ahead of demand to its agent."""

@@ -10,6 +10,7 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
@@ -50,11 +51,14 @@ class KernelSpec:
     audit: AuditSettings | None = None
     """What code does without asking its host. None: it asks for nothing that it does by itself."""
 
-    def hook_settings(self, scratch: Path | None) -> dict[str, Any] | None:
-        """`audit` as the guest reads it (`guest/hook.py`). Args: scratch: see `Kernel`."""
+    own_files: bool = False
+    """A branch works in a copy of the workspace that is its own. A branch of one that does so does so too."""
+
+    def hook_settings(self, *own: Path) -> dict[str, Any] | None:
+        """`audit` as the guest reads it (`guest/hook.py`). Args: own: the kernel's own folders."""
         if self.audit is None:
             return None
-        folders = [str(path) for path in (*self.audit.writable, *filter(None, (scratch,)))]
+        folders = [str(path) for path in (*self.audit.writable, *own)]
         return {"folders": folders, "asked": self.audit.asked, "no_network": self.audit.no_network}
 
 
@@ -86,6 +90,11 @@ class Kernel(Protocol):
     @property
     def scratch(self) -> Path | None:
         """A folder of the kernel's own in which its code may write; None: it has none on this machine."""
+        ...
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """The copy of the workspace in which it works. None: it works in the workspace itself."""
         ...
 
     def execute(

@@ -7,6 +7,7 @@ from typing import Protocol
 from freeact_sub.kernels.channels import KernelChannels
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.workspaces import OwnFiles
 
 
 class Launcher(Protocol):
@@ -16,6 +17,11 @@ class Launcher(Protocol):
     """What code finds as `agent` is in the kernel from its start; False: a first cell installs it."""
     exited: asyncio.Future[str] | None
     """How the process has ended, as the end of a sentence, once it has; None: it was not started."""
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """See `Kernel`."""
+        ...
 
     @property
     def scratch(self) -> Path | None:

@@ -31,6 +31,7 @@ from freeact_sub.kernels.provision import GuardedProvisioner
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
+from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
 from freeact_sub.system.private_folders import VARIABLE, KernelFolder, make_folder, sweep
 
@@ -73,6 +74,11 @@ class LocalLauncher(Launcher, Protocol):
             session=Session(key=secrets.token_hex(32).encode()),
         )
         self._manager.connection_file = str(folder.path / CONNECTION_FILE)
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """See `Launcher`."""
+        return None
 
     @property
     def scratch(self) -> Path:

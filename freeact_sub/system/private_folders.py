@@ -121,6 +121,32 @@ class KernelFolder:
                 return branch
         raise FileExistsError(f"too many files in {self.path}")
 
+    @property
+    def identity(self) -> list[int]:
+        """Device and number: what tells the folder from one that was put in its place."""
+        found = os.fstat(self._descriptor)
+        return [found.st_dev, found.st_ino]
+
+    def make_folder(self, name: str) -> int:
+        """Makes an empty folder in the folder, in place of an empty one, and returns its descriptor.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(name, dir_fd=self._descriptor)
+        os.mkdir(name, 0o755, dir_fd=self._descriptor)
+        return self.open_folder(name)
+
+    def open_folder(self, name: str) -> int:
+        """The descriptor of a folder in the folder; a link in its place is refused.
+
+        Raises:
+            OSError: It is not there, or this folder was given up.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, dir_fd=self._descriptor)
+
     def remove_file(self, name: str) -> None:
         """Removes a file of the folder, if it is there."""
         with contextlib.suppress(FileNotFoundError):
@@ -151,6 +177,7 @@ class KernelFolder:
         if not self._given_up:
             self._given_up = True
             os.close(self._descriptor)
+            self._descriptor = -1
             self._remove_if_unused()
 
     def _remove_if_unused(self) -> None:

@@ -73,6 +73,8 @@ class SpawnRequest:
     """The child's kernel starts as a copy of its parent's live kernel."""
     branch_of: NodeHandle | str | None = None
     """The child's kernel starts as a copy of this node's, or of that of the parent's node with this id."""
+    own_files: bool = False
+    """A branch works in a copy of the workspace: nobody else sees what it writes there (`KernelNode.diff`)."""
     history: bool = False
     """A branch goes on with the conversation as well: the node's, or that of its parent so far."""
     keep: bool = False

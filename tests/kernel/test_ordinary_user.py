@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from support.sandbox import MACHINE, NEEDS_A_WALL
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.wall.sandbox import Limits, Support, find_kept, policy_for, wall_script, wire
+from freeact_sub.kernels.workspaces import layer
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 
@@ -43,13 +45,16 @@ def ordinary_user(tmp_path):
             pytest.skip("no Python here that an ordinary user can run")
         python = usable[0]
 
-    def run(machine: Support, code: str, **values: object) -> subprocess.CompletedProcess[str]:
+    def command(machine: Support, code: str, **values: object) -> list[str]:
         policy = policy_for("auto", KernelConfig(sandbox="auto", python=python), folder / "workspace")
         policy = replace(policy, readable=(*policy.readable, Path("/proc")), **values)
         content = wire(policy, machine, folder / "kernel", folder / "workspace", find_kept(policy))
         wall = [python, "-I", "-S", str(folder / "wall.py"), json.dumps(content)]
+        return [*wall, python, "-I", "-S", "-c", code]
+
+    def run(machine: Support, code: str, **values: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*wall, python, "-I", "-S", "-c", code],
+            command(machine, code, **values),
             capture_output=True,
             text=True,
             cwd=folder / "workspace",
@@ -58,7 +63,7 @@ def ordinary_user(tmp_path):
             **who,
         )
 
-    run.workspace, run.who = folder / "workspace", who
+    run.workspace, run.who, run.folder, run.python, run.command = folder / "workspace", who, folder, python, command
     yield run
     shutil.rmtree(folder)
 
@@ -170,3 +175,34 @@ print("done")
 """
     ran = ordinary_user(VIEW, code)
     assert (ran.stdout, ran.stderr) == ("done\n", "")
+
+
+def test_an_ordinary_user_gets_a_copy_on_write_of_the_workspace(ordinary_user):
+    """As a branch with files of its own does; what it writes is found in the private folder, with what it has deleted."""
+    run = ordinary_user
+    shutil.copy(Path(layer.__file__), run.folder)
+    subprocess.run(["sh", "-c", "mkdir d; echo one > d/one; echo two > two"], cwd=run.workspace, check=True, **run.who)
+    code = f"""
+import os, sys
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+os.chdir({str(run.folder / "kernel" / layer.COPY)!r})
+open("d/one", "a").write("more"); os.remove("two"); open("new", "w").write("new")
+print(sorted(os.listdir(".")), repr(open("d/one").read()), flush=True)
+"""
+    kernel = run.folder / "kernel"
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": run.workspace, **run.who}
+    with subprocess.Popen(run.command(VIEW, code), **options) as walled:
+        found = kernel.stat()
+        settings = {"pid": int(walled.stdout.readline()), "workspace": str(run.workspace), "folder": str(kernel)}
+        settings |= {"identity": [found.st_dev, found.st_ino], "origin": None}
+        command = [run.python, "-I", "-S", str(run.folder / "layer.py"), json.dumps(settings)]
+        laid = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **run.who)
+        told, _ = walled.communicate("go\n", timeout=120)
+    if "overlay" in laid.stderr or "mount" in laid.stderr:
+        pytest.skip(f"no overlays for ordinary users here: {laid.stderr}")
+    assert laid.stderr == ""
+    assert told == "['d', 'new'] 'one\\nmore'\n"
+    assert sorted(path.name for path in run.workspace.iterdir()) == ["d", "two"]
+    assert (run.workspace / "d/one").read_text() == "one\n"
+    assert stat.S_ISCHR((kernel / layer.CHANGES / "two").lstat().st_mode)

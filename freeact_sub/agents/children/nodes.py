@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from pydantic_ai.messages import ModelMessage
 
@@ -21,13 +21,16 @@ from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.approvals import Policy
-from freeact_sub.calls import CodeAction
+from freeact_sub.calls import CodeAction, FileOperation, FileWrite
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
-from freeact_sub.kernels import give_values, hand_over
+from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, KernelAccess, run_cell
+
+PROMOTE_SECONDS: Final = 600.0
+"""How long files may be taken over, also where nobody waits for it any more."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,6 +114,14 @@ class Resources(Protocol):
         ...
 
 
+class ResourcesMaker(Protocol):
+    """Opens what a node needs: `AgentResources`."""
+
+    def __call__(self, node: AgentNode, branch_of: KernelAccess, *, own_files: bool) -> Resources:
+        """See `AgentResources`."""
+        ...
+
+
 class KernelNode:
     """A live kernel that an agent keeps. It counts in `kernel.max_live`, and ends with its owner at the latest.
 
@@ -165,10 +176,29 @@ class KernelNode:
             )
             return (await self.resources.calls.make(requested, partial(self._run, code, self._context(call_id)))).value
 
-    async def branch(self, description: str = "") -> "KernelNode":
-        """A new node whose kernel starts as a copy of this one. Raises: see `Agent.branch`."""
+    async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
+        """A new node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
         self.check_open()
-        return await self._owner.branch(self, description)
+        async with self._lock:  # its files are copied at rest
+            return await self._owner.branch(self, description, own_files=own_files)
+
+    async def own_files(self) -> OwnFiles | None:
+        """The copy of the workspace in which it works. None: it works in the workspace itself."""
+        return (await self.resources.kernel.get()).own_files
+
+    async def diff(self) -> Changes:
+        """What it has changed in its copy of the workspace; nothing where it has none.
+
+        Raises:
+            KernelLostError: The node's kernel has ended, and its copy with it.
+            FreeactError: The node is closed, or there is too much to look through.
+        """
+        self.check_open()
+        own = await self.own_files()
+        if own is None:
+            return Changes()
+        async with self._lock:
+            return await asyncio.to_thread(own.look)
 
     async def close(self) -> None:
         """End its kernel; branches of it go on. Can be called again."""
@@ -224,7 +254,7 @@ class Nodes:
         self,
         agent: AgentNode,
         kernel: OwnKernel,
-        make_resources: Callable[[AgentNode, KernelAccess], Resources],
+        make_resources: ResourcesMaker,
         busy: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         """Make an empty list.
@@ -240,6 +270,7 @@ class Nodes:
         self._make_resources = make_resources
         self.busy = busy
         self._nodes: dict[str, KernelNode] = {}
+        self._promoting = asyncio.Lock()
 
     def list(self) -> Sequence[KernelNode]:
         """Those that are open, in order of start."""
@@ -255,7 +286,7 @@ class Nodes:
             raise InvalidRequestError(f"there is no node {node_id!r}: {', '.join(self._nodes) or 'there are none'}")
         return self._nodes[node_id]
 
-    async def branch(self, origin: KernelNode | None, description: str = "") -> KernelNode:
+    async def branch(self, origin: KernelNode | None, description: str = "", *, own_files: bool = False) -> KernelNode:
         """Make a node of a copy of another one's kernel. Args: origin: None: of the agent's own kernel."""
         async with self.busy():
             above = origin.code if origin is not None else self._agent
@@ -276,7 +307,8 @@ class Nodes:
                 raise no_kernel_left(places)
             try:
                 await places.take(code)
-                resources = self._make_resources(code, origin.resources.kernel if origin is not None else self._kernel)
+                kernel = origin.resources.kernel if origin is not None else self._kernel
+                resources = self._make_resources(code, kernel, own_files=own_files)
                 try:
                     await resources.pass_on(code)
                 except BaseException:
@@ -314,10 +346,31 @@ class Nodes:
         node.check_open()
         async with self.busy():
             if names is None:
+                if await node.own_files() is not None:
+                    raise FreeactError(f"{node.code.label} has own files, which its kernel cannot leave: adopt variables")
                 await self._kernel.become(node.resources.kernel)
                 return
             name = await self.write_values(node, names)
             await hand_over(name, await node.resources.kernel.get(), await self._kernel.get())
+
+    async def promote(self, node: KernelNode) -> Changes:
+        """See `Agent.promote`."""
+        node.check_open()
+        async with self.busy():
+            own, changes = await node.own_files(), await node.diff()
+            if own is None:
+                return changes
+            calls, taken = ToolCalls(self._agent), list[Changes]()
+            for path in changes.paths:
+                operation: FileOperation = "remove" if path in changes.deleted else "write"
+                await calls.ask_for(FileWrite(path=str(own.workspace / path.rstrip("/")), operation=operation), None)
+
+            async def take() -> None:
+                taken.append(await asyncio.to_thread(promote, own, changes))
+
+            async with self._promoting:
+                await carry_out(take(), timeout_seconds=PROMOTE_SECONDS)
+            return taken[0]
 
     async def write_values(self, node: KernelNode, names: Sequence[str]) -> str:
         """Have a node write variables into a file of its scratch folder; returns the file's name.

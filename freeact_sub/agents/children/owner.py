@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
 from freeact_sub.agents.children.messages import Messages
-from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, Resources
+from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, ResourcesMaker
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
@@ -42,7 +42,14 @@ class LoopMaker(Protocol):
     """Makes what runs a child: `AgentLoop`."""
 
     def __call__(
-        self, node: AgentNode, tree: Tree, *, output_type: Any, branch_of: KernelAccess | None, parent: "ChildOwner"
+        self,
+        node: AgentNode,
+        tree: Tree,
+        *,
+        output_type: Any,
+        branch_of: KernelAccess | None,
+        own_files: bool,
+        parent: "ChildOwner",
     ) -> ChildLoop:
         """See `AgentLoop`."""
         ...
@@ -57,7 +64,7 @@ class ChildOwner:
         tree: Tree,
         make_loop: LoopMaker,
         kernel: OwnKernel,
-        make_resources: Callable[[AgentNode, KernelAccess], Resources],
+        make_resources: ResourcesMaker,
         history: Callable[[], Sequence[ModelMessage]],
     ) -> None:
         """Make what owns the children of an agent.
@@ -272,8 +279,8 @@ class ChildOwner:
 
     def _origin_of(self, request: SpawnRequest) -> KernelNode | None:
         """The node of whose kernel the child's is to be a copy."""
-        if request.history and not request.branch and request.branch_of is None:
-            raise InvalidRequestError("history goes with a kernel: ask for branch or branch_of too")
+        if (request.history or request.own_files) and not request.branch and request.branch_of is None:
+            raise InvalidRequestError("history and own_files are those of a branch: ask for branch or branch_of too")
         if request.branch_of is None:
             return None
         if request.branch:
@@ -296,7 +303,14 @@ class ChildOwner:
             branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
             if request.history:
                 node.run.keep_history(origin.history if origin is not None else self._history())
-            loop = self._make_loop(node, self._tree, output_type=request.output_type, branch_of=branch_of, parent=self)
+            loop = self._make_loop(
+                node,
+                self._tree,
+                output_type=request.output_type,
+                branch_of=branch_of,
+                own_files=request.own_files,
+                parent=self,
+            )
             work = plan.run(node, loop)
         except BaseException:
             self._tree.withdraw(node)

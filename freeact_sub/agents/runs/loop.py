@@ -74,6 +74,7 @@ class AgentLoop:
         *,
         output_type: Any = str,
         branch_of: KernelAccess | None = None,
+        own_files: bool = False,
         parent: ChildOwner | None = None,
     ) -> None:
         """Make what runs an agent.
@@ -83,10 +84,11 @@ class AgentLoop:
             tree: All agents of its root.
             output_type: What its answer must be, as pydantic-ai's `output_type`.
             branch_of: Its kernel starts as a copy of this one. None: it starts empty.
+            own_files: A branch works in a copy of the workspace.
             parent: Owns it. None: it is the root.
         """
         self.node = node
-        self.resources = AgentResources(node, branch_of)
+        self.resources = AgentResources(node, branch_of, own_files=own_files)
         self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
         self.asker = Asker(node)
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)

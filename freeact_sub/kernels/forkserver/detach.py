@@ -38,7 +38,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     """
     gc.freeze()  # to look at objects is to copy their pages, and nothing of the origin is to be cleaned up
     old = app.kernel
-    leave_descriptors(request["log"], old, kept)
+    leave_descriptors(request["log"], old, kept, request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
     KEPT.append((dict(app.__dict__), dict(app._trait_values), old, requests.waiting, requests.blocked, requests.loop))
     leave_loop(requests.loop)
@@ -47,6 +47,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     for path in request["folders"]:
         os.makedirs(path, exist_ok=True)
     seed()
+    if request["moved"] is not None:
+        move(*request["moved"])
     if request["wall"] is not None and "landlock" in request["wall"]["pieces"]:
         # a domain of its own within the origin's: neither the origin nor another branch of it is to be reached from here
         sys.modules["freeact_wall"].restrict_files(request["wall"])
@@ -68,8 +70,31 @@ def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(asyncio.new_event_loop())
 
 
-def leave_descriptors(log_path: str, old: Any, kept: int) -> None:
-    """Open files stay open, each at its own position from now on; what is a connection to somebody is the origin's."""
+def move(origin: str, own: str) -> None:
+    """Works in a copy of the workspace. Args: origin: where the origin has it. own: where the copy is."""
+    here = os.getcwd()
+    if is_in(here, origin):
+        os.chdir(own)
+        with contextlib.suppress(OSError):  # it is gone
+            os.chdir(own + here[len(origin) :])
+    sys.path[:] = [own + path[len(origin) :] if is_in(path, origin) else path for path in sys.path]
+    importlib.invalidate_caches()
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Whether a path is a folder's or below it."""
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def leave_descriptors(log_path: str, old: Any, kept: int, moved: list[str] | None) -> None:
+    """Open files stay open, each at its own position from now on; what is a connection to somebody is the origin's.
+
+    Args:
+        log_path: Gets what is written past all streams.
+        old: The origin's kernel.
+        kept: A descriptor that stays as it is.
+        moved: Where the workspace was and where it is; None: at the same place.
+    """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     logs = {1, 2, *(getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr))}
     for descriptor in (0, *logs):
@@ -83,20 +108,30 @@ def leave_descriptors(log_path: str, old: Any, kept: int) -> None:
         descriptor = int(name)
         if descriptor not in {0, log, nothing, kept, *logs}:
             with contextlib.suppress(OSError):  # the listing's own is closed by now
-                leave_descriptor(descriptor, nothing)
+                leave_descriptor(descriptor, nothing, moved)
     os.close(nothing)
     os.close(log)
 
 
-def leave_descriptor(descriptor: int, nothing: int) -> None:
+def leave_descriptor(descriptor: int, nothing: int, moved: list[str] | None) -> None:
     """See `leave_descriptors`. The number stays taken: an object may still close it, and must not close one of ours."""
     kind, replacement = os.fstat(descriptor).st_mode, nothing
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    flags, path = fcntl.fcntl(descriptor, fcntl.F_GETFL), f"/proc/self/fd/{descriptor}"
+    if moved is not None and is_in(stands := os.readlink(path), moved[0]):
+        # not the origin's file, but that of the same name; one that has no name any more is closed
+        path, flags = moved[1] + stands[len(moved[0]) :], flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+        if stat.S_ISDIR(kind):
+            with contextlib.suppress(OSError):
+                replacement = os.open(path, flags | os.O_CLOEXEC)
+            os.dup2(replacement, descriptor, inheritable=os.get_inheritable(descriptor))
+            if replacement != nothing:
+                os.close(replacement)
+            return
     if flags & os.O_PATH or stat.S_ISDIR(kind) or (stat.S_ISCHR(kind) and not is_terminal(descriptor)):
         return
     if stat.S_ISREG(kind):
         with contextlib.suppress(OSError):  # not to be opened again: then it is closed
-            replacement = os.open(f"/proc/self/fd/{descriptor}", flags | os.O_CLOEXEC)
+            replacement = os.open(path, flags | os.O_CLOEXEC)
             os.lseek(replacement, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
     os.dup2(replacement, descriptor, inheritable=os.get_inheritable(descriptor))
     if replacement != nothing:

@@ -17,6 +17,7 @@ from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.local import LOG_FILE, LocalLauncher
 from freeact_sub.kernels.private import private_environment
 from freeact_sub.kernels.wall import sandbox
+from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
@@ -76,7 +77,7 @@ class ForkLauncher(LocalLauncher):
             "connection_file": self._manager.connection_file,
             "log": str(self.folder.path / LOG_FILE),
             "servers": self.spec.mcp_servers,
-            "audit": self.spec.hook_settings(self.scratch),
+            "audit": self.spec.hook_settings(self.scratch, *(() if self.own_files is None else (self.own_files.root,))),
             "wall": self.wall,
         }
 
@@ -92,6 +93,12 @@ class BranchLauncher(ForkLauncher):
         super().__init__(spec, origin.context, origin.server, folder=folder)
         self._origin = origin
         self._branches = branches
+        self._own_files: OwnFiles | None = None
+
+    @property
+    def own_files(self) -> OwnFiles | None:
+        """See `Launcher`."""
+        return self._own_files
 
     async def launch(self) -> KernelChannels:
         """See `Launcher`."""
@@ -102,14 +109,29 @@ class BranchLauncher(ForkLauncher):
         private: Mapping[str, str] = {}
         if self.spec.sandbox is not None or self.spec.audit is not None:
             private = private_environment(self.spec, self.scratch)
+        self.kept, before = self._origin.kept, self._origin.own_files
+        policy = self.spec.sandbox
+        may_write = policy is None or not policy.walled or self.spec.workspace in policy.writable
+        if before is not None or (self.spec.own_files and may_write):
+            kept, pid = self.kept.kept, self._origin.pid
+            self._own_files = await lay_over(self.spec.workspace, self.folder, pid, before, kept)
         if self._origin.wall is not None:
-            self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path)
+            gone = str(self.spec.workspace) if self.own_files is not None else ""
+            self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)
         request = {
             **self._request(),
             "connection": choose_connection(self._manager),
             "attach": self.spec.sandbox is None,
             "environment": {VARIABLE: str(self.folder.path), **private},
             "folders": list(private.values()),
+            "moved": self._moved(),
         }
         self._process = await self._branches.make(self.server, self._origin.pid, request)
         return self._started(self._process[1])
+
+    def _moved(self) -> list[str] | None:
+        """Where the origin has its workspace, and where the branch has it; None: at the same place."""
+        if self.own_files is None:
+            return None
+        before = self._origin.own_files
+        return [str(self.spec.workspace if before is None else before.root), str(self.own_files.root)]

@@ -103,7 +103,7 @@ class GatewayKernel(JupyterKernel):
             environment=dict(self._spec.environment),
             workspace=str(self._spec.workspace) if self._settings.workspace == "shared" else None,
             guest=guest_source(),
-            audit=self._spec.hook_settings(None),
+            audit=self._spec.hook_settings(),
             servers=list(self._spec.mcp_servers),
             lease_seconds=self._settings.lease_seconds,
         )

@@ -24,6 +24,7 @@ class GatewayLauncher:
 
     has_guest = False
     scratch = None
+    own_files = None
 
     def __init__(
         self,

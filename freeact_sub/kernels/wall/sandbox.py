@@ -284,15 +284,17 @@ def wire(
     }
 
 
-def wire_of_branch(origin: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = "") -> dict[str, Any]:
     """The wall of a kernel's branch, within the kernel's own: the same, but for the private folder.
 
     Args:
         origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
         folder: The private folder of the branch, in that of the kernel.
+        without: The workspace, where the branch has a copy in its folder. Empty: it has none.
     """
-    readable = [*origin["readable"], str(Path(origin["folder"], "tmp"))]
-    return {**origin, "readable": readable, "folder": str(folder)}
+    readable = [*(path for path in origin["readable"] if path != without), str(Path(origin["folder"], "tmp"))]
+    writable = [path for path in origin["writable"] if path != without]
+    return {**origin, "readable": readable, "writable": writable, "folder": str(folder)}
 
 
 def wall_script() -> Path:

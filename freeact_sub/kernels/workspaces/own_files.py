@@ -1,0 +1,228 @@
+"""`OwnFiles`: the copy of a workspace that one branch has, as the host knows it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Final, Literal
+
+from freeact_sub.config.schema import PROTECTED
+from freeact_sub.errors import KernelBranchError
+from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, open_below, stamps
+from freeact_sub.kernels.workspaces.layer import CHANGES, COPY, FOLDER, Copying, TooMuchError
+from freeact_sub.system.private_folders import KernelFolder
+
+MAX_FILES: Final = 2_000
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Of a copy of all files; where the file system shares their blocks, only the files count."""
+LAYER_SECONDS: Final = 30.0
+CACHE: Final = "__pycache__"
+"""No change of anybody's: every import writes it."""
+COMPARED_BYTES: Final = 1 << 20
+
+Kind = Literal["overlay", "copy"]
+
+
+@dataclass(kw_only=True)
+class OwnFiles:
+    """A copy of a workspace; it goes with the folder of its kernel."""
+
+    kind: Kind
+    """An overlay holds what differs; a copy holds all of it, its blocks shared with the workspace where they can be."""
+    root: Path
+    """Where the branch sees its workspace."""
+    workspace: Path
+    folder: KernelFolder
+    """The private folder of the branch's kernel."""
+    before: dict[str, Stamp]
+    """The workspace as it was when the first of the branches was made that led to this one."""
+    copied: Mapping[str, Stamp] = field(default_factory=dict)
+    """Of a copy: its files as they were made."""
+    kept: tuple[str, ...] = ()
+    """What is not taken over, besides what is not in any workspace; relative to it."""
+    differs: frozenset[str] = frozenset()
+    """Of a copy: the files that differed from the workspace when they were made."""
+
+    def look(self) -> Changes:
+        """What the branch has changed. It blocks, and is best called while the branch is idle.
+
+        Raises:
+            OSError: The copy cannot be read.
+            FreeactError: There is too much of it.
+        """
+        with self.opened() as copy, opened_workspace(self.workspace) as workspace:
+            found = found_in(copy)
+            for path in [path for path in found.entries if CACHE in path.split("/")]:
+                del found.entries[path]
+            added, touched, deleted = difference(self.before, found, is_layer=self.kind == "overlay")
+            changed = {path for path in touched if self._differs(path, found.entries[path], copy, workspace)}
+        left_out = {path for path in (*added, *changed, *deleted) if is_protected(path, self.kept)} | found.special
+        return Changes(
+            added=tuple(sorted(added - left_out)),
+            changed=tuple(sorted(changed - left_out)),
+            deleted=tuple(sorted(deleted - left_out)),
+            left_out=tuple(sorted(left_out)),
+        )
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        """The folder that holds the changes.
+
+        Raises:
+            OSError: It is not there any more.
+        """
+        descriptor = self.folder.open_folder(CHANGES if self.kind == "overlay" else COPY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _differs(self, path: str, stamp: Stamp, copy: int, workspace: int) -> bool:
+        if self.kind == "copy":
+            return path in self.differs or self.copied.get(path) != stamp
+        return not same(copy, workspace, path)
+
+
+def is_protected(path: str, kept: Iterable[str]) -> bool:
+    """Whether freeact, or the user's git, obeys what is at the path, below it or above it.
+
+    Args:
+        path: Relative to the workspace.
+        kept: What a wall keeps as it is (`find_repositories`), relative to it as well.
+    """
+    name = path.rstrip("/")
+    parts = name.casefold().split("/")
+    if parts[0] in PROTECTED or ".git" in parts:
+        return True
+    return any(f"{name}/".startswith(f"{other}/") or f"{other}/".startswith(f"{name}/") for other in kept)
+
+
+async def lay_over(
+    workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None, kept: Iterable[str] = ()
+) -> OwnFiles:
+    """Makes a branch's own copy: an overlay where the machine can, else a copy.
+
+    Args:
+        workspace: Of the agent.
+        folder: Of the branch.
+        pid: Of the kernel that is branched, whose mounts the branch has.
+        origin: That kernel's own copy. None: it works in the workspace itself.
+        kept: Real paths that the wall keeps as they are.
+
+    Raises:
+        KernelBranchError: Neither is possible; the text says why.
+    """
+    real = str(workspace.resolve())  # noqa: ASYNC240  # of a folder that has just been looked through
+    inside = tuple(path.removeprefix(f"{real}/") for path in kept if path.startswith(f"{real}/"))
+    try:
+        before = await asyncio.to_thread(_before, workspace) if origin is None else dict(origin.before)
+        reason = (
+            "its origin has a copy"
+            if origin is not None and origin.kind == "copy"
+            else await _layer(workspace, folder, pid, origin)
+        )
+        root = folder.path / COPY
+        if not reason:
+            return OwnFiles(kind="overlay", root=root, workspace=workspace, folder=folder, before=before, kept=inside)
+        copied, differs = await asyncio.to_thread(_copy, workspace, folder, origin)
+    except (OSError, TooMuchError) as error:
+        raise KernelBranchError(f"the branch cannot have files of its own: {error}") from error
+    return OwnFiles(
+        kind="copy",
+        root=root,
+        workspace=workspace,
+        folder=folder,
+        before=before,
+        kept=inside,
+        copied=copied,
+        differs=differs,
+    )
+
+
+async def _layer(workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None) -> str:
+    """Mounts an overlay; returns why that was not possible."""
+    if sys.platform != "linux":
+        return "this system has no overlays"
+    settings = {
+        "pid": pid,
+        "workspace": str(workspace),
+        "folder": str(folder.path),
+        "identity": folder.identity,
+        "origin": None if origin is None else {"path": str(origin.folder.path), "identity": origin.folder.identity},
+    }
+    script = str(resources.files(__package__).joinpath("layer.py"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", script, json.dumps(settings)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={},
+    )
+    try:
+        async with asyncio.timeout(LAYER_SECONDS):
+            _, told = await process.communicate()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    return "" if process.returncode == 0 else told.decode(errors="replace").strip() or f"exit code {process.returncode}"
+
+
+def _before(workspace: Path) -> dict[str, Stamp]:
+    with opened_workspace(workspace) as descriptor:
+        return stamps(descriptor)
+
+
+def _copy(workspace: Path, folder: KernelFolder, origin: OwnFiles | None) -> tuple[dict[str, Stamp], frozenset[str]]:
+    target = folder.make_folder(COPY)
+    try:
+        with opened_workspace(workspace) if origin is None else origin.opened() as source:
+            Copying(MAX_FILES, MAX_BYTES).folder(source, target)
+        differs = frozenset[str]()
+        if origin is not None:
+            changes = origin.look()
+            differs = frozenset((*changes.changed, *changes.left_out))
+        return stamps(target), differs
+    finally:
+        os.close(target)
+
+
+@contextlib.contextmanager
+def opened_workspace(path: Path) -> Iterator[int]:
+    """The descriptor of a workspace."""
+    descriptor = os.open(path, FOLDER & ~os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def same(one: int, other: int, path: str) -> bool:
+    """Whether a path is the same file or link below two folders, in content and in who may run it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            name = path.rsplit("/", 1)[-1]
+            folders = []
+            for root in (one, other):
+                folders.append(open_below(root, path))
+                stack.callback(os.close, folders[-1])
+            found = [os.stat(name, dir_fd=folder, follow_symlinks=False) for folder in folders]
+            if found[0].st_mode & ~0o666 != found[1].st_mode & ~0o666 or found[0].st_size != found[1].st_size:
+                return False
+            if not stat.S_ISREG(found[0].st_mode):
+                return os.readlink(name, dir_fd=folders[0]) == os.readlink(name, dir_fd=folders[1])
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            files = [stack.enter_context(open(os.open(name, flags, dir_fd=folder), "rb")) for folder in folders]
+            while (piece := files[0].read(COMPARED_BYTES)) == files[1].read(COMPARED_BYTES):
+                if not piece:
+                    return True
+        except OSError:
+            pass
+        return False

@@ -1,0 +1,233 @@
+"""`promote`: what a branch has changed in its copy is taken over into the workspace, all of it or nothing.
+
+The host does it. Everything is staged first, in the workspace's folder for freeact, so that a full disk is met before
+anything is changed; then each file is put in place by one rename, and what stood there is kept until all are. A program that
+is killed in between leaves each file as it was or as it is to be.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import FreeactError, WorkspaceConflictError
+from freeact_sub.kernels.workspaces.changes import Changes, Stamp, open_below, stamp_of
+from freeact_sub.kernels.workspaces.layer import opened, pour
+from freeact_sub.kernels.workspaces.own_files import OwnFiles, opened_workspace, same
+from freeact_sub.system.removal import remove
+from freeact_sub.system.safe_files import make_folder
+
+FREEACT: Final = ".freeact"
+STAGES: Final = "promoted-"
+"""In the workspace's folder of freeact: what is staged."""
+
+logger = logging.getLogger(__name__)
+
+
+def promote(own: OwnFiles, changes: Changes) -> Changes:
+    """Takes over what `look` has found. It blocks.
+
+    Returns:
+        What was taken over; what the workspace has got in the same way meanwhile is not in it.
+
+    Raises:
+        WorkspaceConflictError: The workspace has changed in the same places; nothing was written.
+        OSError: It could not be written, for example because the disk is full; the workspace is as it was.
+    """
+    make_folder(own.workspace / FREEACT)
+    with own.opened() as copy, opened_workspace(own.workspace) as root, opened(root, FREEACT) as freeact:
+        _sweep(freeact)
+        wanted = _wanted(changes, copy, root)
+        conflicts = tuple(sorted(path for path in wanted if _conflicts(root, path, own)))
+        if conflicts:
+            raise WorkspaceConflictError(conflicts)
+        name = f"{STAGES}{os.getpid()}-{secrets.token_hex(4)}"
+        try:
+            os.mkdir(name, 0o700, dir_fd=freeact)
+            with opened(freeact, name) as folder:
+                stage = _Stage(root, folder)
+                for path in wanted:
+                    if path not in changes.deleted:
+                        stage.take(copy, path)
+                stage.commit(sorted(set(wanted) & set(changes.deleted), reverse=True))
+        finally:
+            remove(f"/proc/self/fd/{freeact}/{name}")
+            for path in wanted:  # what was put in place, or put back, is no change of somebody else's
+                now = _now(root, path)
+                if now is not None:
+                    own.before[path.rstrip("/")] = now
+                else:
+                    own.before.pop(path, None)
+    taken = frozenset(wanted)
+    return Changes(
+        added=tuple(path for path in changes.added if path in taken),
+        changed=tuple(path for path in changes.changed if path in taken),
+        deleted=tuple(path for path in changes.deleted if path in taken),
+        left_out=changes.left_out,
+    )
+
+
+def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
+    """The paths at which the workspace is not yet what the copy is."""
+    there = {path: same(copy, root, path) for path in (*changes.added, *changes.changed) if not path.endswith("/")}
+    there |= {path: _now(root, path) is None for path in changes.deleted}
+    there |= {path: (now := _now(root, path)) is not None and now.is_folder for path in changes.added if path.endswith("/")}
+    return [path for path in changes.paths if not there.get(path, False)]
+
+
+def _now(root: int, path: str) -> Stamp | None:
+    """What stands there. None: nothing that can be reached without a link."""
+    try:
+        folder = open_below(root, path.rstrip("/"))
+    except OSError:
+        return None
+    try:
+        return stamp_of(os.stat(path.rstrip("/").rsplit("/", 1)[-1], dir_fd=folder, follow_symlinks=False))
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+
+
+def _conflicts(root: int, path: str, own: OwnFiles) -> bool:
+    """Whether the workspace is not what it was at this place, or at a folder above it."""
+    name = path.rstrip("/")
+    if _now(root, name) != own.before.get(name):
+        return not (path.endswith("/") and (now := _now(root, name)) is not None and now.is_folder)
+    while (end := name.rfind("/")) > 0:
+        name = name[:end]
+        now = _now(root, name)
+        if now is not None and not now.is_folder and now != own.before.get(name):
+            return True
+    return False
+
+
+class _Stage:
+    """What is to be put in place, beside it."""
+
+    def __init__(self, root: int, folder: int) -> None:
+        """Args: root: the workspace. folder: gets what is staged, and keeps what is replaced until all is in place."""
+        self._root = root
+        self._folder = folder
+        self._files: list[tuple[str, str]] = []
+        self._folders: list[str] = []
+        self._undo: list[Callable[[], None]] = []
+
+    def take(self, copy: int, path: str) -> None:
+        """Copies a file or a link to the stage."""
+        if path.endswith("/"):
+            self._folders.append(path)
+            return
+        staged, name = f"new-{len(self._files)}", path.rsplit("/", 1)[-1]
+        with _around(copy, path) as folder:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                os.symlink(os.readlink(name, dir_fd=folder), staged, dir_fd=self._folder)
+            else:
+                self._copy(folder, name, staged)
+        self._files.append((path, staged))
+
+    def commit(self, deleted: list[str]) -> None:
+        """Puts all in place; what fails undoes what was done.
+
+        Args:
+            deleted: Paths, those in a folder before the folder.
+        """
+        try:
+            for number, path in enumerate(deleted):
+                self._delete(path, f"old-{number}")
+            for path in self._folders:
+                self._make_folders(path)
+            for number, (path, staged) in enumerate(self._files):
+                self._make_folders(path)
+                self._place(path, staged, f"was-{number}")
+        except BaseException:
+            for step in reversed(self._undo):
+                try:
+                    step()
+                except OSError:
+                    logger.exception("what was taken over from a branch could not be undone")
+            raise
+
+    def _copy(self, folder: int, name: str, staged: str) -> None:
+        reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            found = os.fstat(reading)
+            if not stat.S_ISREG(found.st_mode):
+                raise FreeactError(f"{name} is not a file any more")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            writing = os.open(staged, flags, 0o600, dir_fd=self._folder)
+            try:
+                pour(reading, writing, found.st_size)
+                os.fchmod(writing, found.st_mode & 0o777)
+                os.fsync(writing)  # a full disk may say so only now
+            finally:
+                os.close(writing)
+        finally:
+            os.close(reading)
+
+    def _make_folders(self, path: str) -> None:
+        """Makes the folders above a path."""
+        parts = path.split("/")[:-1]
+        for count in range(1, len(parts) + 1):
+            folder_path = "/".join(parts[:count])
+            with _around(self._root, folder_path) as folder, contextlib.suppress(FileExistsError):
+                os.mkdir(parts[count - 1], 0o755, dir_fd=folder)
+                self._undo.append(partial(self._remove_folder, folder_path))
+
+    def _delete(self, path: str, kept: str) -> None:
+        name = path.rsplit("/", 1)[-1]
+        with _around(self._root, path) as folder:
+            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                with contextlib.suppress(OSError):  # somebody has put something in it
+                    os.rmdir(name, dir_fd=folder)
+                    self._undo.append(partial(self._make_folders, f"{path}/"))
+            else:
+                os.rename(name, kept, src_dir_fd=folder, dst_dir_fd=self._folder)
+                self._undo.append(partial(self._put_back, path, kept))
+
+    def _place(self, path: str, staged: str, kept: str) -> None:
+        name = path.rsplit("/", 1)[-1]
+        with _around(self._root, path) as folder:
+            try:
+                os.link(name, kept, src_dir_fd=folder, dst_dir_fd=self._folder, follow_symlinks=False)
+                undo = partial(self._put_back, path, kept)
+            except FileNotFoundError:
+                undo = partial(self._remove_file, path)
+            os.rename(staged, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+            self._undo.append(undo)
+
+    def _put_back(self, path: str, kept: str) -> None:
+        with _around(self._root, path) as folder:
+            os.rename(kept, path.rsplit("/", 1)[-1], src_dir_fd=self._folder, dst_dir_fd=folder)
+
+    def _remove_file(self, path: str) -> None:
+        with _around(self._root, path) as folder:
+            os.unlink(path.rsplit("/", 1)[-1], dir_fd=folder)
+
+    def _remove_folder(self, path: str) -> None:
+        with _around(self._root, path) as folder:
+            os.rmdir(path.rsplit("/", 1)[-1], dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _around(root: int, path: str) -> Iterator[int]:
+    """The folder in which a path stands."""
+    folder = open_below(root, path)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _sweep(freeact: int) -> None:
+    """Removes what programs that were killed have staged."""
+    for name in os.listdir(freeact):  # pathlib knows no descriptors
+        pid = name.removeprefix(STAGES).partition("-")[0]
+        if name.startswith(STAGES) and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            remove(f"/proc/self/fd/{freeact}/{name}")

@@ -1,0 +1,245 @@
+"""What a branch has changed in its copy of a workspace, and how it is taken over; the copies are made by hand."""
+
+import errno
+import os
+import random
+import stat
+
+import pytest
+from support.thorough import THOROUGH
+
+from freeact_sub.errors import KernelBranchError, WorkspaceConflictError
+from freeact_sub.kernels.workspaces import OwnFiles, lay_over, promote, promotion
+from freeact_sub.kernels.workspaces import own_files as own_files_module
+from freeact_sub.kernels.workspaces.changes import stamps
+from freeact_sub.kernels.workspaces.layer import OPAQUE
+from freeact_sub.system.private_folders import KernelFolder
+
+FILES = {"a/one": "1", "a/two": "2", "b/deep/three": "3", "four": "4", ".git/config": "[core]"}
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def tree(root):
+    """Every file, link and empty folder with its content, settings of freeact left out."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if name.split("/")[0] == ".freeact":
+            continue
+        if path.is_symlink():
+            found[name] = f"-> {os.readlink(path)}"
+        elif path.is_dir():
+            if not any(path.iterdir()):
+                found[f"{name}/"] = ""
+        elif path.is_file():
+            found[name] = path.read_text()
+    return found
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "ws").mkdir()
+    write(tmp_path / "ws", FILES)
+    return tmp_path / "ws"
+
+
+@pytest.fixture
+def private(tmp_path):
+    (tmp_path / "private").mkdir()
+    folder = KernelFolder(tmp_path / "private")
+    yield folder
+    folder.give_up()
+
+
+@pytest.fixture
+async def copy(workspace, private):
+    """A copy of all files: this process has no mounts of its own for an overlay."""
+    own = await lay_over(workspace, private, os.getpid(), None)
+    assert own.kind == "copy"
+    assert tree(own.root) == tree(workspace)
+    return own
+
+
+@pytest.fixture
+def layer(workspace, private):
+    """What an overlay leaves in its upper folder."""
+    (private.path / "up").mkdir()
+    descriptor = os.open(workspace, os.O_RDONLY)
+    own = OwnFiles(kind="overlay", root=private.path / "ws", workspace=workspace, folder=private, before=stamps(descriptor))
+    os.close(descriptor)
+    own.up = private.path / "up"
+    return own
+
+
+async def test_a_copy_tells_what_was_changed_and_it_is_taken_over(copy, workspace):
+    assert copy.look().paths == ()
+    write(copy.root, {"a/one": "new", "new/file": "n"})
+    (copy.root / "a/two").unlink()
+    (copy.root / "empty").mkdir()
+    (copy.root / "link").symlink_to("/etc/passwd")
+    (copy.root / "four").chmod(0o755)
+    changes = copy.look()
+    assert (changes.added, changes.changed, changes.deleted) == (
+        ("empty/", "link", "new/file"),
+        ("a/one", "four"),
+        ("a/two",),
+    )
+    assert promote(copy, changes) == changes
+    assert tree(workspace) == tree(copy.root)
+    assert (workspace / "four").stat().st_mode & 0o777 == 0o755
+    assert promote(copy, copy.look()).paths == ()
+    write(copy.root, {"a/one": "again", "new/file": "again"})
+    (copy.root / "link").unlink()
+    assert set(promote(copy, copy.look()).paths) == {"a/one", "new/file", "link"}
+    assert tree(workspace) == tree(copy.root)
+    assert os.listdir(workspace / ".freeact") == [".gitignore"]
+
+
+def test_a_layer_tells_what_was_changed(layer, workspace):
+    write(layer.up, {"a/one": "1", "b/file": "new", "four/inside": "a folder now"})
+    try:
+        os.setxattr(layer.up / "b", OPAQUE, b"y")
+        os.mknod(layer.up / "a/two", stat.S_IFCHR, 0)
+    except OSError as error:
+        pytest.skip(f"no overlay could be here: {error}")
+    changes = layer.look()
+    assert changes.added == ("b/file", "four/inside")
+    assert changes.changed == ()
+    assert changes.deleted == ("a/two", "b/deep", "b/deep/three", "four")
+    promote(layer, changes)
+    assert tree(workspace) == {
+        ".git/config": "[core]",
+        "a/one": "1",
+        "b/file": "new",
+        "four/inside": "a folder now",
+    }
+
+
+async def test_what_the_workspace_has_changed_too_is_named_and_nothing_is_written(copy, workspace):
+    write(copy.root, {"a/one": "mine", "a/two": "both", "new": "mine", "other": "x"})
+    (copy.root / "four").unlink()
+    write(workspace, {"a/one": "yours", "a/two": "both", "new": "yours", "four": "yours"})
+    before = tree(workspace)
+    with pytest.raises(WorkspaceConflictError) as caught:
+        promote(copy, copy.look())
+    assert caught.value.conflicts == ("a/one", "four", "new")
+    assert tree(workspace) == before
+
+
+async def test_no_link_leads_the_host_out_of_the_workspace(copy, workspace, tmp_path):
+    outside = tmp_path / "outside"
+    write(outside, {"deep/three": "secret"})
+    write(copy.root, {"b/deep/three": "written", "a/new": "x"})
+    os.mkfifo(copy.root / "pipe")
+    changes = copy.look()
+    assert changes.left_out == ("pipe",)
+    for folder in ("b/deep", "b"):
+        (workspace / folder / "three").unlink(missing_ok=True)
+    (workspace / "b/deep").rmdir()
+    (workspace / "b").rmdir()
+    (workspace / "b").symlink_to(outside)
+    with pytest.raises(WorkspaceConflictError, match="b/deep/three"):
+        promote(copy, changes)
+    assert tree(outside) == {"deep/three": "secret"}
+    # a folder of the copy is a link when its file is read
+    (copy.root / "a/new").unlink()
+    (copy.root / "a/one").unlink()
+    (copy.root / "a/two").unlink()
+    (copy.root / "a").rmdir()
+    (copy.root / "a").symlink_to(outside / "deep")
+    write(outside, {"deep/new": "secret"})
+    with pytest.raises((OSError, WorkspaceConflictError)):
+        promote(copy, changes)
+    assert not (workspace / "a/new").exists()
+
+
+async def test_what_freeact_and_git_obey_is_left_out(copy, workspace):
+    write(copy.root, {".git/config": "evil", "lib/.Git/hooks/x": "evil", ".freeact/config.toml": "evil", "mcp.json": "{}"})
+    copy.kept = ("hooks/pre-commit",)
+    write(copy.root, {"hooks/pre-commit": "evil", "fine": "1"})
+    changes = promote(copy, copy.look())
+    assert changes.paths == ("fine",)
+    assert changes.left_out == (
+        ".freeact/config.toml",
+        ".git/config",
+        "hooks/pre-commit",
+        "lib/.Git/hooks/x",
+        "mcp.json",
+    )
+    assert tree(workspace) == {**FILES, "fine": "1"}
+
+
+@pytest.mark.parametrize("step", range(10))
+async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(copy, workspace, monkeypatch, step):
+    write(copy.root, {"a/one": "new", "x/y/z": "n", "b/deep/three": "new"})
+    (copy.root / "four").unlink()
+    changes, before, left = copy.look(), tree(workspace), [step]
+
+    def fails(function):
+        def call(*arguments, **options):
+            left[0] -= 1
+            if left[0] == -1:
+                raise OSError(errno.ENOSPC, "no space left on device")
+            return function(*arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(promotion, "pour", fails(promotion.pour))
+    real = {name: getattr(os, name) for name in ("rename", "link")}
+    for name, function in real.items():
+        monkeypatch.setattr(promotion.os, name, fails(function))
+    with pytest.raises(OSError, match="no space"):
+        promote(copy, changes)
+    for name, function in real.items():
+        setattr(os, name, function)
+    assert tree(workspace) == before
+    assert os.listdir(workspace / ".freeact") == [".gitignore"]
+    monkeypatch.undo()
+    promote(copy, changes)
+    assert tree(workspace) == tree(copy.root)
+
+
+async def test_a_copy_of_a_copy_knows_what_was_changed_before(copy, workspace, tmp_path):
+    write(copy.root, {"a/one": "first", "new": "n"})
+    (tmp_path / "second").mkdir()
+    folder = KernelFolder(tmp_path / "second")
+    own = await lay_over(workspace, folder, os.getpid(), copy)
+    write(own.root, {"a/two": "second"})
+    changes = own.look()
+    assert (changes.added, changes.changed) == (("new",), ("a/one", "a/two"))
+    promote(own, changes)
+    assert tree(workspace) == tree(own.root)
+    folder.give_up()
+
+
+async def test_a_workspace_that_is_too_large_to_copy_is_refused(workspace, private, monkeypatch):
+    monkeypatch.setattr(own_files_module, "MAX_FILES", 3)
+    with pytest.raises(KernelBranchError, match="too many files"):
+        await lay_over(workspace, private, os.getpid(), None)
+
+
+@pytest.mark.parametrize("seed", range(200 if THOROUGH else 10))
+async def test_whatever_a_branch_writes_the_workspace_becomes_its_copy(copy, workspace, seed):
+    draw = random.Random(seed)
+    names = [*FILES, "a", "b", "b/deep", "new", "new/x", "a/link"]
+    for _ in range(12):
+        path = copy.root / draw.choice([name for name in names if not name.startswith(".git")])
+        try:
+            match draw.randrange(4):
+                case 0:
+                    write(copy.root, {str(path.relative_to(copy.root)): draw.choice("12345")})
+                case 1:
+                    path.unlink()
+                case 2:
+                    path.rename(copy.root / draw.choice(["moved", "a/moved", "b"]))
+                case 3:
+                    path.symlink_to(draw.choice(["/etc", "a", "gone"]))
+        except OSError:
+            continue  # such a program fails in a kernel as well
+    promote(copy, copy.look())
+    assert tree(workspace) == tree(copy.root)
