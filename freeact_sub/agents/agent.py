@@ -13,9 +13,9 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.children.with_nodes import WithNodes
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory
@@ -32,13 +32,13 @@ from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
-from freeact_sub.kernels import Changes, KernelProvider
+from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
 
-class Agent(AsInACell, ContextMethods, Undoable):
+class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
     """An agent that acts by running code in a kernel of its own, and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -204,51 +204,6 @@ class Agent(AsInACell, ContextMethods, Undoable):
         if children.begin_run is not None:
             await children.begin_run()
         return await children.spawn(request)
-
-    async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
-        """Make a node of a copy of the kernel of the agent that `spawn` would start a child of. No model works in it.
-
-        It counts in `kernel.max_live`, and is closed with that agent, or by `KernelNode.close`.
-
-        Args:
-            description: A label.
-            own_files: It works in a copy of the workspace: nobody else sees what it writes there. Its branches do so too.
-
-        Raises:
-            KernelBranchError: The kernel cannot be copied; the text says why.
-            SpawnForbiddenError: All kernels belong to nodes and to agents that wait.
-            FreeactError: The agent is not open; or its run has not begun, or ends.
-        """
-        return await self._callers_children().nodes.branch(None, description, own_files=own_files)
-
-    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
-        """Take what a node has found into the kernel of the agent that `spawn` would start a child of. The node stays open.
-
-        Args:
-            node: A node of that agent's.
-            names: Variables, which are pickled. None: all of the kernel, which becomes a copy of the node's.
-
-        Raises:
-            KernelError: A variable is not there, or cannot be handed over; or the node's kernel cannot be copied.
-            FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun, or ends.
-        """
-        await self._callers_children().nodes.adopt(node, names)
-
-    async def promote(self, node: KernelNode) -> Changes:
-        """Take over into the workspace what a node has changed in its copy of it (`KernelNode.diff`): all of it or nothing.
-
-        Each path is decided on as a write of the agent's own. A cancel comes when it is done.
-
-        Returns:
-            What was taken over. What freeact or git obeys never is, and is named in `left_out`.
-
-        Raises:
-            WorkspaceConflictError: The workspace has changed in the same places; nothing was written.
-            ApprovalDeniedError: A path is not to be written; nothing was.
-            OSError: It could not be written; the workspace is as it was.
-            FreeactError: The node is closed; or the agent's run has not begun, or ends.
-        """
-        return await self._callers_children().nodes.promote(node)
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
         """Start a child (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.

@@ -8,21 +8,17 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.capacity import no_kernel_left
-from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.children.node_code import NodeCode
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
-from freeact_sub.approvals import Policy
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite
-from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
@@ -31,49 +27,6 @@ from freeact_sub.tools import CellContext, KernelAccess, run_cell
 
 PROMOTE_SECONDS: Final = 600.0
 """How long files may be taken over, also where nobody waits for it any more."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class NodeCode(AgentNode):
-    """Stands for the code in a node; its parent is the node's owner."""
-
-    owner: AgentNode
-    folders: list[Path] = field(default_factory=list)
-    """Those of its kernel."""
-
-    @property
-    def principal(self) -> AgentNode:
-        """See `AgentNode`."""
-        return self.owner.principal
-
-    @property
-    def run(self) -> PresentRun:
-        """Its owner's."""
-        return self.owner.run
-
-    @property
-    def emitter(self) -> Emitter:
-        """Its owner's."""
-        return self.owner.emitter
-
-    @property
-    def output_folder(self) -> Path:
-        """Its owner's."""
-        return self.owner.output_folder
-
-    @property
-    def label(self) -> str:
-        """The node, as people see it."""
-        return f"node {super().label}"
-
-    @property
-    def present_policy(self) -> Policy:
-        """See `AgentNode`."""
-        return self.policy.with_scratch(self.folders)
-
-    def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """See `AgentNode`."""
-        self.folders[:] = folders
 
 
 class OwnKernel(KernelAccess, Protocol):
