@@ -35,6 +35,13 @@ async def kernel(provider, tmp_path):
         yield kernel
 
 
+@pytest.fixture(autouse=True)
+def patience_with_gateways(monkeypatch):
+    """On a loaded machine one that works may be silent for long."""
+    monkeypatch.setattr("freeact_sub.kernels.gateway.server.HANG_SECONDS", 60.0)
+    monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 60.0)
+
+
 @pytest.fixture
 def make(tmp_path):
     def make_agent(script, taps=(), **config):

@@ -327,21 +327,47 @@ import asyncio, json, os, sys
 from jupyter_client.multikernelmanager import AsyncMultiKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 
+def write(path, line):
+    with open(path, "w") as file:
+        file.write("#!/bin/sh\\n" + line + "\\n")
+    os.chmod(path, 0o755)
+
+OF_ITS_TRAITS = '''
+import socket
+try:
+    socket.socket()
+except PermissionError as error:
+    assert "no network here" in str(error) and agent
+else:
+    raise AssertionError
+'''
+
 async def main():
     folder = os.path.join(sys.argv[1], "warm")
     os.makedirs(folder)
-    spec = {"argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "warm",
-            "language": "python", "metadata": {"kernel_provisioner": {"provisioner_name": sys.argv[2]}}}
+    python, code, config = sys.executable, "1 + 1", {}
+    if sys.argv[2] == "freeact-fork":
+        python, code = os.path.join(sys.argv[1], "python"), OF_ITS_TRAITS
+        config = {"servers": ["far"], "audit": {"folders": [], "asked": [], "no_network": "no network here"}}
+        write(python, "exit 1")
+    spec = {"argv": [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "warm",
+            "language": "python", "metadata": {"kernel_provisioner": {"provisioner_name": sys.argv[2], "config": config}}}
     with open(os.path.join(folder, "kernel.json"), "w") as file:
         json.dump(spec, file)
     manager = AsyncMultiKernelManager(kernel_spec_manager=KernelSpecManager(kernel_dirs=[sys.argv[1]]))
     manager.connection_dir = sys.argv[1]
+    if config:
+        try:
+            await manager.start_kernel(kernel_name="warm")
+        except Exception as error:
+            print("failed", type(error).__name__, flush=True)
+        write(python, f'exec {sys.executable} "$@"')  # a start that has failed is tried again
     for _ in range(2):
         kernel_id = await manager.start_kernel(kernel_name="warm")
         client = manager.get_kernel(kernel_id).client()
         client.start_channels()
         await client.wait_for_ready(timeout=120)
-        print((await client.execute("1 + 1", reply=True, timeout=120))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
+        print((await client.execute(code, reply=True, timeout=120))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
         client.stop_channels()
         await manager.restart_kernel(kernel_id, now=True)
         await manager.shutdown_kernel(kernel_id, now=True)
@@ -353,10 +379,13 @@ os._exit(0)
 
 @pytest.mark.parametrize(("name", "kind"), [("freeact-fork", "ForkProvisioner"), ("freeact-local", "GuardedProvisioner")])
 async def test_any_jupyter_program_can_name_the_provisioners_in_a_kernelspec(tmp_path, name, kind):
+    """What the kernelspec says of servers and of what is asked for holds in the kernel."""
     arguments = [sys.executable, "-c", KERNELSPEC, str(tmp_path), name]
-    process = await asyncio.create_subprocess_exec(
-        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+    pipe, temporary = asyncio.subprocess.PIPE, tmp_path / "temporary"
+    temporary.mkdir()  # IPython's notes stay there: no private folder is named
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    process = await asyncio.create_subprocess_exec(*arguments, stdout=pipe, stderr=pipe, env=environment)
     output, errors = await asyncio.wait_for(process.communicate(), 250)
     told = [line for line in output.decode().splitlines() if line.startswith("ok ")]  # kernels write there too
     assert told == [f"ok {kind}"] * 2, errors.decode()
+    assert ("failed KernelStartError" in output.decode()) == (name == "freeact-fork")

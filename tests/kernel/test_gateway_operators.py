@@ -9,8 +9,9 @@ from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cli import main
 from freeact_sub.kernels import make_provider
+from freeact_sub.kernels.gateway.check import MESSAGE_SIZE
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def lines(capsys) -> set[str]:
@@ -30,6 +31,11 @@ def test_what_a_gateway_lacks_is_printed_with_the_lines_that_mend_it(gateways, t
     with serve("gateway", tmp_path / "strict", *types) as strict:
         assert main(["gateway", "check", strict.url]) == 1
     assert "allowed_message_types" in capsys.readouterr().err
+    small = """--ServerApp.tornado_settings={"websocket_max_message_size": 1000000}"""
+    with serve("server", tmp_path / "small", *SETTINGS, small) as server:
+        assert main(["gateway", "check", server.url]) == 1
+    told = capsys.readouterr()
+    assert MESSAGE_SIZE in {line.strip() for line in told.out.splitlines()}, told
     assert main(["gateway", "check", "http://127.0.0.1:9"]) == 1
     assert "http://127.0.0.1:9 cannot be reached" in capsys.readouterr().err
 

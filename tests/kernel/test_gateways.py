@@ -13,9 +13,11 @@ from contextlib import ExitStack
 
 import httpx2
 import pytest
+from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind, read, root_text
 from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
 from support.kernels import open_kernel, run_cell
+from support.mcp_host import Host
 from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
@@ -24,10 +26,11 @@ from freeact_sub.errors import KernelStartError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutputChunk, KernelLost
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway.channels import LOST_OUTPUT
+from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.server import live
 from freeact_sub.testing import ScriptedModel, first_prompt
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -57,8 +60,13 @@ async def test_pictures_and_large_answers_pass_also_with_a_server_of_the_older_p
         return "x" * params["size"]
 
     async with Proxy(gateways[0], old_frames=old_frames).running() as proxy:
-        provider = start(behind(proxy))
+        provider = start(behind(proxy, headers={"X-Of-The-Proxy": "let me through"}))
         async with open_kernel(provider, tmp_path, handler=answer) as kernel:
+            if not old_frames:  # its head is not kept then
+                of_requests, of_socket = (bytes(sent).lower() for sent in proxy.sent[:2])
+                assert b"x-of-the-proxy: let me through" in of_requests
+                assert b"x-of-the-proxy: let me through" in of_socket
+                assert b"upgrade: websocket" in of_socket
             ran = await run_cell(kernel, "from IPython.display import *; display(HTML('<b>x</b>')); print('ä' * 3)")
             assert [output.data.get("text/html") for output in ran.outputs if hasattr(output, "data")] == ["<b>x</b>"]
             assert ran.text.endswith("äää\n")
@@ -152,17 +160,22 @@ async def test_what_is_wrong_is_one_sentence_that_says_what_to_do(gateways, star
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made with openssl")
-async def test_over_tls_a_gateway_is_believed_whose_certificate_is_vouched_for_and_no_other(start, tmp_path):
+async def test_over_tls_each_side_is_believed_whose_certificate_is_vouched_for_and_no_other(start, tmp_path):
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
     make = f"openssl req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -subj /CN=x -addext"
     subprocess.run([*make.split(), "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     tls = (f"--KernelGatewayApp.certfile={certificate}", f"--KernelGatewayApp.keyfile={key}")
-    with serve("gateway", tmp_path / "gateway", *SETTINGS, *tls) as gateway:
+    both = tmp_path / "both.pem"
+    both.write_text(key.read_text() + certificate.read_text())
+    with serve("gateway", tmp_path / "gateway", *SETTINGS, *tls, f"--KernelGatewayApp.client_ca={certificate}") as gateway:
         assert gateway.url.startswith("https://")
         with pytest.raises(KernelStartError, match=r"cannot be reached.*certificate"):
             async with open_kernel(start(behind(gateway)), tmp_path):
                 pass
-        async with open_kernel(start(behind(gateway, ca_file=certificate)), tmp_path) as kernel:
+        with pytest.raises(KernelStartError, match="cannot be reached"):  # it asks for a certificate of ours
+            async with open_kernel(start(behind(gateway, ca_file=certificate)), tmp_path):
+                pass
+        async with open_kernel(start(behind(gateway, ca_file=certificate, certificate_file=both)), tmp_path) as kernel:
             assert (await run_cell(kernel, "6 * 7")).text == "42\n"
 
 
@@ -212,7 +225,86 @@ async def test_a_run_whose_gateway_is_gone_ends_as_kernel_lost(tmp_path):
     assert [gateway.url in event.reason for event in of_kind(events, KernelLost)] == [True]
 
 
-@pytest.mark.timeout(900)
+async def test_a_gateway_that_hangs_is_given_up_and_its_culling_ends_what_a_host_has_left(tmp_path, monkeypatch):
+    """A host that dies before it has sent the guest leaves a kernel without a lease."""
+    monkeypatch.setattr("freeact_sub.kernels.gateway.server.HANG_SECONDS", 3.0)
+    monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 3.0)
+    culling = ("--MappingKernelManager.cull_idle_timeout=2", "--MappingKernelManager.cull_interval=1")
+    with serve("gateway", tmp_path / "gateway", *SETTINGS, *culling) as gateway:
+        headers = {"Authorization": f"token {TOKEN}"}
+        left = httpx2.post(f"{gateway.url}/api/kernels", headers=headers, json={}, trust_env=False, timeout=120).json()["id"]
+        await eventually(lambda: left not in {kernel["id"] for kernel in kernels_at(gateway)})
+        config = Config(workspace=tmp_path, mode="full", kernel=behind(gateway))
+        script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
+
+        def stop(event):
+            if isinstance(event, CodeExecutionOutputChunk) and "here" in str(event.output):
+                os.kill(gateway.process.pid, signal.SIGSTOP)
+
+        try:
+            async with Agent(config, model=ScriptedModel(script)) as agent:
+                events, result = await read(agent.run("root"), on_event=stop)
+        finally:
+            os.kill(gateway.process.pid, signal.SIGCONT)
+    assert result.status == "kernel_lost"
+    assert [f"{gateway.url} hangs" in event.reason for event in of_kind(events, KernelLost)] == [True]
+
+
+async def test_code_calls_mcp_servers_and_models_and_a_shared_workspace_is_there(gateways, tmp_path):
+    (tmp_path / "of the user.txt").write_text("the user's")
+    code = """
+import os
+print(open("of the user.txt").read(), os.getcwd())
+def plain():
+    return agent.mcp.plain.pid(), agent.ask("which?")
+print(await agent.mcp.plain.pid(), await agent.ask("how many?", output=int), *plain())
+"""
+
+    def script(messages, info):
+        prompt = first_prompt(messages)
+        if prompt == "root":
+            return [cell(code)] if len(messages) == 1 else "done"
+        return ToolCallPart(info.output_tools[0].name, {"value": 3}) if info.output_tools else "that one"
+
+    host = Host(tmp_path / "host")
+    host.folder.mkdir()
+    servers = {"plain": host.plain().model_dump(exclude_defaults=True)}
+    kernel = behind(gateways[0], workspace="shared")
+    config = Config(workspace=tmp_path, mode="full", kernel=kernel, mcp_servers=servers)
+    async with Agent(config, model=ScriptedModel(script)) as agent:
+        events, result = await read(agent.run("root"))
+        [pid] = host.running()
+    assert result.status == "completed"
+    assert root_text(events).splitlines() == [f"the user's {tmp_path}", f"{pid} 3 {pid} that one"]
+
+
+async def test_a_request_that_is_lost_comes_again_and_one_that_waits_for_its_answer_is_put_once(
+    gateways, start, tmp_path, monkeypatch
+):
+    heard, asked = [], []
+    as_ever = GatewayKernel.on_request
+
+    def lossy(kernel, content, clock):
+        if content.get("method") in ("lost", "slow"):
+            heard.append(content["method"])
+            if heard == ["lost"]:
+                return  # as a gateway does that leaves messages out
+        as_ever(kernel, content, clock)
+
+    async def answer(method, params, clock):
+        asked.append(method)
+        while method == "slow" and heard.count("slow") < 2:
+            await asyncio.sleep(0.05)
+        return method
+
+    monkeypatch.setattr(GatewayKernel, "on_request", lossy)
+    async with open_kernel(start(behind(gateways[0])), tmp_path, handler=answer) as kernel:
+        ran = await run_cell(kernel, "print(agent._requests.ask('lost'), agent._requests.ask('slow'))")
+    assert ran.text == "lost slow\n"
+    assert asked == ["lost", "slow"]
+    assert heard[:2] == ["lost"] * 2
+
+
 async def test_twelve_children_over_two_gateways_one_of_which_is_killed(tmp_path):
     """Their values all come, nothing is asked twice, and nothing is left. 13 kernels, and those that replace the lost ones."""
     go_on = tmp_path / "go on"

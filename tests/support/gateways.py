@@ -103,14 +103,23 @@ def serve(kind: str, folder: Path, *settings: str, **environment: str) -> Iterat
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Where it listens, as it says in its log."""
+    """Where it listens, as it says in its log: a Jupyter server says so before it does."""
     for _ in range(1200):
-        if found := re.search(r"https?://127\.0\.0\.1:[1-9]\d*", log.read_text(errors="replace")):
+        found = re.search(r"https?://127\.0\.0\.1:([1-9]\d*)", log.read_text(errors="replace"))
+        if found and _is_open(int(found[1])):
             return found[0]
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.1)
             break
     raise AssertionError(f"no server came up: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _is_open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 60).close()
+    except OSError:
+        return False
+    return True
 
 
 def behind(*servers: "RunningServer | Proxy", **settings: Any) -> KernelConfig:

@@ -33,7 +33,7 @@ from freeact_sub.kernels.gateway.frames import (
     unpack_old,
 )
 from freeact_sub.kernels.gateway.numbered import NumberedOutput
-from freeact_sub.kernels.gateway.server import GatewayServer, refused_connection
+from freeact_sub.kernels.gateway.server import HANGS, GatewayServer, refused_connection
 from freeact_sub.kernels.messages import MessageError
 from freeact_sub.system.closing import end_task
 
@@ -45,7 +45,16 @@ RECONNECT_SECONDS: Final = 20.0
 REFUSED_SECONDS: Final = 1.0
 """For how long it is tried while nobody listens: then the gateway has ended, and its kernels with it."""
 RETRY_SECONDS: Final = 0.2
+PING_SECONDS: Final = 2.0
+"""How often a connection is tried."""
+SILENT_SECONDS: Final = 5.0
+"""How long nothing at all may come after that; an answer may have to wait behind much output."""
+TOO_BIG: Final = 1009
+"""With what a WebSocket is closed over a message that is too large."""
 FIRST_SERVER_ERROR: Final = 500
+TAKES_TOO_LITTLE: Final = (
+    "its gateway {url} takes no message of 8 MB: let tornado's `websocket_max_message_size` be what it is by itself, 10 MiB"
+)
 LOST_OUTPUT: Final = "[the connection to the kernel was cut off for a while: output of this cell may be missing]\n"
 ANSWERS: Final = frozenset({"freeact_values", "freeact_end"})
 """Of the guest to `ask`."""
@@ -93,6 +102,8 @@ class GatewayChannels:
         self._answers: dict[str, asyncio.Future[tuple[Mapping[str, Any], list[bytes]]]] = {}
         self._running: asyncio.Task[None] | None = None
         self._output = NumberedOutput()
+        self._frames = 0
+        """That have come."""
         self._lost = ""
         self._closed = False
         self.restarted = False
@@ -211,9 +222,12 @@ class GatewayChannels:
                 async with connection, asyncio.TaskGroup() as group:
                     group.create_task(self._write(connection))
                     group.create_task(self._renew())
+                    group.create_task(self._try(connection))
                     await self._read(connection)
             except* ConnectionClosed as closed:
                 logger.info("the connection to %s dropped: %s", self._server.url, closed.exceptions[0])
+                if connection.close_code == TOO_BIG:  # it would be sent again, and be too large again
+                    self._lose(TAKES_TOO_LITTLE.format(url=self._server.url), gone=False)
             if not self._lost and (again := await self._connect_again()) is not None:
                 connection = again
                 self._to_send = asyncio.Queue()
@@ -228,6 +242,9 @@ class GatewayChannels:
         began = loop.time()
         refused_since: float | None = None
         while (left := began + RECONNECT_SECONDS - loop.time()) > 0:
+            if await self._server.hangs():
+                self._lose(HANGS.format(url=self._server.url), gone=True)
+                return None
             try:
                 return await self._connection(left)
             except InvalidStatus as error:
@@ -254,12 +271,24 @@ class GatewayChannels:
             self.send("control", "freeact_lease", {}, once=True)
             await asyncio.sleep(self._lease_seconds / 4)
 
+    async def _try(self, connection: ClientConnection) -> None:
+        """Drop a connection over which nothing comes any more."""
+        while True:
+            frames = self._frames
+            answer = asyncio.ensure_future(await connection.ping())
+            await asyncio.wait({answer}, timeout=SILENT_SECONDS)
+            if not answer.done() and frames == self._frames:
+                connection.transport.abort()
+                return
+            await asyncio.sleep(PING_SECONDS)
+
     async def _read(self, connection: ClientConnection) -> None:
         """Until the connection is closed; then it raises."""
         transport = connection.transport
         connected = transport.get_extra_info("socket")
         while True:
             frame = await connection.recv()
+            self._frames += 1
             if QUICK_ACKNOWLEDGEMENT is not None and connected is not None:
                 # the server's small messages wait for our acknowledgement of the one before, else for 40 ms
                 connected.setsockopt(socket.IPPROTO_TCP, QUICK_ACKNOWLEDGEMENT, 1)

@@ -1,7 +1,7 @@
 """`check_gateway`: what a gateway lacks that kernels of ours need, found out by a kernel of its own there.
 
-Each finding comes with the line that mends it. What is tried: the token, the start of a kernel,
-much output at once (a server drops what is over its limit), and how the death of a kernel is told.
+Each finding comes with the line that mends it. What is tried: the token, the start of a kernel, much output at once (a
+server drops what is over its limit), a large message to a kernel, and how the death of a kernel is told.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
+from freeact_sub.errors import KernelError
+from freeact_sub.kernels.gateway.channels import MAX_SENT_BYTES
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.provider import GatewayKernelProvider
 from freeact_sub.kernels.kernel import KernelSpec
@@ -28,6 +30,7 @@ PROMPT_DEATH_SECONDS: Final = 2.0
 LIMIT_RATE: Final = "--ZMQChannelsWebsocketConnection.limit_rate=False"
 RESTART_LIMIT: Final = "--AsyncIOLoopKernelRestarter.restart_limit=0"
 TIME_TO_DEAD: Final = "--AsyncIOLoopKernelRestarter.time_to_dead=0.3"
+MESSAGE_SIZE: Final = """--ServerApp.tornado_settings='{"websocket_max_message_size": 10485760}'"""
 
 BURST: Final = "print('x' * 10_000_000, 'all sent')"
 """More than a server's usual limit, a megabyte a second, whatever the machine is doing."""
@@ -79,6 +82,14 @@ async def _look(kernel: GatewayKernel, checked: Checked) -> None:
         text = "it drops output of kernels that put out much, and requests of code with it"
         checked.findings.append(Finding(text=text, line=LIMIT_RATE))
     await _run(kernel, "pass")
+    if kernel.launcher.channels is not None:
+        try:
+            async with asyncio.timeout(CELL_SECONDS):
+                await kernel.launcher.channels.ask("freeact_values", {"op": "ping"}, buffers=[bytes(MAX_SENT_BYTES)])
+        except (KernelError, TimeoutError):
+            text = "it takes no message of 8 MB, as values and answers for code are"
+            checked.findings.append(Finding(text=text, line=MESSAGE_SIZE))
+            return  # the kernel is lost by that
     began = time.monotonic()
     dying = asyncio.create_task(_run(kernel, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"))
     with contextlib.suppress(TimeoutError):

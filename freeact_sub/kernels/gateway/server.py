@@ -21,8 +21,9 @@ REQUEST_SECONDS: Final = 15.0
 """For requests that wait for no kernel."""
 END_SECONDS: Final = 5.0
 """How long a server may take to end a kernel: one that has much to do does it later."""
-PING_SECONDS: Final = 5.0
-"""How often a silent connection is tried, and how long its answer may take."""
+HANG_SECONDS: Final = 5.0
+"""How long a server that takes a connection may be silent; all it is asked is to say that it is there."""
+HANGS: Final = "the gateway {url} hangs: it takes connections and answers nothing"
 CLOSE_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 10.0
 """For how long a server that could not be reached is asked last."""
@@ -50,12 +51,27 @@ class GatewayServer:
         if settings.token:
             self._headers.setdefault("Authorization", f"token {settings.token}")
         self._tls = _tls(settings) if urlsplit(url).scheme == "https" else None
-        # the environment's proxies are for what is far away
-        self._client = httpx2.AsyncClient(
-            base_url=self.url, headers=self._headers, verify=self._tls or False, timeout=REQUEST_SECONDS, trust_env=False
-        )
+        self._client = self._new_client(httpx2.Timeout(REQUEST_SECONDS))
         self.asked_last_until = 0.0
         """When it may be chosen again as any other; it could not be reached."""
+
+    def _new_client(self, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+        # the environment's proxies are for what is far away
+        return httpx2.AsyncClient(
+            base_url=self.url, headers=self._headers, verify=self._tls or False, timeout=timeout, trust_env=False
+        )
+
+    async def hangs(self) -> bool:
+        """Whether it takes a connection and then says nothing. False also where it cannot be reached: that may pass."""
+        # over a connection of its own: on one that was there, nothing tells a server that hangs from a cable that is out
+        async with self._new_client(httpx2.Timeout(REQUEST_SECONDS, read=HANG_SECONDS)) as client:
+            try:
+                await client.get("/api")
+            except httpx2.ReadTimeout:
+                return True
+            except httpx2.HTTPError:
+                return False
+        return False
 
     def ask_last(self) -> None:
         """It could not be reached: for a while others are asked before it."""
@@ -75,6 +91,8 @@ class GatewayServer:
             UnreachableError: The server does not answer.
             KernelStartError: It starts no kernel; the text says why.
         """
+        if self.asked_last_until and await self.hangs():  # else the start would wait for as long as one may take
+            raise UnreachableError(HANGS.format(url=self.url))
         wanted = str(uuid.uuid4())
         # no `env`: a gateway may give what one start names to the kernels that others start at the same time
         body = {"kernel_id": wanted, **({"name": name} if name else {})}
@@ -147,8 +165,7 @@ class GatewayServer:
             compression=None,
             proxy=None,
             open_timeout=open_seconds,
-            ping_interval=PING_SECONDS,
-            ping_timeout=PING_SECONDS,
+            ping_interval=None,
             close_timeout=CLOSE_SECONDS,
         )
 
