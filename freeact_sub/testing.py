@@ -224,7 +224,7 @@ class FakeKernel:
                 except Exception as error:  # noqa: BLE001  # border: a type may do anything
                     lost.append(LostVariable(name=name, type=type(value).__name__, reason=str(error), cell=None))
         folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
-        content = pickle.dumps(kept)
+        content = pickle.dumps((kept, lost))
         (folder / "fake").write_bytes(content)
         return SnapshotReport(
             kept=tuple(Variable(name=name, line=name) for name in kept),
@@ -238,11 +238,11 @@ class FakeKernel:
     async def restore(self, folder: Path) -> RestoreReport:
         """See `Kernel.restore`."""
         try:
-            kept = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
+            kept, lost = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
         except FileNotFoundError as error:
             raise KernelSnapshotError(f"no variables are saved in {folder}") from error
         self._namespace |= {name: pickle.loads(value) for name, value in kept.items()}  # noqa: S301  # the same
-        return RestoreReport(restored=tuple(Variable(name=name, line=name) for name in kept), lost=())
+        return RestoreReport(restored=tuple(Variable(name=name, line=name) for name in kept), lost=tuple(lost))
 
     def die(self, reason: str = "it was killed by the test") -> None:
         """Ends like a killed process."""

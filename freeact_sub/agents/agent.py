@@ -103,7 +103,7 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
             on_notice=self._notice,
         )
         self._tree = Tree(shared=self._shared)
-        self._taps = (self._session.journal.observe, self._shared.activities.observe, *taps)
+        self._taps = (self._session.observe, self._shared.activities.observe, *taps)
         for problem in self._shared.types.problems:
             self._tree.notice(problem)
         self._root = self._session.add_root(self._tree, checked_history(history))
@@ -304,9 +304,9 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         await self._resources.enter_async_context(self._shared.model)  # its HTTP client is closed when the agent is
         self._resources.push_async_callback(self._shared.other_models.aclose)
         self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
-        self._loop.kernel_is_new = bool(self.history)
         self._loop.children.begin_run = self._begin_if_idle
         self._resources.push_async_callback(self._loop.resources.aclose)
+        self._resources.push_async_callback(self._session.follow(self._loop, is_new=not self.history))
         self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
         return self
 

@@ -5,6 +5,7 @@ machine that loses its power may lose the last commits, but never a database.
 """
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from freeact_sub.errors import SessionError
 NAME: Final = "sessions.db"
 BUSY_SECONDS: Final = 5.0
 """How long a write waits for another program's."""
+RETRY_SECONDS: Final = 0.01
 
 MIGRATIONS: Final[Sequence[str]] = (
     """
@@ -69,17 +71,30 @@ def connect(folder: Path) -> sqlite3.Connection:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    connection = sqlite3.connect(folder / NAME, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a new database takes it
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        _migrate(connection, folder)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        connection = sqlite3.connect(folder / NAME, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, folder)
+        except sqlite3.OperationalError as error:
+            connection.close()
+            # of a new database SQLite says at once that another program makes it, and does not wait
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+
+
+def _prepare(connection: sqlite3.Connection, folder: Path) -> None:
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a new database takes it
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    _migrate(connection, folder)
 
 
 def connect_to_read(folder: Path) -> sqlite3.Connection | None:

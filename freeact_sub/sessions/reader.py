@@ -115,6 +115,14 @@ class SessionReader:
         for row in self._of_agent("SELECT event FROM events", agent_id, "event_id"):
             yield AgentEvent.from_json(self._bodies.text(row["event"]))
 
+    def last_event(self, agent_id: str, kind: str) -> Event | None:
+        """The last event of this kind of an agent. None: there was none. Args: kind: the event's class."""
+        rows = self._rows(
+            "SELECT event FROM events WHERE session_id = ? AND agent_id = ? AND type = ? ORDER BY event_id DESC LIMIT 1",
+            self.session_id, agent_id, kind,
+        )  # fmt: skip
+        return AgentEvent.from_json(self._bodies.text(rows[0]["event"])) if rows else None
+
     def cells(self, agent_id: str) -> list[StoredCell]:
         """The cells of an agent, in order of their begin."""
         return cells_of(self.events(agent_id))

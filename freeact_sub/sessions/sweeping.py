@@ -19,7 +19,8 @@ from freeact_sub.sessions.store import SessionStore
 from freeact_sub.system.removal import remove
 
 DAY_SECONDS: Final = 86_400
-LARGE: Final = ("variables",)
+VARIABLES: Final = "variables"
+LARGE: Final = (VARIABLES,)
 """Folders of a session that an archive is without."""
 MARK: Final = "swept"
 """Changed at each sweep."""

@@ -95,8 +95,8 @@ class AgentLoop:
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.before_prompt: Callable[[str], Awaitable[None]] | None = None
         """Called with each prompt that a model is to work on, before anything is done for it."""
-        self.kernel_is_new = False
-        """The conversation is older than the kernel, and the model has not been told."""
+        self.kernel_news: Callable[[], Awaitable[str]] | None = None
+        """The conversation is older than the kernel, and the model has not been told; what it is to be told."""
         self._tree = tree
         self._parent = parent
         self._output_type = output_type
@@ -106,7 +106,6 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
         self._digest: str | None = None
-        """See `Work`."""
         self.resources.requests.add(self.tasks.handlers)
         self.asks = AskRequests(self.resources.calls, self.asker)
         self.resources.requests.add(self.asks.handlers)
@@ -302,8 +301,9 @@ class AgentLoop:
             await kernel.get()  # what cannot be branched fails before anything is paid for
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
-        is_new, self.kernel_is_new = self.kernel_is_new, False
-        return opening_prompt(work.prompt, messages=messages, kernel_is_new=is_new, branched=self._is_branch, values=values)
+        news = "" if self.kernel_news is None else await self.kernel_news()
+        self.kernel_news = None
+        return opening_prompt(work.prompt, messages=messages, kernel_news=news, branched=self._is_branch, values=values)
 
     async def _run_program(self, program: Program) -> Any:
         if self.node.parent is not None:

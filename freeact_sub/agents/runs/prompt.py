@@ -27,18 +27,17 @@ BRANCHED: Final = (
 )
 
 
-def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_is_new: bool, branched: bool, values: str) -> str:
+def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
     """The prompt of a run, with all that its model has to know besides.
 
     Args:
         prompt: What to do.
         messages: What children have found since the last run.
-        kernel_is_new: The conversation is older than the kernel.
+        kernel_news: What is to be said of a kernel that is younger than the conversation.
         branched: The kernel started as a copy of the parent's.
         values: What was put into the kernel for this run.
     """
-    news = [*messages, KERNEL_IS_NEW] if kernel_is_new else messages
-    return "\n\n".join(part for part in (*news, prompt, BRANCHED if branched else "", values) if part)
+    return "\n\n".join(part for part in (*messages, kernel_news, prompt, BRANCHED if branched else "", values) if part)
 
 
 def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:

@@ -3,21 +3,25 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import ModelMessage
 
+from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.resume import Resumed, load
+from freeact_sub.agents.sessions.variables import Variables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
+from freeact_sub.events import AgentEvent, CodeExecutionOutput
 from freeact_sub.sessions import SessionLock, SessionStore, SessionWriter, new_session_id, state_folder
-from freeact_sub.sessions.sweeping import is_due, sweep
+from freeact_sub.sessions.sweeping import VARIABLES, is_due, sweep
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.runs.loop import AgentLoop
     from freeact_sub.agents.tree import AgentNode, Tree
 
 SWEEP_SECONDS: Final = 5.0
@@ -25,6 +29,14 @@ SWEEP_SECONDS: Final = 5.0
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
+
+
+async def _kernel_is_new() -> str:
+    return KERNEL_IS_NEW
+
+
+async def _nothing() -> None:
+    pass
 
 
 class AgentSession:
@@ -47,6 +59,7 @@ class AgentSession:
         self.session_id: str | None = None
         self._config = config
         self._notice = notice
+        self._variables: Variables | None = None
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._lock: SessionLock | None = None
@@ -110,6 +123,51 @@ class AgentSession:
         self.journal.writer.start()
         self._sweep_soon()
         self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
+
+    def follow(self, loop: "AgentLoop", *, is_new: bool) -> Callable[[], Awaitable[None]]:
+        """Keep the variables of the root's kernel, and bring back those of before.
+
+        Args:
+            loop: Of the root, just made.
+            is_new: There is no conversation.
+
+        Returns:
+            Ends it, before the kernel is closed.
+        """
+        kernel, agent_id = loop.resources.kernel, loop.node.agent_id
+        if not self.journal.keeps or self.session_id is None:
+            loop.kernel_news = None if is_new else _kernel_is_new
+            return _nothing
+        folder = self._store.folder_of(self.session_id) / VARIABLES
+        variables = self._variables = Variables(folder, agent_id, kernel, self._notice)
+        if not is_new:
+
+            async def restore() -> str:
+                last = await asyncio.to_thread(self._last_cell, agent_id)
+                return await variables.restore(await kernel.get(), last)
+
+            loop.kernel_news = restore
+        return self._end_variables
+
+    def observe(self, event: AgentEvent) -> None:
+        """See `Tap`."""
+        self.journal.observe(event)
+        if self._variables is not None:
+            self._variables.observe(event)
+
+    async def _end_variables(self) -> None:
+        variables, self._variables = self._variables, None
+        if variables is not None:
+            await variables.aclose()
+
+    def _last_cell(self, agent_id: str) -> float:
+        """When the last cell of an agent ended. 0: there was none."""
+        if self.session_id is None:
+            return 0.0
+        with suppress(SessionError), self._store.reader(self.session_id) as reader:
+            last = reader.last_event(agent_id, CodeExecutionOutput.__name__)
+            return 0.0 if last is None else last.time
+        return 0.0
 
     async def aclose(self) -> None:
         """Write what is left, and let others have the session. Can be called again."""

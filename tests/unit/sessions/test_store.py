@@ -287,7 +287,13 @@ def test_several_programs_make_the_database_at_once(store):
         except Exception as error:
             problems.append(error)
 
-    threads = [threading.Thread(target=make) for _ in range(4)]
+    def look():
+        try:
+            store.sessions()
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=target) for target in (make, look) * 4]
     for thread in threads:
         thread.start()
     for thread in threads:

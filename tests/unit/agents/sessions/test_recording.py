@@ -7,6 +7,7 @@ import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, read, task
+from support.waiting import eventually
 
 from freeact_sub import Config
 from freeact_sub.agents.sessions.known_secrets import known_secrets
@@ -190,6 +191,7 @@ async def test_what_returns_no_json_is_kept_as_text(make, store):
 async def test_a_session_that_is_open_is_not_opened_twice(make, store):
     async with make(["done"], session="new") as agent:
         await read(agent.run("root"))
+        await eventually(store.sessions)
         other = make(["done"], session=agent.session_id)
         with pytest.raises(SessionBusyError, match="open in another program"):
             await other.open()

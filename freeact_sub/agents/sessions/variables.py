@@ -1,0 +1,122 @@
+"""`Variables`: those of the root's kernel are saved after each cell, while the agent goes on, and come back in a new kernel.
+
+One snapshot is made at a time; cells that end meanwhile are in the next one. Beside the snapshot stands the time of the last
+cell that is in it, so that a model whose program was killed in between reads that what came later is missing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
+from freeact_sub.errors import KernelError
+from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
+from freeact_sub.kernels import Kernel
+from freeact_sub.kernels.snapshots import RestoreReport
+from freeact_sub.system.closing import end_task
+from freeact_sub.text import one_line
+from freeact_sub.tools import KernelAccess
+
+SAVED_UP_TO: Final = "saved-up-to"
+END_SECONDS: Final = 20.0
+"""How long the last snapshot is waited for when the agent is closed."""
+NAMED: Final = 30
+"""Variables to name in a sentence."""
+
+logger = logging.getLogger(__name__)
+
+
+class Variables:
+    """Of one agent in one session."""
+
+    def __init__(self, folder: Path, agent_id: str, kernel: KernelAccess, notice: Callable[[str], None]) -> None:
+        """Args: folder: of the session's variables. notice: tells people something."""
+        self._folder = folder / agent_id
+        self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
+        self._agent_id = agent_id
+        self._kernel = kernel
+        self._notice = notice
+        self._wanted: float | None = None
+        """The end of the last cell that is not saved."""
+        self._saving: asyncio.Task[None] | None = None
+        self._told = False
+
+    def observe(self, event: AgentEvent) -> None:
+        """See `Tap`. What ends a cell or a kernel is followed by a snapshot."""
+        changes = isinstance(event, CodeExecutionOutput | KernelLost) or (
+            isinstance(event, ToolOutput) and event.tool_name == "reset_kernel"
+        )
+        if changes and event.agent_id == self._agent_id:
+            self._wanted = event.time
+            if self._saving is None:
+                self._saving = asyncio.create_task(self._save(), name="saves variables")
+
+    async def aclose(self) -> None:
+        """Wait for the last snapshot, within a bound."""
+        saving = self._saving
+        if saving is not None:
+            await asyncio.wait({saving}, timeout=END_SECONDS)
+            await end_task(saving)
+
+    async def restore(self, kernel: Kernel, last_cell: float) -> str:
+        """Bring the variables back; what the model reads of it.
+
+        Args:
+            kernel: That has just started.
+            last_cell: When the last cell of the session ended.
+        """
+        if not self._folder.is_dir():
+            return KERNEL_IS_NEW
+        try:
+            report = await kernel.restore(self._folder)
+        except KernelError as error:
+            logger.info("variables of %s are not restored: %s", self._agent_id, error)
+            return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {one_line(str(error), 300)}]"
+        saved_up_to = 0.0
+        with suppress(OSError, ValueError):
+            saved_up_to = float(self._mark.read_text(encoding="ascii"))
+        self._notice(f"{len(report.restored)} variables came back{_lost(report, len(report.lost))}")
+        return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
+
+    async def _save(self) -> None:
+        """Save until nothing is new."""
+        try:
+            while self._wanted is not None:
+                wanted, self._wanted = self._wanted, None
+                kernel = await self._kernel.get()
+                await kernel.snapshot(self._folder)
+                self._mark.write_text(repr(wanted), encoding="ascii")  # a few bytes
+        except (KernelError, OSError) as error:
+            if not self._told:
+                self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
+            self._told = True  # the next cell is followed by another try
+        finally:
+            self._saving = None
+
+
+def _told(report: RestoreReport) -> str:
+    lines = "\n".join(f"- {one_line(variable.line, 200)}" for variable in report.restored[:NAMED])
+    more = len(report.restored) - NAMED
+    back = f"These variables came back:\n{lines}" if lines else "No variables came back."
+    more_text = f"\n- and {more} more" if more > 0 else ""
+    lost = "\n".join(
+        f"- {one_line(item.name, 80)} ({one_line(item.type, 80)}{'' if item.cell is None else f', of cell {item.cell}'}): "
+        f"{one_line(item.reason, 200)}"
+        for item in report.lost[:NAMED]
+    )
+    return f"{back}{more_text}" + (f"\nThese did not, and are to be made again where you need them:\n{lost}" if lost else "")
+
+
+def _lost(report: RestoreReport, number: int) -> str:
+    names = ", ".join(one_line(item.name, 40) for item in report.lost[:NAMED])
+    return f", {number} did not: {names}" if number else ""
+
+
+def _later(saved_up_to: float, last_cell: float) -> str:
+    """Cells whose effect on the variables is not in the snapshot."""
+    if last_cell <= saved_up_to:
+        return ""
+    return "\nThe program ended before the last cell was saved: what it changed in the variables is not in them."

@@ -1,0 +1,86 @@
+"""The root's variables are saved after each cell and come back when its session goes on. Kernels are fakes."""
+
+from pathlib import Path
+
+from pydantic_ai.messages import ToolCallPart, UserPromptPart
+from support.agents import cell, of_kind, read
+from support.sessions import as_after_a_crash
+from support.waiting import eventually
+
+from freeact_sub.agents.sessions.variables import SAVED_UP_TO
+from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.events import CodeExecutionOutput, Notice
+from freeact_sub.testing import FakeKernel
+
+FULL = {"mode": "full"}
+
+
+def prompts(messages):
+    return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
+
+
+async def test_variables_come_back_and_the_model_reads_which_did_not(make, store):
+    script = [cell("rows = [1, 2]\nf = lambda: 1"), "done", cell("print(len(rows))"), "done"]
+    async with make(script, config=FULL, session="new") as agent:
+        await read(agent.run("make rows"))
+    async with make(script, config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run("count them"))
+        prompt = prompts(again.history)[-1]
+    assert prompt.startswith("[Your kernel is new. These variables came back:\n- rows\n")
+    assert "These did not, and are to be made again where you need them:\n- f (function):" in prompt
+    assert "not in them" not in prompt
+    assert prompt.endswith("count them")
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
+    assert "1 variables came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
+
+
+async def test_a_kernel_that_is_reset_has_none(make, store):
+    script = [cell("x = 1"), ToolCallPart("reset_kernel", {}), "done", "done"]
+    async with make(script, config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    async with make(script, config=FULL, session=agent.session_id) as again:
+        await read(again.run("go on"))
+        assert prompts(again.history)[-1].startswith("[Your kernel is new. No variables came back.]")
+
+
+async def test_what_was_not_saved_any_more_is_told(make, store):
+    script = [cell("x = 1"), "done", "done"]
+    async with make(script, config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    (mark,) = store.folder_of(agent.session_id).rglob(f"*{SAVED_UP_TO}")
+    mark.write_text("1.0")
+    async with make(script, config=FULL, session=agent.session_id) as again:
+        await read(again.run("go on"))
+        assert "The program ended before the last cell was saved" in prompts(again.history)[-1]
+
+
+async def test_variables_that_cannot_be_saved_are_told_of_once_and_tried_again(make, store, monkeypatch):
+    tried = []
+
+    async def refuse(self, folder: Path):
+        tried.append(folder)
+        raise KernelSnapshotError("no room")
+
+    monkeypatch.setattr(FakeKernel, "snapshot", refuse)
+    async with make([cell("x = 1"), "done"] * 2, config=FULL, session="new") as agent:
+        first, _ = await read(agent.run("a"))
+        await eventually(lambda: len(tried) == 1)
+        second, _ = await read(agent.run("b"))
+        await eventually(lambda: len(tried) == 2)
+    told = [event.content for event in [*first, *second] if isinstance(event, Notice)]
+    assert told == ["the session does not have the variables of now: no room"]
+    async with make(["x", "y", "z"], config=FULL, session=agent.session_id) as again:
+        await read(again.run("go on"))
+        assert prompts(again.history)[-1].startswith("[Your kernel is new: the variables and imports")
+
+
+async def test_they_are_there_after_a_crash(make, store, tmp_path, monkeypatch):
+    script = [cell("x = 1"), "done", cell("print(x)"), "done"]
+    async with make(script, config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+        await eventually(lambda: list(store.folder.rglob(f"*{SAVED_UP_TO}")))
+        await as_after_a_crash(agent, tmp_path / "crashed")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "crashed"))
+    async with make(script, config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run("go on"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
