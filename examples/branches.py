@@ -1,8 +1,8 @@
 """A search over live state: each step is tried in a copy of the kernel, and to go back to a state nothing is run again.
 
 A database in memory is loaded once; it can be copied in no other way than with its kernel. The model proposes steps that
-clean it and says how good each outcome is; `search` goes on with the best. The tree that is printed has every step that was
-tried.
+clean it and says how good each outcome is; `search` goes on with the best. Each state also has a copy of the workspace of
+its own, in which it writes what was done; the file of the best state is taken over in the end.
 `--model NAME` asks a real model.
 """
 
@@ -19,6 +19,7 @@ from freeact_sub import Agent, load_config
 from freeact_sub.strategies import BestFirst, SearchResult, search
 from freeact_sub.testing import ScriptedApprover, ScriptedModel, Turn, first_prompt
 
+FOLDER = Path(__file__).parent
 TASK = "Clean the table `days` (a year of temperatures in °C) in `db` with few rows lost. End each cell with `look()`."
 
 LOAD = """
@@ -33,6 +34,8 @@ for day in range(365):
 
 def look():
     rows, wrong = db.execute("select count(*), coalesce(sum(temp not between -25 and 35), 0) from days").fetchone()
+    with open("cleaning.txt", "a") as log:
+        print(f"{rows} rows, {wrong} implausible", file=log)
     print(f"{rows} rows, {wrong} implausible")
 """
 
@@ -45,12 +48,15 @@ STEPS = (
 
 async def main(model: str | None) -> None:
     """Search; show the tree, the best way, and that the state in which all began is as it was."""
-    async with Agent(load_config(Path(__file__).parent), model=model or ScriptedModel(script)) as agent:
+    async with Agent(load_config(FOLDER), model=model or ScriptedModel(script)) as agent:
 
         async def program() -> tuple[SearchResult, str]:
-            async with await agent.branch("loaded") as loaded:
+            async with await agent.branch("loaded", own_files=True) as loaded:
                 await loaded.execute(LOAD.strip())
-                found = await search(agent, TASK, tree=BestFirst(expansions=4), root=loaded)
+                tree = BestFirst(expansions=4)
+                found = await search(agent, TASK, tree=tree, root=loaded, own_files=True, keep=True)
+                async with found.best.state as best:
+                    await agent.promote(best)  # its files; `agent.adopt(best)` would take over its variables
                 return found, (await loaded.execute("look()")).text.strip()
 
         ended = await ScriptedApprover().drive(agent.run_program(program))
@@ -59,6 +65,7 @@ async def main(model: str | None) -> None:
     print(f"\n{len(result.nodes)} states, {len(result.nodes) + 2} cells\nbegan with: {before}")
     for node in result.best.path:
         print(f"{node.output.strip():>26}  after  {node.action.splitlines()[0]}")
+    print(f"cleaning.txt, of the best state alone:\n{(FOLDER / 'cleaning.txt').read_text(encoding='utf-8')}")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

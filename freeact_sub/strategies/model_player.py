@@ -28,8 +28,15 @@ SIMULATE: Final = "Go on with this task, in this kernel, and finish it.\n\n{situ
 class ModelPlayer:
     """Plays by an agent's model; actions are cells."""
 
-    def __init__(self, agent: AgentLike, task: str) -> None:
-        """Args: agent: Asks, and starts the children that simulate. task: What is to be done."""
+    def __init__(self, agent: AgentLike, task: str, **options: Any) -> None:
+        """Make a player.
+
+        Args:
+            agent: Asks, and starts the children that simulate.
+            task: What is to be done.
+            options: What these are given besides their prompt, such as `own_files=True`.
+        """
+        self._options = options
         self._agent = agent
         self._task = task
 
@@ -49,6 +56,7 @@ class ModelPlayer:
         """One child in a branch of the state: 1 if it completes, 0 if it fails, else 0.5, also where none can be started."""
         prompt = SIMULATE.format(situation=self._situation(node))
         options: dict[str, Any] = {
+            **self._options,
             "branch_of": node.state,
             "description": f"simulates {node.name}",
             "max_turns": SIMULATED_TURNS,

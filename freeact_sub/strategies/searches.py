@@ -1,4 +1,4 @@
-"""`search`: a tree of states, each a branch of the one above it: live kernels with their files, or whatever can be copied.
+"""`search`: a tree of states, each a branch of the one above it: live kernels, also with their files, or what can be copied.
 
 A tree algorithm (`trees.py`) says where to go on; this does it. To go on from a state: a player proposes actions, the state
 is branched, the action is executed in the branch, and the player evaluates what came of it. Nothing is run again to go
@@ -25,8 +25,8 @@ CLOSE_SECONDS: Final = 60.0
 class State(Protocol):
     """A state of the world: a `KernelNode`, or whatever else can be copied."""
 
-    async def branch(self, description: str = "") -> Any:
-        """A copy of it as it is now; neither sees what the other does afterwards."""
+    async def branch(self, description: str = "", **options: Any) -> Any:
+        """A copy of it as it is now; neither sees what the other does afterwards. Args: options: see `Search`."""
         ...
 
     async def execute(self, code: str) -> Any:
@@ -159,7 +159,13 @@ class Search:
     """A search, step by step. As an async context manager it closes all its states when it is left."""
 
     def __init__(
-        self, root: State, player: Player, tree: TreeAlgorithm | None = None, *, actions: Sequence[str] = (EXPAND,)
+        self,
+        root: State,
+        player: Player,
+        tree: TreeAlgorithm | None = None,
+        *,
+        actions: Sequence[str] = (EXPAND,),
+        **options: Any,
     ) -> None:
         """Begin with nothing but the root.
 
@@ -168,6 +174,7 @@ class Search:
             player: Knows the task.
             tree: Says where to go on. Default: `LATS()`.
             actions: Names of ways to go on, for algorithms that choose among some (TreeQuest).
+            options: What each `branch` of a state is given besides its name, such as `own_files=True`.
         """
         self.algorithm: TreeAlgorithm = tree if tree is not None else LATS()
         self.root = SearchNode(name="", state=root)
@@ -176,6 +183,7 @@ class Search:
         """See `SearchResult`."""
         self._player = player
         self._actions = [*actions]
+        self._options = options
         self._tree: Any = self.algorithm.init_tree()
         self._branching: int | None = getattr(self.algorithm, "branching", None)
         """How many children a state gets; None: the algorithm asks for more as it likes."""
@@ -277,7 +285,7 @@ class Search:
         child = SearchNode(name=name, parent=parent, action=action, status="failed", terminal=True)
         parent.children.append(child)
         try:
-            child.state = await parent.state.branch(name)
+            child.state = await parent.state.branch(name, **self._options)
             ended = await child.state.execute(action)
             child.output = str(ended.text)
             child.status, child.terminal = str(ended.status), False
@@ -320,8 +328,9 @@ async def search(  # all but the first two have a default, and are given by name
     player: Player | None = None,
     max_trials: int = 200,
     keep: bool = False,
+    own_files: bool = False,
 ) -> SearchResult:
-    """Search for a way to do a task, over branches of a live kernel with their files.
+    """Search for a way to do a task, over branches of a live kernel, and of its files if that is wished.
 
     Args:
         agent: Asks, starts children, and branches its kernel.
@@ -331,6 +340,8 @@ async def search(  # all but the first two have a default, and are given by name
         player: Proposes, evaluates, simulates. None: the agent's model does, with cells of Python as actions.
         max_trials: After so many the search ends, whatever the algorithm says.
         keep: The best node's `state` stays open, and is the caller's to close; else all states are closed.
+        own_files: Each state works in a copy of the workspace that no other sees (see `Agent.branch`), and so do children
+            that simulate. Else all share the workspace.
 
     Raises:
         StrategyError: No state was reached.
@@ -338,8 +349,11 @@ async def search(  # all but the first two have a default, and are given by name
     """
     from freeact_sub.strategies.model_player import ModelPlayer  # noqa: PLC0415  # it knows this module
 
-    begin = root if root is not None else await agent.branch("search")  # type: ignore[attr-defined]  # who has kernels has it
-    searching = Search(begin, player if player is not None else ModelPlayer(agent, task), tree)
+    options: dict[str, Any] = {"own_files": True} if own_files else {}
+    begin = root
+    if begin is None:
+        begin = await agent.branch("search", **options)  # type: ignore[attr-defined]  # who has kernels has it
+    searching = Search(begin, player if player is not None else ModelPlayer(agent, task, **options), tree, **options)
 
     async def close(kept: SearchNode | None) -> None:
         try:

@@ -62,6 +62,8 @@ def test_branches(examples: Path) -> None:
     assert found[0][0] == "365"
     assert int(found[-1][0]) > 330
     assert found[-1][1] == "0"
+    way = re.findall(r"^ +(\d+ rows, \d+ implausible)  after", rest, re.MULTILINE)
+    assert (examples / "cleaning.txt").read_text().splitlines() == way, "files of other branches are not in it"
 
 
 def test_debate(examples: Path) -> None:

@@ -199,12 +199,12 @@ async def test_a_child_is_given_a_share_of_what_is_left(make):
         return context, context.budget_left, budget
 
     async with make(lambda *_: "x") as agent:
-        run = agent.run_program(program, budget=Budget(requests=11, children=5, seconds=60))
+        run = agent.run_program(program, budget=Budget(requests=11, children=5, seconds=60_000))
         context, left, budget = (await run.result()).output
         assert (context.agent_id, context.parent_id, context.depth) == (agent.agent_id, None, 0)
     assert (budget.requests, budget.children) == (5, 2), "half of the ten requests and five children that were left"
     assert left.requests == 9
-    assert budget.seconds > 30, "its time is what is left, not half of it"
+    assert budget.seconds > 30_000, "its time is what is left, not half of it"
 
 
 def test_the_share_of_a_budget():
