@@ -17,6 +17,7 @@ from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Eve
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
+from freeact_sub.terminal.context_command import Compaction, context_text
 from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.live import live_area
@@ -41,6 +42,8 @@ HELP: Final = """\
 /send ID text  tell one agent something; it reads it before its next request
 /cancel [ID]   cancel the run, or one agent with its children
 /focus [ID]    Ctrl-C first cancels this agent with its children; without ID the run
+/compact text  summarise the conversation now; the text says what to keep above all
+/context       what fills the model's context window
 /exit          leave (so do exit, quit and Ctrl-D)
 
 Of an ID the beginning is enough, with or without "agent-".
@@ -87,7 +90,7 @@ class Conversation:
         self._transcript: Transcript | Story = Transcript(self._views) if verbose else Story(self._views)
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
-        self._prompts: asyncio.Queue[str] = asyncio.Queue()
+        self._prompts: asyncio.Queue[str | Compaction] = asyncio.Queue()
         if prompt is not None:
             self._prompts.put_nowait(prompt)
         self._main = asyncio.current_task()
@@ -127,8 +130,8 @@ class Conversation:
                 self._leaving |= self._once
             self._set_phase("ending")
 
-    async def _follow(self, agent: "Agent", prompt: str) -> None:
-        async with agent.run(prompt) as run:
+    async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
+        async with agent.run(asked) if isinstance(asked, str) else asked.run(agent) as run:
             self._run = run
             self._set_phase("running")
             try:
@@ -303,12 +306,14 @@ class Conversation:
             if self._phase != "idle":
                 self._note(f"next prompt: {text}")
 
-    def _command(self, name: str, *arguments: str) -> None:
+    def _command(self, name: str, *arguments: str) -> None:  # noqa: C901  # a branch for each command
         match name, *arguments:
             case ["/help"]:
                 self._note(HELP)
             case ["/agents"] if self._agent is not None:
                 self._print(AgentsTable(agents=self._agent.agents(), views=self._views))
+            case ["/compact" | "/context", *words]:
+                self._make_room(name, " ".join(words))
             case ["/exit" | "/quit"]:
                 self.leave()
             case ["/cancel" | "/focus"] | ["/cancel" | "/focus", _] | ["/send", _, _]:
@@ -324,6 +329,12 @@ class Conversation:
                 self._note("no agent is at work")
             case _:
                 self._note(f"unknown command {' '.join((name, *arguments))}: /help lists them")
+
+    def _make_room(self, name: str, keep: str) -> None:
+        if name == "/compact":
+            self._prompts.put_nowait(Compaction(keep=keep))
+        elif self._agent is not None:
+            self._note(context_text(self._agent.context()))
 
     def _control(self, name: str, beginning: str = "", text: str = "") -> None:
         """What a person does to one agent at work."""

@@ -50,6 +50,18 @@ def test_prompts_are_answered_in_one_history_until_the_person_leaves(terminal: T
     assert READY not in terminal.shown
 
 
+def test_a_person_asks_for_a_summary_and_what_fills_the_window(terminal: Terminal) -> None:
+    terminal.enter("/compact")
+    terminal.wait_for("The conversation is too short to be summarised.")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/context")
+    terminal.wait_for("the size of the window is not known")
+    terminal.wait_for_match(r"messages +\d")
+
+
 def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.enter("/help")
     terminal.wait_for("/agents", "/cancel", "Alt-Enter")

@@ -1,7 +1,6 @@
 """What a user of an `Agent` does with the room in its model's context window."""
 
 from abc import ABC, abstractmethod
-from typing import cast
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.context.sizes import ContextUse
@@ -29,21 +28,35 @@ class ContextMethods(ABC):
             AgentBusyError: The agent's present run has not ended.
             FreeactError: The agent is not open, or the summary could not be made; the conversation is as it was.
         """
-        loop = self._opened
-
-        async def summarise() -> Compacted | None:
-            shortened = await loop.compactor.on_request(loop.history, keep)
-            if shortened is None:
-                return None
-            loop.rewrite(shortened.messages)
-            await loop.node.emitter.emit(shortened.event)
-            return shortened.event
-
-        async with self._begin(Work(prompt="[summary]", program=summarise), NO_BOUNDS) as run:
+        made: list[Compacted] = []
+        async with self._compaction(keep, made) as run:
             result = await run.result()
         if result.status != "completed":
             raise FreeactError(f"the conversation was not summarised: {result.error}")
-        return cast("Compacted | None", result.output)
+        return made[0] if made else None
+
+    def run_compaction(self, keep: str = "") -> Run:
+        """Begin a run that does what `compact` does, to read its events or to cancel it. Its output says what was done.
+
+        Raises:
+            AgentBusyError: The agent's present run has not ended.
+            FreeactError: The agent is not open.
+        """
+        return self._compaction(keep, [])
+
+    def _compaction(self, keep: str, made: list[Compacted]) -> Run:
+        loop = self._opened
+
+        async def summarise() -> str:
+            shortened = await loop.compactor.on_request(loop.history, keep)
+            if shortened is None:
+                return "The conversation is too short to be summarised."
+            loop.rewrite(shortened.messages)
+            made.append(shortened.event)
+            await loop.node.emitter.emit(shortened.event)
+            return "The conversation was summarised."
+
+        return self._begin(Work(prompt="[summary of the conversation]", program=summarise), NO_BOUNDS)
 
     def context(self) -> ContextUse:
         """What fills the window of the model's context; instructions and tools are those of the last request.
