@@ -229,7 +229,7 @@ async def test_a_gateway_that_hangs_is_given_up_and_its_culling_ends_what_a_host
     """A host that dies before it has sent the guest leaves a kernel without a lease."""
     monkeypatch.setattr("freeact_sub.kernels.gateway.server.HANG_SECONDS", 3.0)
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 3.0)
-    culling = ("--MappingKernelManager.cull_idle_timeout=2", "--MappingKernelManager.cull_interval=1")
+    culling = ("--MappingKernelManager.cull_idle_timeout=30", "--MappingKernelManager.cull_interval=2")
     with serve("gateway", tmp_path / "gateway", *SETTINGS, *culling) as gateway:
         headers = {"Authorization": f"token {TOKEN}"}
         left = httpx2.post(f"{gateway.url}/api/kernels", headers=headers, json={}, trust_env=False, timeout=120).json()["id"]

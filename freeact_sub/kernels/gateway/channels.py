@@ -226,7 +226,7 @@ class GatewayChannels:
                     await self._read(connection)
             except* ConnectionClosed as closed:
                 logger.info("the connection to %s dropped: %s", self._server.url, closed.exceptions[0])
-                if connection.close_code == TOO_BIG:  # it would be sent again, and be too large again
+                if _is_too_big(closed.exceptions[0]):  # it would be sent again, and be too large again
                     self._lose(TAKES_TOO_LITTLE.format(url=self._server.url), gone=False)
             if not self._lost and (again := await self._connect_again()) is not None:
                 connection = again
@@ -274,10 +274,13 @@ class GatewayChannels:
     async def _try(self, connection: ClientConnection) -> None:
         """Drop a connection over which nothing comes any more."""
         while True:
-            frames = self._frames
-            answer = asyncio.ensure_future(await connection.ping())
-            await asyncio.wait({answer}, timeout=SILENT_SECONDS)
-            if not answer.done() and frames == self._frames:
+            frames, answer = self._frames, None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SILENT_SECONDS):  # it waits for room if much has been sent before
+                    answer = asyncio.ensure_future(await connection.ping())
+            if answer is not None:
+                await asyncio.wait({answer}, timeout=SILENT_SECONDS)
+            if frames == self._frames and (answer is None or not answer.done()):
                 connection.transport.abort()
                 return
             await asyncio.sleep(PING_SECONDS)
@@ -356,6 +359,16 @@ class GatewayChannels:
             with contextlib.suppress(asyncio.QueueFull):  # a queue that is full has a reader, who looks
                 received.put_nowait(error)
         self._on_lost(reason, gone)
+
+
+def _is_too_big(error: Exception) -> bool:
+    """Whether the other side has closed the connection over the size of a message of ours."""
+    return (
+        isinstance(error, ConnectionClosed)
+        and error.rcvd is not None
+        and error.rcvd.code == TOO_BIG
+        and error.rcvd_then_sent is True
+    )
 
 
 def _stderr(text: str, cell_id: str) -> list[bytes]:
