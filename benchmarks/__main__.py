@@ -17,6 +17,7 @@ NAMES = (
     "snapshots",
     "subagents",
     "agents",
+    "crowd",
     "values",
     "asking",
     "gateway",

@@ -35,7 +35,9 @@ CASES: Final = {
 }
 """By name: the prompt; `{n}`: how often."""
 ROOT: Final = "root turn with a cell"
-COUNTS: Final = {"event": 3000, ROOT: 40, "child without a cell": 40, "child with a cell": 40}
+COUNTS: Final = {"event": 2000, ROOT: 20, "child without a cell": 20, "child with a cell": 20}
+SHORT: Final = dict(zip((ROOT, *CASES), ("turn", "ask", "asks", "typed ask", "child", "child, cell", "event"), strict=True))
+"""Names of the columns of stages."""
 GOALS_MS: Final = {
     "ask, one after the other": 3.0,
     ROOT: 7.0,
@@ -56,7 +58,7 @@ def run(*, small: bool = False) -> dict[str, Any]:
 
 async def _run(*, small: bool) -> dict[str, Any]:
     load, series, stages = OtherLoad(), Series(), Series()
-    counts = {name: 2 if small else COUNTS.get(name, 60) for name in (ROOT, *CASES)}
+    counts = {name: 2 if small else COUNTS.get(name, 40) for name in (ROOT, *CASES)}
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
         bench = _Bench(Path(folder))
         try:
@@ -118,7 +120,7 @@ class _Bench:
         if folder := os.environ.get("PROFILES"):
             profiler.dump_stats(Path(folder) / f"{name}.prof")
         for package, share in _shares(pstats.Stats(profiler)).items():
-            stages.add(package, name, share * host_ms * 1000)
+            stages.add(package, SHORT[name], share * host_ms * 1000)
 
 
 async def _do(agent: Agent, name: str, count: int) -> None:

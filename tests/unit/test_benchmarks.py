@@ -27,6 +27,7 @@ pytestmark = [
         ("snapshots", {"pause, 1 MB", "until saved, 1 MB", "restore, 1 MB", "page faults of it, 1 MB"}),
         ("subagents", {"1 event", "1 output", "2 all result", "child uss", "event host", "channel"}),
         ("agents", {"memory", "processes"}),
+        ("crowd", {"children", "at work at once", "rounds: tasks"}),
         ("values", {"frame"}),
         ("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
         ("asking", {"open and read", "open and write a line", "open and write nothing"}),
