@@ -1,7 +1,7 @@
 """What the host, this process, does for an agent's turn, a child, an `ask` and an event: processor time, a scripted model.
 
-`host` is the processor time of this process, `kernel` that of the processes below it (kernels and their server), `wall` the
-time by the clock; all of one item. The stages say where the host's time goes: the share of each package among the functions
+`host` is the processor time of this process, `kernel` that of the processes below it (the root's kernel, and the server and
+spares), `wall` the time by the clock; all of one item. The stages say where the host's time goes: the share of each package among the functions
 that a profiler has seen, of the time that was measured without it.
 """
 
@@ -105,7 +105,8 @@ class _Bench:
             await _do(agent, name, count)
             wall, used = clock() - began, time.process_time() - host
             series.add(name, "host ms", used * 1000 / count)
-            series.add(name, "kernel ms", (cpu_ms(below) - kernels) / count)
+            if not name.startswith("child"):  # children's kernels have ended, and their time with them
+                series.add(name, "kernel ms", (cpu_ms(below) - kernels) / count)
             series.add(name, "wall ms", wall * 1000 / count)
 
     async def profile(self, name: str, count: int, host_ms: float, stages: Series) -> None:
