@@ -1,8 +1,8 @@
 """What the host, this process, does for an agent's turn, a child, an `ask` and an event: processor time, a scripted model.
 
 `host` is the processor time of this process, `kernel` that of the processes below it (the root's kernel, and the server and
-spares), `wall` the time by the clock; all of one item. The stages say where the host's time goes: the share of each package among the functions
-that a profiler has seen, of the time that was measured without it.
+spares), `wall` the time by the clock; all of one item. The stages say where the host's time goes: the share of each package
+among the functions that a profiler has seen, of the time that was measured without it.
 """
 
 import asyncio
