@@ -88,8 +88,8 @@ def _agents(report: Report) -> Iterable[str]:
 def _timeline(report: Report, timeline: Timeline) -> Iterable[str]:
     yield '<h2 id="time">Time</h2>'
     yield (
-        f'<p class="quiet">{timeline.seconds:.1f} s from left to right. Narrow, in the second colour: the critical path, '
-        "that is on whom the end waited.</p>"
+        f'<p class="quiet">{timeline.seconds:.1f} s of work from left to right. Narrow, in the second colour: '
+        "the critical path, that is on whom the end waited.</p>"
     )
 
     def bar(kind: str, span: Span) -> str:

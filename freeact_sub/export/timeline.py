@@ -1,5 +1,6 @@
 """When each agent was at work, and the critical path: on whom the end waited at each moment."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from freeact_sub.export.report import AgentReport, Report, Work
@@ -11,16 +12,16 @@ class Span:
 
     agent: AgentReport
     began: float
-    """Seconds since the session's first event."""
+    """Seconds of work since the session's first event."""
     ended: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """All of them."""
+    """All of them. Times in which no agent was at work, such as a night between two prompts, are left out."""
 
     seconds: float
-    """From the first event to the last."""
+    """In which an agent was at work."""
     spans: list[Span]
     critical: list[Span]
     """From begin to end; only what an agent did while no child of it was waited for."""
@@ -28,15 +29,33 @@ class Timeline:
 
 def timeline_of(report: Report) -> Timeline:
     """The time line."""
-    begin = report.began
     every = [(agent, work) for agent in report.agents for work in agent.work]
-    spans = [Span(agent=agent, began=work.began - begin, ended=work.ended - begin) for agent, work in every]
+    busy = _union((work.began, work.ended) for _, work in every)
+
+    def seconds_until(time: float) -> float:
+        return sum(max(0.0, min(time, ended) - began) for began, ended in busy)
+
+    def placed(span: Span) -> Span:
+        return Span(agent=span.agent, began=seconds_until(span.began), ended=seconds_until(span.ended))
+
+    spans = [Span(agent=agent, began=work.began, ended=work.ended) for agent, work in every]
     critical = [span for agent, work in every if agent.parent_id is None for span in _path(report, agent, work)]
     return Timeline(
-        seconds=max((span.ended for span in spans), default=0.0),
-        spans=spans,
-        critical=[Span(agent=span.agent, began=span.began - begin, ended=span.ended - begin) for span in critical],
+        seconds=sum(ended - began for began, ended in busy),
+        spans=[*map(placed, spans)],
+        critical=[*map(placed, critical)],
     )
+
+
+def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Times that overlap as one, in order."""
+    union: list[tuple[float, float]] = []
+    for began, ended in sorted(times):
+        if union and began <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], ended))
+        else:
+            union.append((began, ended))
+    return union
 
 
 def _path(report: Report, agent: AgentReport, work: Work) -> list[Span]:

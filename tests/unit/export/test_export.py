@@ -234,6 +234,16 @@ def test_the_critical_path_goes_through_the_child_that_was_waited_for():
     assert found.seconds == sum(ended - began for _, began, ended in path)
 
 
+def test_the_night_between_two_prompts_takes_no_room():
+    events = []
+    for begin in (0.0, 40_000.0):
+        events += [AgentStarted(**ROOT, prompt="go", time=begin + 1), ended(time=begin + 3)]
+    found = timeline_of(report_of(events))
+    assert found.seconds == 4.0
+    assert [(span.began, span.ended) for span in found.spans] == [(0.0, 2.0), (2.0, 4.0)]
+    assert [(span.began, span.ended) for span in found.critical] == [(0.0, 2.0), (2.0, 4.0)]
+
+
 def test_a_notebook_has_each_child_where_it_was_started_with_outputs_as_jupyter_has_them():
     task_call = {**ROOT, "tool_call_id": "t", "tool_name": "task"}
     error = CellError(ename="E", evalue="v", traceback=("line",))
