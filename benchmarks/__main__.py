@@ -14,6 +14,7 @@ NAMES = (
     "host",
     "kernels",
     "branches",
+    "tree",
     "snapshots",
     "subagents",
     "agents",

@@ -23,6 +23,8 @@ class TaskArguments(BaseModel):
     budget: dict[str, float] = Field(default={})
     background: bool = False
     branch: bool = False
+    branch_of: str = ""
+    keep: bool = False
 
     @model_validator(mode="after")
     def _budget_is_one(self) -> Any:
@@ -63,6 +65,8 @@ class Task:
             scope=arguments.scope,
             budget=arguments.limits,
             branch=arguments.branch,
+            branch_of=arguments.branch_of or None,
+            keep=arguments.keep,
             tool_call_id=context.tool_call_id,
         )
         if not arguments.background:

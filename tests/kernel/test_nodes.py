@@ -3,11 +3,13 @@
 import asyncio
 
 import pytest
-from support.agents import allow, cell, check_stream, of_kind, read
+from pydantic_ai.messages import ToolReturnPart
+from support.agents import allow, cell, check_stream, of_kind, read, root_text, task
 from support.waiting import eventually
 
 from freeact_sub import KernelError, KernelLostError, SpawnForbiddenError, SpawnRequest
-from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted
+from freeact_sub.events import AgentFinished, ApprovalRequest, ToolCallStarted, ToolOutput
+from freeact_sub.testing import first_prompt
 
 pytestmark = pytest.mark.kernel
 
@@ -115,3 +117,40 @@ async def test_a_node_whose_kernel_dies_says_so_and_a_cancel_leaves_the_node(mak
             await node.execute("import os; os._exit(3)")
         with pytest.raises(KernelLostError):
             await node.execute("print(3)")
+
+
+async def test_models_and_code_keep_kernels_and_start_children_in_them(make):
+    code = """
+loaded = await agent.task("load", keep=True)
+looked = await agent.task("look", branch_of=loaded.node)
+print(loaded.node == loaded.agent_id, looked.node, looked.output)
+try:
+    await agent.task("look", branch_of="agent-none")
+except ValueError as error:
+    print(error)
+"""
+    steps = {
+        **LOAD,
+        "root": [[cell(code)], [task("load", keep=True)], branch_again, "done"],
+        "look": [[cell("table.append(3); print(table)")], "[1, 2, 3]"],
+    }
+
+    def script(messages, info):
+        results = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        step = steps[first_prompt(messages).splitlines()[0]][len(results)]
+        return step(str(results[-1].content)) if callable(step) else step
+
+    async with make(script, mode="auto") as agent:
+        events, result = await read(agent.run("root"))
+    assert (result.status, result.output, result.error) == ("completed", "done", "")
+    told = root_text(events)
+    assert told.startswith("True None [1, 2, 3]\n")
+    assert "no node 'agent-none'" in told
+    outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task" and event.depth == 0]
+    assert "its kernel stays as node agent-" in outputs[-2]
+    assert outputs[-1].endswith("[1, 2, 3]")
+
+
+def branch_again(told):
+    """The model starts a child in the kernel that it was told of."""
+    return [task("look", branch_of=told.partition("stays as node ")[2].partition("]")[0])]

@@ -48,6 +48,9 @@ class TaskParams(_Params):
     scope: str = ""
     budget: Budget = Budget()
     branch: bool = False
+    branch_of: str | None = None
+    """A node of the agent's, by its id."""
+    keep: bool = False
     inputs: list[str] = Field(default_factory=list)
     """A line on each value that lies in the file of the task; empty: there is none."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
@@ -138,6 +141,8 @@ class TaskRequests:
             output_type=str if asked.output is None else output_type_of(asked.output, task.check),
             output_schema=asked.output,
             branch=asked.branch,
+            branch_of=asked.branch_of,
+            keep=asked.keep,
             prepare=prepare if asked.inputs else None,
             inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),
@@ -206,6 +211,7 @@ def _wire(result: RunResult) -> dict[str, Any]:
     cost = None if spent.cost_usd is None else float(spent.cost_usd)
     usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}
     value = {**result.facts, "usage": usage, "text": text_of(result.output), "agent_id": result.agent_id}
+    value["node"] = result.node.node_id if result.node is not None else None
     try:
         wire: dict[str, Any] = to_jsonable_python({**value, "output": result.output})
     except ValueError as error:

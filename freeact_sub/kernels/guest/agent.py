@@ -254,6 +254,8 @@ class AgentProxy:
         max_turns: int | None = None,
         budget: dict[str, Any] | None = None,
         branch: bool = False,
+        branch_of: str | None = None,
+        keep: bool = False,
     ) -> Any:
         """Start a child agent and wait for its end: `r = await agent.task(...)`, or without `await` in plain code.
 
@@ -270,6 +272,8 @@ class AgentProxy:
             budget: Limits of the child and all below it, such as `{"seconds": 60, "tokens": 50_000}`;
                 without it 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
+            branch_of: It starts as a copy of that of an earlier child: the `node` of its result.
+            keep: Its kernel stays, for `branch_of`.
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
@@ -280,18 +284,7 @@ class AgentProxy:
             PermissionError: It was denied, or this agent may start no children.
             ValueError, TypeError: An argument is wrong; the text names it.
         """
-        options = {
-            "prompt": prompt,
-            "description": description,
-            "inputs": inputs,
-            "output": output,
-            "agent": agent,
-            "mode": mode,
-            "scope": scope,
-            "max_turns": max_turns,
-            "budget": budget,
-            "branch": branch or None,
-        }
+        options = {name: value for name, value in locals().items() if name != "self"}
         call = tasks.TaskCall(self._requests, options)
         return call.run_async() if can_await(sys._getframe(1)) else call.run()  # noqa: SLF001  # documented
 

@@ -30,6 +30,8 @@ class TaskResult:
     Both are lower bounds with estimated_requests, the cost with unpriced_turns too."""
     seconds: float
     agent_id: str
+    node: str | None = None
+    """Its kernel, which stays: what `branch_of` names. None: that was not asked for, or it had no live kernel."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
