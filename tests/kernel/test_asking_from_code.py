@@ -160,14 +160,16 @@ async def test_a_person_who_is_asked_for_a_child_does_not_cost_the_cell_its_time
             return [cell("print(agent.task('child').output)"), "done"][done]
         return [cell("6 * 7"), "answer"][done]
 
-    settings = Config(workspace=tmp_path, kernel={"cell_timeout_seconds": 0.8})
+    settings = Config(workspace=tmp_path, kernel={"cell_timeout_seconds": 3})
     async with Agent(settings, model=ScriptedModel(script)) as agent:
         waiting = []
 
         def rule(request):
             if request.depth == 0:
                 return Decision(allowed=True)
-            waiting.append(asyncio.get_running_loop().call_later(9, request.approve))  # longer than the root's cell may take
+            waiting.append(
+                asyncio.get_running_loop().call_later(32, request.approve)
+            )  # longer than the root's cell may take
             return None
 
         events, _ = await read(agent.run("root"), rule)
