@@ -93,7 +93,7 @@ class KernelConfig(Section):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
     max_live: int = Field(default=50, ge=1)
-    """Live kernels of one root and all its children; a child that needs one more waits in order."""
+    """Live kernels of one root, all its children and nodes; a child that needs one more waits in order."""
     sandbox: Literal["off", "auto", "required"] = "auto"
     """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
     told once; `off`: there is none."""

@@ -113,6 +113,7 @@ async def test_a_node_whose_kernel_dies_says_so_and_a_cancel_leaves_the_node(mak
         with pytest.raises(asyncio.CancelledError):
             await busy
         assert (await node.execute("print(2)")).text == "2"
+        assert "start a child with branch_of" in (await node.execute("agent.task('x')")).text
         with pytest.raises(KernelLostError):
             await node.execute("import os; os._exit(3)")
         with pytest.raises(KernelLostError):

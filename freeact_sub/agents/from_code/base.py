@@ -40,6 +40,10 @@ class HostRequests:
     async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
         handler = self._handlers.get(method)
+        if handler is None and self._node.principal is not self._node:
+            raise FreeactError(
+                f"no agent works in a node, so its code cannot ask for {method!r}: start a child with branch_of"
+            )
         if handler is None:
             raise FreeactError(f"the host does not know the request {method!r}")
         with acting_as(self._node.principal):
