@@ -38,12 +38,12 @@ class ShadowFiles:
         Raises:
             ShadowError: They cannot be kept.
         """
-        if self._folder is None:
-            self._folder = make_folder()
-            shadow = self._folder / "git"
-            shadow.mkdir(mode=0o700)
-            self._repository = ShadowRepository(shadow, self._workspace)
         try:
+            if self._folder is None:
+                self._folder = make_folder()
+                shadow = self._folder / "git"
+                shadow.mkdir(mode=0o700)
+                self._repository = ShadowRepository(shadow, self._workspace)
             async with asyncio.timeout(RECORD_SECONDS):
                 return await self._opened.record()
         except TimeoutError as error:
@@ -69,6 +69,8 @@ class ShadowFiles:
                 return await self._restore(await self._opened.changes(now, before))
         except TimeoutError as error:
             raise ShadowError(f"the files were not all brought back within {RESTORE_SECONDS:g} s") from error
+        except (OSError, EOFError, ValueError) as error:  # git has ended, or says what it never says
+            raise ShadowError(f"the files were not all brought back: {error}") from error
 
     async def _restore(self, changes: list[Change]) -> tuple[list[str], list[str]]:
         done: list[str] = []

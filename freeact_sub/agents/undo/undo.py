@@ -113,6 +113,7 @@ class Undo:
             await self._keep(prompt)
 
     async def _keep(self, prompt: str) -> None:
+        await self._settle()
         state = await self._present()
         try:
             await self._keep_variables(state)

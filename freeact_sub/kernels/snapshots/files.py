@@ -121,7 +121,12 @@ def take(source: Path, store: Path, max_bytes: int, given_up: threading.Event) -
     """
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _folder(source) as here, _folder(store) as there:
-        manifest = _parsed(Manifest, _content(here, MANIFEST, MAX_MANIFEST_BYTES))
+        try:
+            manifest = _parsed(Manifest, _content(here, MANIFEST, MAX_MANIFEST_BYTES))
+        except FileNotFoundError as error:
+            raise KernelSnapshotError(
+                "what saves the variables has ended before its time: perhaps memory is short"
+            ) from error
         if {group.file for group in manifest.groups} - manifest.files.keys() or sum(manifest.files.values()) > max_bytes:
             raise KernelSnapshotError("the kernel has written a manifest that does not fit its files")
         known, written = set(known_files(store)), 0

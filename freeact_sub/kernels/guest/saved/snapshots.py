@@ -172,7 +172,8 @@ def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, tell: i
             os._exit(1)
         gc.disable()  # to look at objects is to copy their pages
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that was for the kernel may wait
+        for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         leave(tell, snapshots.requests)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

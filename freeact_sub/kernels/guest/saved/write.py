@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from .. import values
 from .groups import Groups
@@ -31,6 +31,8 @@ GROUP_SECONDS = 30.0
 SOURCE_CHARS = 2_000_000
 """Of the cells that functions come from, kept so that tracebacks show them."""
 TEXT_CHARS = 300
+NAME_CHARS, PATH_CHARS = 1000, 10_000
+"""The host takes no longer ones."""
 SUBMODULES = 2000
 OF_IPYTHON = re.compile(r"_+|_i+|_\d+|_i\d+|_(ih|oh|dh|exit_code)|__\w*")
 """Names that IPython puts among the variables by itself."""
@@ -89,7 +91,7 @@ class Writer:
             "lost": list(self.lost.values()),
             "modules": self.modules(modules),
             "submodules": submodules(modules.values()),
-            "path": [path for path in sys.path if isinstance(path, str)],
+            "path": [path for path in sys.path if is_told(path, PATH_CHARS)],
             "folder": working_folder(),
             "sources": self.source_texts(),
         }
@@ -100,7 +102,7 @@ class Writer:
 
     def is_kept(self, name: Any, value: Any) -> bool:
         """Whether a name is a variable of the user, and not of IPython or of ours."""
-        if not isinstance(name, str) or OF_IPYTHON.fullmatch(name) or name in values.RESERVED:
+        if not is_told(name, NAME_CHARS) or OF_IPYTHON.fullmatch(name) or name in values.RESERVED:
             return False
         return not (name in self.hidden and self.hidden[name] is value)
 
@@ -204,7 +206,7 @@ class Writer:
         found = {}
         for name, module in modules.items():
             real = getattr(module, "__name__", None)
-            if isinstance(real, str) and sys.modules.get(real) is module and real != "__main__":
+            if is_told(real, NAME_CHARS) and sys.modules.get(real) is module and real != "__main__":
                 found[name] = real
             else:
                 self.lose([name], ImportError("it cannot be imported by its name"))
@@ -216,9 +218,7 @@ class Writer:
             kind = type(self.namespace.get(name))
             self.lost[name] = {
                 "name": name,
-                "type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")[
-                    :TEXT_CHARS
-                ],
+                "type": told(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")),
                 "reason": reason_of(error),
                 "cell": cell_of(name, self.inputs),
             }
@@ -231,7 +231,8 @@ class Writer:
             room -= len(text)
             if room < 0:
                 break
-            texts[file] = text
+            if is_told(file, NAME_CHARS) and is_told(text, SOURCE_CHARS):
+                texts[file] = text
         return texts
 
     def check_time(self) -> None:
@@ -279,22 +280,34 @@ def padded(blocks: list[Any]) -> Iterator[Any]:
 def submodules(modules: Any) -> list[str]:
     """What is imported below these packages: `import xml.dom` makes a variable `xml`."""
     names = {module.__name__ for module in modules if hasattr(module, "__path__")}
-    return sorted(name for name in list(sys.modules) if name.partition(".")[0] in names and "." in name)[:SUBMODULES]
+    loaded = [name for name in list(sys.modules) if is_told(name, NAME_CHARS)]
+    return sorted(name for name in loaded if name.partition(".")[0] in names and "." in name)[:SUBMODULES]
 
 
 def working_folder() -> str | None:
     """Where the kernel works; None: the folder is gone."""
     with contextlib.suppress(OSError):
-        return os.getcwd()
+        folder = os.getcwd()
+        return folder if is_told(folder, PATH_CHARS) else None
     return None
+
+
+def is_told(text: Any, chars: int) -> TypeGuard[str]:
+    """Whether a text can be told as it is."""
+    return isinstance(text, str) and len(text) <= chars and told(text, chars) == text
+
+
+def told(text: str, chars: int = TEXT_CHARS) -> str:
+    """A text as the host takes it: not too long, and without half characters."""
+    return text[:chars].encode("utf-8", "replace").decode()
 
 
 def description(name: str, value: Any) -> str:
     """A line on a variable: its type and its size."""
     try:
-        return values.line(name, value)[:TEXT_CHARS]
+        return told(values.line(name, value))
     except Exception:  # noqa: BLE001  # border: runs code of the value's type
-        return f"{name}: {type(value).__qualname__}"[:TEXT_CHARS]
+        return told(f"{name}: {type(value).__qualname__}")
 
 
 def reason_of(error: BaseException) -> str:
@@ -303,7 +316,7 @@ def reason_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001  # border: runs code of the error's type
         text = ""
-    return (text or type(error).__name__)[:TEXT_CHARS]
+    return told(text or type(error).__name__)
 
 
 def cell_of(name: str, inputs: list[str]) -> int | None:
