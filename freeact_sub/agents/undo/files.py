@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.undo.git import Change, ShadowError, ShadowRepository
+from freeact_sub.agents.undo.git import Change, ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
-RECORD_SECONDS: Final = 30.0
+RECORD_SECONDS: Final = 15.0
 RESTORE_SECONDS: Final = 120.0
 LINK: Final = "120000"
 EXECUTABLE: Final = "100755"
@@ -31,6 +31,7 @@ class ShadowFiles:
         self._workspace = workspace
         self._folder: Path | None = None
         self._repository: ShadowRepository | None = None
+        self._too_large: TooLargeError | None = None
 
     async def record(self) -> str:
         """Keeps the files as they are now. Returns: what `restore` is called with.
@@ -38,6 +39,8 @@ class ShadowFiles:
         Raises:
             ShadowError: They cannot be kept.
         """
+        if self._too_large is not None:
+            raise self._too_large  # to look again would cost each prompt as much
         try:
             if self._folder is None:
                 self._folder = make_folder()
@@ -46,8 +49,12 @@ class ShadowFiles:
                 self._repository = ShadowRepository(shadow, self._workspace)
             async with asyncio.timeout(RECORD_SECONDS):
                 return await self._opened.record()
+        except TooLargeError as error:
+            self._too_large = error
+            raise
         except TimeoutError as error:
-            raise ShadowError(f"git has not read the workspace within {RECORD_SECONDS:g} s") from error
+            self._too_large = TooLargeError(f"git has not read the workspace within {RECORD_SECONDS:g} s")
+            raise self._too_large from error
         except OSError as error:
             raise ShadowError(f"the files cannot be kept: {error}") from error
 

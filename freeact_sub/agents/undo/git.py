@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import FreeactError
+from freeact_sub.system.removal import remove
 
 SETTINGS: Final = {
     "core.hooksPath": os.devnull,
@@ -43,6 +44,10 @@ READ_BYTES: Final = 2**16
 
 class ShadowError(FreeactError):
     """The files of the workspace cannot be kept, or not be brought back; the text says why."""
+
+
+class TooLargeError(ShadowError):
+    """So many files are not kept, and are not looked at again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +122,8 @@ class ShadowRepository:
             (info / "exclude").write_text("".join(f"{name}\n" for name in LEFT_OUT), encoding="utf-8")
         except BaseException:
             self._git = None
+            remove(str(self._folder))  # locks of a git that was ended would stop the next one
+            self._folder.mkdir(mode=0o700)
             raise
 
     async def _check_size(self) -> None:
@@ -126,13 +133,13 @@ class ShadowRepository:
             while process.stdout is not None and (piece := await process.stdout.read(READ_BYTES)):
                 listed += piece
                 if len(listed) > MAX_LIST_BYTES:
-                    raise ShadowError(f"there are more than {MAX_FILES:,} files in the workspace")
+                    raise TooLargeError(f"there are more than {MAX_FILES:,} files in the workspace")
         names = listed.split(b"\0")[:-1]
         if len(names) > MAX_FILES:
-            raise ShadowError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
+            raise TooLargeError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
         size = await asyncio.to_thread(_size_of, os.fsencode(self._workspace), names)
         if size > MAX_BYTES:
-            raise ShadowError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
+            raise TooLargeError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
 
     async def _run(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> bytes:
         """Runs git to its end, and returns its output."""

@@ -168,19 +168,20 @@ async def test_without_git_or_with_one_that_code_can_write_nothing_is_kept(files
         await files.record()
 
 
-async def test_a_workspace_that_is_too_large_is_refused(files, workspace, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "bound", "told"),
+    [("MAX_FILES", 4, "5 files"), ("MAX_BYTES", 499, "500 bytes"), ("MAX_LIST_BYTES", 3, "more than 20,000 files")],
+)
+async def test_a_workspace_that_is_too_large_is_refused_and_not_looked_at_again(
+    files, workspace, monkeypatch, name, bound, told
+):
     for number in range(5):
         (workspace / str(number)).write_text("x" * 100)
-    monkeypatch.setattr(git, "MAX_FILES", 4)
-    with pytest.raises(ShadowError, match="5 files"):
+    monkeypatch.setattr(git, name, bound)
+    with pytest.raises(ShadowError, match=told):
         await files.record()
-    monkeypatch.setattr(git, "MAX_FILES", 5)
-    monkeypatch.setattr(git, "MAX_BYTES", 499)
-    with pytest.raises(ShadowError, match="500 bytes"):
-        await files.record()
-    monkeypatch.setattr(git, "MAX_BYTES", 500)
-    monkeypatch.setattr(git, "MAX_LIST_BYTES", 3)
-    with pytest.raises(ShadowError, match="more than"):
+    monkeypatch.undo()
+    with pytest.raises(ShadowError, match=told):
         await files.record()
 
 
