@@ -9,17 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 from support.branches import branched, text_of
-from support.kernels import open_kernel, run_cell
+from support.kernels import open_kernel
 from support.waiting import eventually, is_running
 
-from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels import ForkKernelProvider, LocalKernelProvider
 from freeact_sub.kernels.kernel import AuditSettings
 from freeact_sub.kernels.snapshots import snapshots
-from freeact_sub.kernels.wall.sandbox import policy_for, support
-
-MACHINE = support()
 
 pytestmark = [
     pytest.mark.kernel,
@@ -393,32 +389,3 @@ async def test_a_plain_kernel_is_forked_to_save_as_well(tmp_path):
         await kernel.restore(tmp_path / "store")
         assert await text_of(kernel, "f() is x is y[0]") == "True\n"
     await provider.aclose()
-
-
-@pytest.mark.skipif(MACHINE.landlock < 6 or not MACHINE.seccomp or not MACHINE.view, reason="needs the whole wall")
-@pytest.mark.parametrize("mode", ["auto", "plan"])
-async def test_a_kernel_behind_its_wall_is_saved_and_the_hosts_folder_is_out_of_its_reach(shared_provider, tmp_path, mode):
-    store = tmp_path / "store"
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    policy = policy_for(mode, KernelConfig(sandbox="auto", max_file_bytes=4 << 20), workspace)
-    walled = {"sandbox": policy}
-    async with kernel_in(shared_provider, workspace, **walled) as kernel:
-        await text_of(
-            kernel, "import numpy as np\nx = [1]; y = [x]; a = np.zeros(100_000); b = a[:10]; big = np.zeros(1_000_000)"
-        )
-        report = await kernel.snapshot(store)
-        assert lost_of(report).keys() == {"big"}  # larger than the wall lets a file be
-        assert "File too large" in lost_of(report)["big"].reason
-        ran = await run_cell(kernel, f"__import__('os').listdir({str(store)!r})")
-        assert ran.status == "error"
-    async with kernel_in(shared_provider, workspace, **walled) as new:
-        back = await new.restore(store)
-        assert names_of(back.restored) == {"np", "x", "y", "a", "b"}
-        assert await text_of(new, "a[3] = 1; (y[0] is x, float(b[3]))") == "(True, 1.0)\n"
-        assert (await new.snapshot(store)).written_bytes > 0
-    before = {path.name: path.read_bytes() for path in store.iterdir()}
-    async with kernel_in(shared_provider, workspace, **walled) as another:
-        await another.restore(store)
-        await text_of(another, "a[:] = 7")
-    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
