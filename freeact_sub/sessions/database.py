@@ -109,15 +109,34 @@ def connect_to_read(folder: Path) -> sqlite3.Connection | None:
     try:
         if _version_of(path) < len(MIGRATIONS):
             connect(folder).close()
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+        connection = _opened(path)
     except (sqlite3.Error, OSError) as error:
         raise SessionError(f"the sessions in {path} cannot be read: {error}") from error
     connection.row_factory = sqlite3.Row
     return connection
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """A connection that only reads, but may mend what a program has left that was killed while it wrote."""
+    for mode in ("rw", "ro"):  # the second where nothing can be written: what was left is not mended there
+        connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+        try:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            connection.close()
+            if mode == "ro":
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            break
+    return connection
+
+
 def _version_of(path: Path) -> int:
-    connection = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+    connection = _opened(path)
     try:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     finally:

@@ -278,6 +278,24 @@ async def test_a_database_of_a_newer_version_is_left_alone(store):
     assert "newer version" in failures[0]
 
 
+async def test_a_database_that_was_being_made_when_its_program_was_killed_is_mended(store):
+    """A journal without its end stands beside it, which only a connection that may write can take away."""
+    store.folder.mkdir(parents=True)
+    connection = sqlite3.connect(store.folder / NAME, isolation_level=None)
+    connection.execute("CREATE TABLE t(x)")
+    connection.execute("PRAGMA cache_spill = 1")
+    connection.execute("PRAGMA cache_size = 1")
+    connection.execute("BEGIN")
+    connection.executemany("INSERT INTO t VALUES(?)", [("x" * 1000,)] * 100)
+    copies = {path.name: path.read_bytes() for path in store.folder.iterdir()}  # as kill -9 leaves them
+    connection.execute("ROLLBACK")
+    connection.close()
+    assert f"{NAME}-journal" in copies
+    for name, content in copies.items():
+        (store.folder / name).write_bytes(content)
+    assert store.sessions() == []
+
+
 def test_several_programs_make_the_database_at_once(store):
     problems = []
 
