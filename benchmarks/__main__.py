@@ -22,6 +22,7 @@ NAMES = (
     "values",
     "asking",
     "gateway",
+    "sessions",
     "soak",
     "kills",
 )
@@ -33,10 +34,12 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[[], *NAMES], metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--small", action="store_true", help="the shortest form, to see that it works")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of kills, for the benchmark `sessions`")
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
     for name in arguments.names or NAMES:
-        results[name] = importlib.import_module(f"benchmarks.{name}").run(small=arguments.small)
+        options = {"rounds": arguments.rounds} if name == "sessions" and arguments.rounds else {}
+        results[name] = importlib.import_module(f"benchmarks.{name}").run(small=arguments.small, **options)
         if not arguments.json:
             _show(results[name])
     if arguments.json:

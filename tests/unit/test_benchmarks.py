@@ -32,6 +32,7 @@ pytestmark = [
         ("values", {"frame"}),
         ("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
         ("asking", {"open and read", "open and write a line", "open and write nothing"}),
+        ("sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
         ("kills", {"rounds", "rounds with problems", "Ctrl-C to the host's end, at most"}),
     ],
