@@ -7,6 +7,7 @@ is an answer, a command, a word to the agent at work, or the next prompt, in thi
 import asyncio
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from rich.console import Group, RenderableType
@@ -17,9 +18,12 @@ from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, Eve
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
-from freeact_sub.terminal.context_command import Compaction, context_text
-from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent
+from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.mentions import with_files
+from freeact_sub.terminal.commands.table import run_command
+from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.area import story_area
+from freeact_sub.terminal.drawing.banner import banner
 from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
@@ -31,28 +35,12 @@ from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, que
 from freeact_sub.terminal.questions.keys import AnswerKeys
 from freeact_sub.terminal.run_once import OpenAgent, exit_status
 from freeact_sub.terminal.screen import Screen
-from freeact_sub.text import visible
+from freeact_sub.text import shortened, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
-HELP: Final = """\
-/help          this list
-/agents        the tree of agents: what each does, and what it has spent
-/send ID text  tell one agent something; it reads it before its next request
-/cancel [ID]   cancel the run, or one agent with its children
-/focus [ID]    Ctrl-C first cancels this agent with its children; without ID the run
-/compact text  summarise the conversation now; the text says what to keep above all
-/context       what fills the model's context window
-/exit          leave (so do exit, quit and Ctrl-D)
-
-Of an ID the beginning is enough, with or without "agent-".
-
-Text is the next prompt; while the agent works, it reads the text before its next request.
-Alt-Enter begins a new line, Ctrl-R searches earlier prompts. Ctrl-C cancels the agent in focus, the next one the run; once
-more leaves at once.
-A question is answered by one key, which stands below it. Text is the reason of a no, or a pattern for an
-"always": /always shell:git push *, /project shell:git push *. Of several questions, /2 takes the second one first."""
+NOTE_CHARS: Final = 500
 CARD_ROWS: Final = 10
 """Of a card besides its call, and some of what stands above it."""
 
@@ -84,10 +72,10 @@ class Conversation:
 
     def __init__(self, *, prompt: str | None, verbose: bool = False) -> None:
         self._once = prompt is not None
-        self._views = Views()
-        self._questions = Questions(asks_always=True)
-        self._records = Records(self._views)
-        self._transcript: Transcript | Story = Transcript(self._views) if verbose else Story(self._views)
+        self.views = Views()
+        self.questions = Questions(asks_always=True)
+        self._records = Records(self.views)
+        self._transcript: Transcript | Story = Transcript(self.views) if verbose else Story(self.views)
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
         self._prompts: asyncio.Queue[str | Compaction] = asyncio.Queue()
@@ -95,7 +83,7 @@ class Conversation:
             self._prompts.put_nowait(prompt)
         self._main = asyncio.current_task()
         self._phase: Literal["starting", "idle", "running", "cancelling", "ending"] = "starting"
-        self._agent: Agent | None = None
+        self.agent: Agent | None = None
         self._run: Run | None = None
         self._focus: AgentInfo | None = None
         self._presented: str | None = None
@@ -122,8 +110,10 @@ class Conversation:
     async def _talk(self, open_agent: OpenAgent) -> None:
         await self._screen.shown()  # first: the imports of an agent would take half of the CPU from the drawing
         agent = await asyncio.to_thread(_open, open_agent)
+        if not self._once:
+            self.print(banner(agent.config))
         async with agent:
-            self._agent = agent
+            self.agent = agent
             while not self._leaving:
                 self._set_phase("idle")
                 await self._follow(agent, await self._prompts.get())
@@ -141,19 +131,19 @@ class Conversation:
                 self._last_exit = exit_status(await run.result())
             finally:
                 self._run = self._focus = None
-                self._questions.waiting.clear()
+                self.questions.waiting.clear()
                 self._interrupts.reset()
 
     def _show(self, event: Event) -> None:
         if self._phase == "cancelling" and self._run is not None and isinstance(event, AgentStarted):
             self._run.cancel()  # it was asked for before there was something to cancel
-        view = self._views.observe(event)
+        view = self.views.observe(event)
         found = [*rows(view, event)]
         self._records.add(view, found)
         drawn = self._transcript.draw(event, found)
         if drawn is not None:
             self._screen.post(drawn)
-        self._questions.observe(event)
+        self.questions.observe(event)
         if isinstance(event, AgentFinished) and self._focus is not None and event.agent_id == self._focus.agent_id:
             self._focus = None
         self._refresh()
@@ -162,16 +152,16 @@ class Conversation:
 
     def live(self, rows: int) -> RenderableType | None:
         """The open question, the children at work, and the text that is being written."""
-        card = None if self._questions.current is None else self._card
+        card = None if self.questions.current is None else self._card
         if isinstance(self._transcript, Story):
-            return story_area(self._views, self._transcript, card, rows)
-        return live_area(self._views, card, rows)
+            return story_area(self.views, self._transcript, card, rows)
+        return live_area(self.views, card, rows)
 
     def _card(self, rows: int) -> RenderableType:
-        request = self._questions.waiting[0]
-        keys = key_line(self._questions, counts=self._screen.line.keys_count)
+        request = self.questions.waiting[0]
+        keys = key_line(self.questions, counts=self._screen.line.keys_count)
         is_above = self._transcript.is_last(request)
-        return question_card(self._views, self._questions, request, rows, keys=keys, with_call=not is_above)
+        return question_card(self.views, self.questions, request, rows, keys=keys, with_call=not is_above)
 
     def status(self) -> str:
         """What goes on, and what can be done."""
@@ -180,8 +170,8 @@ class Conversation:
                 return "type a prompt · /help · Ctrl-D leaves"
             case "cancelling":
                 return "cancelling … Ctrl-C again leaves at once"
-            case "running" if self._run is not None and (root := self._views.root) is not None:
-                working = sum(view.is_running for view in self._views.by_id.values())
+            case "running" if self._run is not None and (root := self.views.root) is not None:
+                working = sum(view.is_running for view in self.views.by_id.values())
                 agents = "1 agent" if working == 1 else f"{working} agents"
                 state = f"{agents} at work · {time.time() - root.started:.0f} s · {_spent(self._run.usage)}"
                 if self._focus is not None:  # first: a narrow terminal cuts the end
@@ -191,13 +181,13 @@ class Conversation:
                 return f"{self._phase} …"
 
     def _refresh(self) -> None:
-        request = self._questions.current
+        request = self.questions.current
         if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
             self._presented = request.request_id
             if self._screen.rows_of(drawn_call(request)) > self._screen.room - CARD_ROWS:
-                asks = Text(f"{asker(self._views, request)} {request.call.question}", "bold yellow", overflow="fold")
-                self._print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
-        self._screen.refresh(self._questions.current_id)
+                asks = Text(f"{asker(self.views, request)} {request.call.question}", "bold yellow", overflow="fold")
+                self.print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
+        self._screen.refresh(self.questions.current_id)
 
     def _set_phase(self, phase: Literal["idle", "running", "cancelling", "ending"]) -> None:
         self._phase = phase
@@ -211,39 +201,39 @@ class Conversation:
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
             self.leave()
         elif re.match(r"![\w./~]", text):
-            self._note(f"no command is run from here, and the agent was told nothing: {text}")
-        elif re.fullmatch(r"/[a-z]*( .*)?|/send\s(.|\n)*", text):
-            self._command(*text.split(maxsplit=2))
-        elif text and self._questions.current is None:
+            self.note(f"no command is run from here, and the agent was told nothing: {text}")
+        elif re.fullmatch(r"/[a-z]*(\s(.|\n)*)?", text):
+            run_command(self, text)
+        elif text and self.questions.current is None:
             self._say(text)
-        elif text and not self._questions.answer(text):
-            self._note(
+        elif text and not self.questions.answer(text):
+            self.note(
                 f"that is no answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; another question is /2)"
             )
         self._refresh()
 
     def answer_key(self, key: str) -> bool:
         """See `Driver`."""
-        if self._questions.current is None:
+        if self.questions.current is None:
             return False
-        taken = AnswerKeys(self._questions, self._screen, self._note).press(key)
+        taken = AnswerKeys(self.questions, self._screen, self.note).press(key)
         self._refresh()
         return taken
 
     def written(self, purpose: Purpose, text: str) -> None:
         """See `Driver`."""
-        AnswerKeys(self._questions, self._screen, self._note).written(purpose, text)
+        AnswerKeys(self.questions, self._screen, self.note).written(purpose, text)
         self._refresh()
 
     def show_all(self) -> None:
         """Ctrl-O: the open question's call, or all that the agent has done."""
-        request = self._questions.current
-        self.show(self._views.of(request) if request else self._views.root, request)
+        request = self.questions.current
+        self.show(self.views.of(request) if request else self.views.root, request)
 
     def show(self, view: AgentView | None, request: ApprovalRequest | None = None) -> None:
         """Show a question's call, or all that an agent has done, in a pager."""
         if view is None:
-            self._note("there is nothing to show yet")
+            self.note("there is nothing to show yet")
             return
         drawn = self._records.drawn(view) if request is None else drawn_call(request)
         self._screen.start(self._page(drawn))
@@ -253,7 +243,7 @@ class Conversation:
         self._interrupts.ignores_keys = True
         try:
             if not await page(text, self._screen.run_outside):
-                self._print(drawn)
+                self.print(drawn)
         finally:
             self._interrupts.ignores_keys = False
 
@@ -280,13 +270,13 @@ class Conversation:
         else:
             self._interrupts.reset()
             if not self._screen.line.clear():
-                self._note("Ctrl-D or /exit leaves.")
+                self.note("Ctrl-D or /exit leaves.")
 
     def _cancel_focus(self) -> bool:
         focus, self._focus = self._focus, None
         if focus is None or self._run is None or not self._run.cancel(focus.agent_id):
             return False
-        self._note(f"cancelling {self._name(focus)}; Ctrl-C again cancels the run")
+        self.note(f"cancelling {self._name(focus)}; Ctrl-C again cancels the run")
         self._refresh()
         return True
 
@@ -296,56 +286,31 @@ class Conversation:
             self._set_phase("cancelling")
 
     def _say(self, text: str) -> None:
+        text = with_files(text, Path.cwd())
         is_running = self._run is not None and (self._once or self._phase == "running")
         if self._run is not None and is_running and self._run.send(text):
-            self._note(f"to the agent: {text}")
+            self.note(f"to the agent: {shortened(text, NOTE_CHARS)}")
         elif self._once:
-            self._note(f"the agent reads nothing more: {text}")
+            self.note(f"the agent reads nothing more: {shortened(text, NOTE_CHARS)}")
         else:
             self._prompts.put_nowait(text)
             if self._phase != "idle":
-                self._note(f"next prompt: {text}")
+                self.note(f"next prompt: {shortened(text, NOTE_CHARS)}")
 
-    def _command(self, name: str, *arguments: str) -> None:  # noqa: C901  # a branch for each command
-        match name, *arguments:
-            case ["/help"]:
-                self._note(HELP)
-            case ["/agents"] if self._agent is not None:
-                self._print(AgentsTable(agents=self._agent.agents(), views=self._views))
-            case ["/compact" | "/context", *words]:
-                self._make_room(name, " ".join(words))
-            case ["/exit" | "/quit"]:
-                self.leave()
-            case ["/cancel" | "/focus"] | ["/cancel" | "/focus", _] | ["/send", _, _]:
-                self._control(name, *arguments)
-            case ["/show", *words]:
-                self._show_agent(" ".join(words))
-            case ["/always" | "/project" as how, *words] if self._questions.current is not None:
-                if not self._questions.answer(f"{how[1:]} {' '.join(words)}"):
-                    self._note(f"that is no pattern: {' '.join(words)} (KIND:GLOB, such as shell:git push *)")
-            case ["/send", *_]:
-                self._note("who is to be told what: /send ID text")
-            case ["/agents"]:
-                self._note("no agent is at work")
-            case _:
-                self._note(f"unknown command {' '.join((name, *arguments))}: /help lists them")
+    def compact(self, keep: str) -> None:
+        """See `Talk`."""
+        self._prompts.put_nowait(Compaction(keep=keep))
 
-    def _make_room(self, name: str, keep: str) -> None:
-        if name == "/compact":
-            self._prompts.put_nowait(Compaction(keep=keep))
-        elif self._agent is not None:
-            self._note(context_text(self._agent.context()))
-
-    def _control(self, name: str, beginning: str = "", text: str = "") -> None:
-        """What a person does to one agent at work."""
-        if self._run is None or self._agent is None:
-            self._note("no agent is at work")
+    def control(self, name: str, who: str, text: str) -> None:
+        """See `Talk`."""
+        if self._run is None or self.agent is None:
+            self.note("no agent is at work")
             return
         try:
-            numbered = {f"#{view.number}": view.agent_id for view in self._views.by_id.values()}
-            agent = find_agent(self._agent.agents(), numbered.get(beginning, beginning) or self._agent.agent_id)
+            numbered = {f"#{view.number}": view.agent_id for view in self.views.by_id.values()}
+            agent = find_agent(self.agent.agents(), numbered.get(who, who) or self.agent.agent_id)
         except LookupError as error:
-            self._note(str(error))
+            self.note(str(error))
             return
         is_root = agent.parent_id is None
         match name:
@@ -356,32 +321,39 @@ class Conversation:
             case "/focus":
                 self._focus = None if is_root else agent
                 what = "the run" if is_root else f"{self._name(agent)}, the next one the run"
-                self._note(f"Ctrl-C cancels {what}")
+                self.note(f"Ctrl-C cancels {what}")
             case _ if self._run.send(text, agent.agent_id):
-                self._note(f"to {self._name(agent)}: {text}")
+                self.note(f"to {self._name(agent)}: {text}")
             case _:
-                self._note(f"{self._name(agent)} reads nothing now: it has made no request yet, or its last")
+                self.note(f"{self._name(agent)} reads nothing now: it has made no request yet, or its last")
+
+    def write_raw(self, text: str) -> None:
+        """See `Talk`."""
+        self._screen.write_raw(text)
 
     def _name(self, agent: "AgentInfo") -> str:
-        view = self._views.by_id.get(agent.agent_id)
-        return self._views.name(view) if view is not None else agent.agent_id
+        view = self.views.by_id.get(agent.agent_id)
+        return self.views.name(view) if view is not None else agent.agent_id
 
-    def _show_agent(self, words: str) -> None:
-        found = [view for view in self._views.by_id.values() if words and self._is_meant(view, words)]
+    def show_agent(self, words: str) -> None:
+        """See `Talk`."""
+        found = [view for view in self.views.by_id.values() if words and self._is_meant(view, words)]
         if not words:
-            self.show(self._views.root)
+            self.show(self.views.root)
         elif len(found) == 1:
             self.show(found[0])
         else:
-            names = ", ".join(self._views.name(view) for view in found[:8])
-            self._note(f"{words} may be {names}" if found else f"no agent {words}: /agents lists them")
+            names = ", ".join(self.views.name(view) for view in found[:8])
+            self.note(f"{words} may be {names}" if found else f"no agent {words}: /agents lists them")
 
     def _is_meant(self, view: AgentView, words: str) -> bool:
         return words == f"#{view.number}" or words.lower() in view.label.lower() or view.agent_id.endswith(words)
 
-    def _note(self, text: str) -> None:
-        self._print(Text(visible(text), "dim", overflow="fold"))
+    def note(self, text: str) -> None:
+        """See `Talk`."""
+        self.print(Text(visible(text), "dim", overflow="fold"))
 
-    def _print(self, renderable: RenderableType) -> None:
+    def print(self, drawn: RenderableType) -> None:
+        """See `Talk`."""
         self._transcript.forget_last()
-        self._screen.post(renderable)
+        self._screen.post(drawn)

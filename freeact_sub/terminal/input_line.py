@@ -8,11 +8,15 @@ from typing import Final
 
 from prompt_toolkit import search
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from freeact_sub.terminal.commands.completion import LineCompleter
+from freeact_sub.terminal.commands.history import history_file
 from freeact_sub.terminal.driver import Driver, Purpose
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
@@ -25,7 +29,12 @@ class InputLine:
     def __init__(self, driver: Driver) -> None:
         """Args: driver: handles what is entered."""
         self._driver = driver
-        self.buffer = Buffer(multiline=True)
+        self.buffer = Buffer(
+            multiline=True,
+            completer=ThreadedCompleter(LineCompleter()),
+            complete_while_typing=Condition(lambda: self._lent is None),
+            history=ThreadedHistory(FileHistory(history_file())),
+        )
         self._question: str | None = None
         self._lent: Purpose | None = None
         self._guard = KeyGuard()

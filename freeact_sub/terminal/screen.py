@@ -31,6 +31,7 @@ from prompt_toolkit.layout import (
     VerticalAlign,
     Window,
 )
+from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
@@ -49,6 +50,7 @@ REFRESH_SECONDS: Final = 0.5
 DRAW_SECONDS: Final = 0.05
 """Nothing is drawn more often, however many events there are."""
 INPUT_ROWS: Final = 8
+MENU_ROWS: Final = 8
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
@@ -133,6 +135,10 @@ class Screen:
     def room(self) -> int:
         """Rows of the terminal."""
         return self._fit_console()
+
+    def write_raw(self, text: str) -> None:
+        """Write a sequence that the terminal obeys and does not draw."""
+        self._write(text)
 
     async def drained(self) -> None:
         """Wait while much has been posted that is not printed yet."""
@@ -237,7 +243,10 @@ class Screen:
         )
         status = Window(FormattedTextControl(self._driver.status), height=1, style="class:status")
         return ReflowingApplication(
-            layout=Layout(HSplit([live, line, found, status], align=VerticalAlign.TOP), focused_element=line),
+            layout=Layout(
+                HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
+                focused_element=line,
+            ),
             key_bindings=self.line.bindings(),
             style=STYLE,
             output=self._output,
@@ -249,7 +258,8 @@ class Screen:
         )
 
     def _draw_live(self) -> None:
-        rows = self._fit_console() - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
+        menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0
+        rows = self._fit_console() - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
         renderable = self._driver.live(max(rows, 3))
         if renderable is None:
             self._live = ""

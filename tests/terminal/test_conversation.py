@@ -70,7 +70,7 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.enter("/cancel")
     terminal.wait_for("no agent is at work")
     terminal.enter("/send agent-1")
-    terminal.wait_for("/send ID text")
+    terminal.wait_for("who is to be told what: /send NAME text")
     terminal.enter("/etc/hosts is a path")
     terminal.wait_for("echo: /etc/hosts is a path")
     terminal.wait_at_bottom(READY)

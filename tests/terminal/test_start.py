@@ -27,7 +27,7 @@ from pathlib import Path
 from freeact_sub import cli
 from freeact_sub.errors import FreeactError
 
-def open_agent(config):
+def open_agent(config, session):
     heavy = sorted(set({HEAVY!r}) & set(sys.modules))
     while not Path("go").exists():
         time.sleep(0.01)

@@ -13,6 +13,8 @@ from freeact_sub.terminal.drawing.parts import Cut
 from freeact_sub.terminal.drawing.story import Story, head_lines
 from freeact_sub.text import clean
 
+CARD_ALONE = 15
+"""In so few rows a question stands alone."""
 TEXT_ROWS = 16
 """Of what the agent says, while it grows."""
 
@@ -29,7 +31,7 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
     parts: list[RenderableType] = []
     children = [view for view in present_children(views) if view.is_running]
     if card is not None:
-        few = min(len(children) + 1, MAX_ROWS, rows // 3) if children else 0
+        few = min(len(children) + 1, MAX_ROWS, rows // 3) if children and rows > CARD_ALONE else 0
         parts.append(card(rows - few))
         rows = few
     if children and rows > 1:

@@ -17,6 +17,8 @@ from freeact_sub.terminal.drawing.parts import Cut, colour
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
 from freeact_sub.text import whole_line
 
+SMALL_ROWS = 14
+"""With fewer the other questions are left out."""
 WAITING = "…"
 """Instead of the keys while they do not count yet."""
 
@@ -38,9 +40,12 @@ def question_card(
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
     asks.append(request.call.question, "bold yellow")
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
-    room = max(rows - 5 - len(others) - bool(request.suggested), 2)
+    is_small = rows < SMALL_ROWS  # the keys must be seen
+    room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(request.suggested), 2)
     call = [Padding(Cut(body=drawn_call(request), rows=room), (0, 0, 0, 2))] if with_call else []
     always = [Text(f"a and p allow {whole_line(', '.join(request.suggested))}", "dim")] if request.suggested else []
+    if is_small:
+        return Group(number, asks, *call, *always, Text(keys, "yellow"))
     return Group(Text(), number, asks, *call, *always, Text(keys, "yellow"), *others)
 
 

@@ -1,0 +1,189 @@
+"""`COMMANDS`: every `/` command there is. A new one is a function and a line here: the menu and `/help` follow from it."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from rich.console import RenderableType
+
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.commands.context import context_text
+from freeact_sub.terminal.drawing.agents_table import AgentsTable
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent
+
+COPY_CHARS: Final = 100_000
+"""Terminals take no more into the clipboard."""
+KEYS: Final = """\
+Text is the next prompt; while the agent works, it reads the text before its next request. @ names a file, whose
+text goes along. Alt-Enter begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was
+folded. Ctrl-C cancels the agent in focus, the next one the run; once more leaves at once. A question is answered by one
+key, which stands below it; of several, /2 takes the second one first. NAME is a part of an agent's name, #2, or the
+beginning of its id."""
+
+
+class Talk(Protocol):
+    """What a command may use of the conversation."""
+
+    agent: "Agent | None"
+    views: Views
+    questions: Questions
+
+    def note(self, text: str) -> None:
+        """Says something to the person."""
+        ...
+
+    def print(self, drawn: RenderableType) -> None:
+        """Puts something into the scrollback."""
+        ...
+
+    def control(self, name: str, who: str, text: str) -> None:
+        """Cancels an agent, puts it into focus, or tells it something."""
+        ...
+
+    def compact(self, keep: str) -> None:
+        """Has the conversation summarised, once the agent is at rest."""
+        ...
+
+    def show_agent(self, words: str) -> None:
+        """Shows all that an agent has done."""
+        ...
+
+    def write_raw(self, text: str) -> None:
+        """Writes a sequence that the terminal obeys and does not draw."""
+        ...
+
+    def leave(self) -> None:
+        """Ends the conversation."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command."""
+
+    name: str
+    words: str
+    """What it does."""
+    run: Callable[[Talk, str], None]
+    """Called with what was typed after the name."""
+    usage: str = ""
+    """What is typed after the name."""
+
+
+def run_command(talk: Talk, line: str) -> None:
+    """Carry out a line that begins with `/`."""
+    name, *rest = line.split(maxsplit=1)
+    command = next((command for command in COMMANDS if command.name == name), None)
+    if command is None:
+        talk.note(f"unknown command {line}: /help lists them")
+    else:
+        command.run(talk, rest[0] if rest else "")
+
+
+def help_text() -> str:
+    """The list of commands, and what the keys do."""
+    shown = [(f"{command.name} {command.usage}".rstrip(), command.words) for command in COMMANDS]
+    width = max(len(usage) for usage, _ in shown)
+    return "\n".join([*(f"{usage:{width}}  {words}" for usage, words in shown), "", KEYS])
+
+
+def _agents(talk: Talk, _rest: str) -> None:
+    if talk.agent is None:
+        talk.note("no agent is at work")
+    else:
+        talk.print(AgentsTable(agents=talk.agent.agents(), views=talk.views))
+
+
+def _send(talk: Talk, rest: str) -> None:
+    who, _, text = rest.partition(" ")
+    if text.strip():
+        talk.control("/send", who, text.strip())
+    else:
+        talk.note("who is to be told what: /send NAME text")
+
+
+def _always(how: str) -> Callable[[Talk, str], None]:
+    def answer(talk: Talk, rest: str) -> None:
+        if talk.questions.current is None:
+            talk.note("no question is open")
+        elif not talk.questions.answer(f"{how} {rest}"):
+            talk.note(f"that is no pattern: {rest} (KIND:GLOB, such as shell:git push *)")
+
+    return answer
+
+
+def _cost(talk: Talk, _rest: str) -> None:
+    talk.note("nothing was spent yet" if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
+
+
+def _model(talk: Talk, _rest: str) -> None:
+    name = talk.agent.config.model if talk.agent is not None else None
+    talk.note(f"{name or 'no model is set'}; another one: leave, and freeact-sub --continue --model NAME")
+
+
+def _mode(talk: Talk, _rest: str) -> None:
+    if talk.agent is not None:
+        config = talk.agent.config
+        talk.note(
+            f"mode {config.mode}, sandbox {config.kernel.sandbox}; another: leave, and freeact-sub --continue --mode NAME"
+        )
+
+
+def _mcp(talk: Talk, _rest: str) -> None:
+    servers = [] if talk.agent is None else [name for name, server in talk.agent.config.mcp_servers.items()]
+    talk.note(f"MCP servers: {', '.join(servers)}" if servers else "there are no MCP servers (mcp.json)")
+
+
+def _context(talk: Talk, _rest: str) -> None:
+    talk.note("nothing was said yet" if talk.agent is None else context_text(talk.agent.context()))
+
+
+def _copy(talk: Talk, _rest: str) -> None:
+    """OSC 52, which most terminals obey, over ssh too."""
+    answer = talk.views.root.answer if talk.views.root is not None else ""
+    if not answer:
+        talk.note("there is no answer yet")
+        return
+    content = base64.b64encode(answer[:COPY_CHARS].encode()).decode()
+    talk.write_raw(f"\x1b]52;c;{content}\x07")
+    talk.note("the last answer is in the clipboard, where the terminal lets programs write it")
+
+
+COMMANDS: Final = (
+    Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text())),
+    Command(name="/agents", words="the tree of agents: what each does, and what it has spent", run=_agents),
+    Command(name="/show", usage="[NAME]", words="all that an agent has done", run=lambda talk, rest: talk.show_agent(rest)),
+    Command(name="/send", usage="NAME text", words="tell one agent something, before its next request", run=_send),
+    Command(
+        name="/cancel",
+        usage="[NAME]",
+        words="cancel the run, or one agent with its children",
+        run=lambda talk, rest: talk.control("/cancel", rest, ""),
+    ),
+    Command(
+        name="/focus",
+        usage="[NAME]",
+        words="Ctrl-C first cancels this agent; without a name the run",
+        run=lambda talk, rest: talk.control("/focus", rest, ""),
+    ),
+    Command(name="/always", usage="PATTERN", words="answer a question: yes, and to all like it", run=_always("always")),
+    Command(name="/project", usage="PATTERN", words="the same, always in this project", run=_always("project")),
+    Command(
+        name="/compact",
+        usage="[text]",
+        words="summarise the conversation now; the text says what to keep above all",
+        run=lambda talk, rest: talk.compact(rest),
+    ),
+    Command(name="/context", words="what fills the model's context window", run=_context),
+    Command(name="/cost", words="what was spent", run=_cost),
+    Command(name="/model", words="which model answers", run=_model),
+    Command(name="/mode", words="how much runs without a question", run=_mode),
+    Command(name="/mcp", words="the MCP servers there are", run=_mcp),
+    Command(name="/copy", words="put the last answer into the clipboard", run=_copy),
+    Command(name="/exit", words="leave (so do exit, quit and Ctrl-D)", run=lambda talk, _: talk.leave()),
+    Command(name="/quit", words="leave", run=lambda talk, _: talk.leave()),
+)

@@ -1,0 +1,32 @@
+"""The first thing in a conversation: what is talked to, where, and what may happen unasked."""
+
+from pathlib import Path
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from freeact_sub import __version__
+from freeact_sub.config.schema import Config
+from freeact_sub.modes import Mode
+from freeact_sub.text import visible
+
+MODES: dict[Mode, str] = {
+    "plan": "nothing is written, nothing runs unasked",
+    "ask": "what matters is asked",
+    "auto": "runs unasked, behind a wall",
+    "full": "runs unasked, without a wall around files and network",
+}
+
+
+def banner(config: Config) -> RenderableType:
+    """Name, version, model, mode and folder."""
+    folder = Path(config.workspace)
+    home = Path.home()
+    shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
+    lines = [
+        Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
+        Text(f"model   {visible(config.model or 'as the program gives it')}", "dim"),
+        Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
+        Text(f"folder  {visible(shown)}", "dim"),
+    ]
+    return Text("\n", overflow="fold").join([*lines, Text("        /help lists what there is; / and @ complete", "dim")])

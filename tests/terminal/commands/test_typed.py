@@ -1,0 +1,72 @@
+"""What is typed besides prompts: files after `@`, completion, where prompts are kept."""
+
+import os
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from freeact_sub.terminal.commands.completion import LineCompleter
+from freeact_sub.terminal.commands.history import history_file
+from freeact_sub.terminal.commands.mentions import MAX_CHARS, matching_files, with_files
+from freeact_sub.terminal.commands.table import COMMANDS, help_text
+
+
+def test_the_text_of_a_named_file_goes_along_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("buy rain gauges")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
+    os.mkfifo(tmp_path / "pipe")
+    prompt = "compare @notes.md, @picture.png @pipe @missing @. and a@notes.md"
+    assert with_files(prompt, tmp_path) == f"{prompt}\n\n[The file notes.md:]\nbuy rain gauges"
+
+
+def test_much_text_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("x" * (MAX_CHARS + 500))
+    (tmp_path / "next.txt").write_text("never")
+    text = with_files("@long.txt @next.txt", tmp_path)
+    assert "[... 500 more bytes]" in text
+    assert "never" not in text
+    assert len(text) < MAX_CHARS + 1000
+
+
+def test_files_are_completed_hidden_ones_only_where_they_are_meant(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("data/a.csv", "data/b.csv", "day.txt", ".hidden", "with space"):
+        (tmp_path / name).touch()
+    assert [*matching_files("da", tmp_path)] == ["data/", "day.txt"]
+    assert [*matching_files("data/", tmp_path)] == ["data/a.csv", "data/b.csv"]
+    assert [*matching_files("", tmp_path)] == ["data/", "day.txt"]
+    assert [*matching_files(".h", tmp_path)] == [".hidden"]
+    assert [*matching_files("no/such", tmp_path)] == []
+
+
+def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rain.csv").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def offered(line: str) -> list[str]:
+        return [item.text for item in LineCompleter().get_completions(Document(line), CompleteEvent())]
+
+    assert offered("/co") == ["/compact", "/context", "/cost", "/copy"]
+    assert len(offered("/")) == len(COMMANDS)
+    assert offered("clean @ra") == ["@rain.csv"]
+    assert offered("/send ra") == offered("co") == offered("") == []
+
+
+def test_every_command_is_in_the_help_once() -> None:
+    names = [command.name for command in COMMANDS]
+    assert len(names) == len(set(names))
+    assert all(f"\n{name} " in f"\n{help_text()}" for name in names)
+
+
+def test_prompts_are_kept_for_each_folder_for_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    north, south = Path(history_file(Path("/north"))), Path(history_file(Path("/south")))
+    assert north != south
+    assert north.stat().st_mode & 0o777 == 0o600
+    assert history_file(Path("/north")) == str(north)
+    monkeypatch.setenv("XDG_STATE_HOME", str(north))  # a file where the folder would be
+    assert history_file() == os.devnull

@@ -1,0 +1,264 @@
+"""What stands in the scrollback, and in the region of children, as a terminal would get it."""
+
+import io
+
+import pyte
+import pytest
+from rich.console import Console
+from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
+
+from freeact_sub.calls import CodeAction, ShellCommand
+from freeact_sub.cells import StreamText
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Event,
+    Response,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.drawing.area import story_area
+from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
+from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.drawing.records import Records
+from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
+
+CELL = {"tool_call_id": "call-1"}
+CODE = "# count rows per file\nfor name in names:\n    print(name)"
+
+
+class Drawn:
+    """A story as a terminal shows it."""
+
+    def __init__(self, *, columns: int = 80, colours: bool = False) -> None:
+        self.views = Views()
+        self.story = Story(self.views)
+        self.console = make_console(io.StringIO())
+        self.console.size = (columns, 40)
+        if colours:
+            self.console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=columns)
+
+    def text(self, drawn: object) -> str:
+        with self.console.capture() as capture:
+            self.console.print(drawn)
+        return capture.get()
+
+    def draw(self, *events: Event) -> str:
+        """What these events add."""
+        parts = []
+        for event in events:
+            self.views.observe(event)
+            if (drawn := self.story.draw(event)) is not None:
+                parts.append(self.text(drawn))
+        return "".join(parts)
+
+
+def call(code: str = CODE, **header: object) -> ToolCallStarted:
+    return ToolCallStarted(**{**ROOT, **CELL, **header}, tool_name="execute_ipython_cell", args={"code": code})
+
+
+def output(text: str, **header: object) -> CodeExecutionOutputChunk:
+    return CodeExecutionOutputChunk(**{**ROOT, **CELL, **header}, output=StreamText(name="stdout", text=text))
+
+
+def child(number: int, **others: object) -> AgentStarted:
+    header = {"agent_id": f"agent-0000{number:04}", "parent_id": "agent-aaaa0000", "depth": 1, "time": 2.0}
+    return AgentStarted(**{**header, "prompt": "clean", "description": f"station {number}", **others})
+
+
+def test_a_run_is_told_in_words_and_each_thing_once() -> None:
+    drawn = Drawn()
+    text = drawn.draw(
+        AgentStarted(**ROOT, prompt="how many?"),
+        Response(**ROOT, content="I *count*."),
+        call(),
+        request("r", CodeAction(code=CODE), **CELL),
+        ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=True),
+        output("a.csv\nb.csv\n"),
+        CodeExecutionOutput(**ROOT, **CELL, text="a.csv\nb.csv", status="ok", seconds=0.1),
+        ToolOutput(**ROOT, **CELL, tool_name="execute_ipython_cell", content="a.csv\nb.csv"),
+        Response(**ROOT, content="Two."),
+        AgentFinished(**ROOT, status="completed", output="Two.", usage=USAGE, tree_usage=USAGE, seconds=3.2),
+    )
+    assert [line.rstrip() for line in text.splitlines()] == [
+        "> how many?",
+        "",
+        "I count.",
+        "",
+        "● Python  count rows per file",
+        "  for name in names:",
+        "      print(name)",
+        "",
+        "  a.csv",
+        "  b.csv",
+        "",
+        "Two.",
+        "",
+        "3.2 s · 3 turns · 1,234 tokens · $0.0123",
+    ]
+
+
+def test_code_and_output_fold_at_twelve_lines() -> None:
+    drawn = Drawn()
+    text = drawn.draw(
+        call("\n".join(f"x{number} = {number}" for number in range(30))),
+        *(output("".join(f"line {number}\n" for number in range(start, start + 500))) for start in range(0, 3000, 500)),
+        CodeExecutionOutput(**ROOT, **CELL, text="", status="ok", seconds=0.1, output_file="/tmp/out.txt"),
+    )
+    lines = [line.strip() for line in text.splitlines()]
+    assert "… 18 more (ctrl-o)" in lines
+    assert "x11 = 11" in lines
+    assert "x12 = 12" not in lines
+    assert "line 11" in lines
+    assert "line 12" not in lines
+    assert lines[-1] == "… 2,988 more (ctrl-o, or /tmp/out.txt)"
+
+
+def test_an_action_waits_until_something_comes_of_it() -> None:
+    drawn = Drawn()
+    assert drawn.draw(call()) == ""
+    assert [event.tool_call_id for event in drawn.story.pending] == ["call-1"]
+    assert "● Python  count rows per file" in drawn.draw(output("a\n"))
+    assert not drawn.story.pending
+    assert "Python" not in drawn.draw(output("b\n"))
+
+
+def test_a_denial_stands_below_its_action_and_changed_code_is_what_is_shown() -> None:
+    drawn = Drawn()
+    drawn.draw(call("1"), request("r", CodeAction(code="1"), **CELL))
+    text = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=False, reason="not now"))
+    assert text.splitlines() == ["● Python  1", "  denied: not now"]
+    drawn.draw(call("2"), request("s", CodeAction(code="2"), **CELL))
+    text = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="s", allowed=True, code="3"))
+    assert "● Python  3" in text
+    assert "you changed the code" in text
+    assert "● Python  2" not in text + drawn.draw(output("3\n"))
+
+
+def test_what_a_cell_does_is_a_line_of_its_own() -> None:
+    drawn = Drawn()
+    drawn.draw(call(), output("x\n"), request("r", ShellCommand(command="git push"), **CELL))
+    assert "● Shell  git push" in drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=True))
+
+
+def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:
+    drawn = Drawn(columns=120)
+    drawn.draw(AgentStarted(**ROOT, prompt="go"))
+    started = AgentStarted(**CHILD, prompt="north", description="the north")
+    assert drawn.draw(started, call(**CHILD), output("x\n" * 100, **CHILD), Response(**CHILD, content="fine")) == ""
+    end = AgentFinished(**CHILD, status="completed", output="It is fine.\nSo.", usage=USAGE, tree_usage=USAGE, seconds=2)
+    assert drawn.draw(end) == "  ✓ the north  It is fine.  (2.0 s · 3 turns · 1,234 tokens · $0.0123)\n"
+    failed = AgentFinished(**CHILD, status="failed", error="no model", usage=USAGE, tree_usage=USAGE, seconds=2)
+    assert drawn.draw(failed).startswith("  ✗ the north  failed: no model")
+
+
+def test_no_event_puts_anything_but_text_and_colours_on_the_terminal() -> None:
+    hostile = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x07\x08 [red]c[/red] \u202e d"
+    drawn = Drawn(colours=True)
+    screen = pyte.Screen(80, 200)
+    stream = pyte.Stream(screen)
+    for event in one_of_each(hostile):
+        text = drawn.draw(event)
+        assert "\x07" not in text.replace("\x1b]8;", "")
+        assert "\u202e" not in text
+        stream.feed(text.replace("\n", "\r\n"))
+    assert screen.title == ""
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_twenty_children_stay_within_twelve_rows_and_no_row_is_longer_than_the_terminal(columns: int) -> None:
+    drawn = Drawn(columns=columns)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(20)))
+    lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert len(lines) == MAX_ROWS
+    assert max(map(len, lines)) <= columns
+    assert "… 9 more: 9 at work" in lines[-1]
+    for number in range(15):
+        event = child(number)
+        drawn.draw(
+            AgentFinished(agent_id=event.agent_id, parent_id=event.parent_id, depth=1, status="completed", output="done")
+        )
+    lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert len(lines) == 6
+    assert "✓ 15 done" in lines[-1]
+
+
+def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -> None:
+    drawn = Drawn(columns=110)
+    drawn.draw(
+        AgentStarted(**ROOT, prompt="go", time=1.0),
+        child(1),
+        child(2, queued=True),
+        child(3, parent_id="agent-00000001", depth=2, description="猫 🚀"),
+    )
+    asked = request("r", CodeAction(code="x = 1"), agent_id="agent-00000001", parent_id="agent-aaaa0000", depth=1)
+    drawn.draw(asked)
+    lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert lines[0].startswith("  ? station 1  asks: Python  x = 1".replace("  x", " x"))
+    assert lines[1].startswith("  ●   猫 🚀    ".rstrip())
+    assert lines[2].startswith("  ○ station 2  waits for a free place")
+
+
+def test_two_children_with_one_label_have_numbers() -> None:
+    drawn = Drawn()
+    drawn.draw(AgentStarted(**ROOT, prompt="go"), child(1, description="north"), child(2, description="north"))
+    views = [*drawn.views.by_id.values()]
+    assert [drawn.views.name(view) for view in views] == ["agent", "north #1", "north #2"]
+
+
+def test_a_question_and_the_children_share_the_rows() -> None:
+    drawn, questions = Drawn(columns=100), Questions(asks_always=True)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(4)))
+    header = {"agent_id": "agent-00000002", "parent_id": "agent-aaaa0000", "depth": 1}
+    code = "\n".join(f"x{number} = {number}" for number in range(100))
+    asked = request("r", CodeAction(code=code), **header)
+    drawn.draw(asked)
+    questions.observe(asked)
+
+    def card(rows: int) -> object:
+        keys = key_line(questions, counts=True)
+        return question_card(drawn.views, questions, asked, rows, keys=keys)
+
+    text = drawn.text(story_area(drawn.views, drawn.story, card, 24))
+    assert len(text.splitlines()) <= 24
+    for words in ("station 0", "station 2 asks to run this cell", "more lines: all of it stands above", "y yes · n no"):
+        assert words in text
+    assert key_line(questions, counts=False) == WAITING
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 9), (80, 11), (60, 16), (200, 40)])
+def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int, rows: int) -> None:
+    drawn, questions = Drawn(columns=columns), Questions(asks_always=True)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(8)))
+    for number in range(6):
+        header = {"agent_id": f"agent-0000{number:04}", "parent_id": "agent-aaaa0000", "depth": 1}
+        asked = request(f"r{number}", CodeAction(code="x = 1\n" * 50), suggested=("code",), **header)
+        drawn.draw(asked)
+        questions.observe(asked)
+
+    def card(room: int) -> object:
+        return question_card(drawn.views, questions, questions.waiting[0], room, keys=key_line(questions, counts=True))
+
+    lines = drawn.text(story_area(drawn.views, drawn.story, card, rows)).splitlines()[:rows]
+    assert "? why asked" in " ".join(line.strip() for line in lines)
+    assert max(map(len, lines)) <= columns
+
+
+def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from freeact_sub.show.rows import rows
+
+    monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
+    drawn, records = Drawn(), Records(Views())
+    for number in range(200):
+        event = Response(**ROOT, content=f"answer {number}")
+        records.add(drawn.views.observe(event), rows(drawn.views.of(event), event))
+    text = drawn.text(records.drawn(drawn.views.by_id["agent-aaaa0000"]))
+    assert "answer 199" in text
+    assert "answer 1\n" not in text
+    assert "earlier entries are not kept" in text
