@@ -1,5 +1,6 @@
 """The wall around programs of somebody who is not root, with a user namespace and without one."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -21,7 +22,15 @@ pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 
 
 @pytest.fixture
-def ordinary_user(tmp_path):
+def alone():
+    """No other worker's test runs programs of this user: what is counted is all that the user runs."""
+    with open(__file__, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def ordinary_user(tmp_path, alone):
     """Runs a program inside a wall as somebody who is not root: `run(policy, code)`; None as policy: without a wall."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     wall = wall_script().parent
