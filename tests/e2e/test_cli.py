@@ -92,7 +92,10 @@ assert not heavy, heavy
         (["run", "-"], ["prompt is empty"]),
         (["run", "hi", "--nonsense"], ["--nonsense", "--help"]),
         (["run", "hi", "--output", "xml"], ["--output", "xml"]),
-        (["walk"], ["'walk' is no command (run, agents, permissions, gateway, kernelspec)", "`freeact-sub run walk`"]),
+        (
+            ["walk"],
+            ["'walk' is no command (run, agents, permissions, gateway, kernelspec, sessions)", "`freeact-sub run walk`"],
+        ),
         (["how many rows?"], ["`freeact-sub run 'how many rows?'`"]),
         (["--yes", "how many\nrows?"], ["no command", "`freeact-sub run"]),
         (["ten words " * 30], ["ten words ten words", " ...", "`freeact-sub run PROMPT`"]),
