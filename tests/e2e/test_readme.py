@@ -166,7 +166,8 @@ def test_its_picture_can_be_made_again(tmp_path: Path) -> None:
         text = " ".join("".join(ET.parse(picture).getroot().itertext()).replace("\u00a0", " ").split())
         for words in (
             "make demo",
-            "clean ridge.csv asks to call",
+            "● Child clean ridge.csv",
+            "clean ridge.csv asks: units.conversion(",
             "Approval 1 of 2",
             "asks to call conversion of the MCP server units",
         ):
