@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -21,6 +21,7 @@ from freeact_sub.show.rows import rows
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import with_files
 from freeact_sub.terminal.commands.table import run_command
+from freeact_sub.terminal.commands.undo import Undo
 from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.banner import banner
@@ -40,6 +41,7 @@ from freeact_sub.text import shortened, visible
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
+Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "ending"]
 NOTE_CHARS: Final = 500
 CARD_ROWS: Final = 10
 """Of a card besides its call, and some of what stands above it."""
@@ -78,11 +80,11 @@ class Conversation:
         self._transcript: Transcript | Story = Transcript(self.views) if verbose else Story(self.views)
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
-        self._prompts: asyncio.Queue[str | Compaction] = asyncio.Queue()
+        self._prompts: asyncio.Queue[str | Compaction | Undo] = asyncio.Queue()
         if prompt is not None:
             self._prompts.put_nowait(prompt)
         self._main = asyncio.current_task()
-        self._phase: Literal["starting", "idle", "running", "cancelling", "ending"] = "starting"
+        self._phase: Phase = "starting"
         self.agent: Agent | None = None
         self._run: Run | None = None
         self._focus: AgentInfo | None = None
@@ -114,9 +116,16 @@ class Conversation:
             self.print(banner(agent.config))
         async with agent:
             self.agent = agent
+            if not self._once:
+                agent.keep_undo()
             while not self._leaving:
                 self._set_phase("idle")
-                await self._follow(agent, await self._prompts.get())
+                asked = await self._prompts.get()
+                if isinstance(asked, Undo):
+                    self._set_phase("undoing")
+                    self.note(await asked.done(agent))
+                else:
+                    await self._follow(agent, asked)
                 self._leaving |= self._once
             self._set_phase("ending")
 
@@ -189,7 +198,7 @@ class Conversation:
                 self.print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
         self._screen.refresh(self.questions.current_id)
 
-    def _set_phase(self, phase: Literal["idle", "running", "cancelling", "ending"]) -> None:
+    def _set_phase(self, phase: Phase) -> None:
         self._phase = phase
         self._refresh()
 
@@ -297,9 +306,9 @@ class Conversation:
             if self._phase != "idle":
                 self.note(f"next prompt: {shortened(text, NOTE_CHARS)}")
 
-    def compact(self, keep: str) -> None:
+    def queue(self, asked: Compaction | Undo) -> None:
         """See `Talk`."""
-        self._prompts.put_nowait(Compaction(keep=keep))
+        self._prompts.put_nowait(asked)
 
     def control(self, name: str, who: str, text: str) -> None:
         """See `Talk`."""

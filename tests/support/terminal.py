@@ -21,7 +21,7 @@ ENTER, CTRL_C, CTRL_D, CTRL_R, RIGHT = "\r", "\x03", "\x04", "\x12", "\x1b[C"
 
 
 class Terminal:
-    """Runs a program in a terminal of its own; leaving it kills what is left of the program."""
+    """Runs a program in a terminal of its own; leaving it ends the program, which removes what it has made."""
 
     def __init__(
         self, command: Sequence[str], *, cwd: os.PathLike[str], env: Mapping[str, str] | None = None, rows: int = 40
@@ -44,6 +44,11 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._child.isalive():
+            self._child.kill(signal.SIGTERM)
+            deadline = time.monotonic() + LIMIT_SECONDS / 2
+            while self._read() and time.monotonic() < deadline:
+                pass
         if self._child.isalive():
             self._child.kill(signal.SIGKILL)
             self._child.wait()

@@ -1,6 +1,7 @@
 """`COMMANDS`: every `/` command there is. A new one is a function and a line here: the menu and `/help` follow from it."""
 
 import base64
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -9,7 +10,8 @@ from rich.console import RenderableType
 
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.commands.context import context_text
+from freeact_sub.terminal.commands.context import Compaction, context_text
+from freeact_sub.terminal.commands.undo import Undo
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -44,8 +46,8 @@ class Talk(Protocol):
         """Cancels an agent, puts it into focus, or tells it something."""
         ...
 
-    def compact(self, keep: str) -> None:
-        """Has the conversation summarised, once the agent is at rest."""
+    def queue(self, asked: Compaction | Undo) -> None:
+        """Has it done in its turn among the prompts, when the agent is at rest."""
         ...
 
     def show_agent(self, words: str) -> None:
@@ -116,6 +118,13 @@ def _always(how: str) -> Callable[[Talk, str], None]:
     return answer
 
 
+def _rewind(talk: Talk, rest: str) -> None:
+    if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
+        talk.queue(Undo(prompts=-int(rest)))
+    else:
+        talk.note("how many prompts are to be undone: /rewind N, such as /rewind 3")
+
+
 def _cost(talk: Talk, _rest: str) -> None:
     talk.note("nothing was spent yet" if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
 
@@ -176,8 +185,15 @@ COMMANDS: Final = (
         name="/compact",
         usage="[text]",
         words="summarise the conversation now; the text says what to keep above all",
-        run=lambda talk, rest: talk.compact(rest),
+        run=lambda talk, rest: talk.queue(Compaction(keep=rest)),
     ),
+    Command(
+        name="/undo",
+        words="conversation, variables and files as before the last prompt",
+        run=lambda talk, _: talk.queue(Undo(prompts=-1)),
+    ),
+    Command(name="/rewind", usage="N", words="the same, before the last N prompts", run=_rewind),
+    Command(name="/redo", words="what was undone, one prompt", run=lambda talk, _: talk.queue(Undo(prompts=1))),
     Command(name="/context", words="what fills the model's context window", run=_context),
     Command(name="/cost", words="what was spent", run=_cost),
     Command(name="/model", words="which model answers", run=_model),

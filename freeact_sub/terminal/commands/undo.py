@@ -1,0 +1,47 @@
+"""`/undo`, `/rewind N` and `/redo`: a person takes prompts back, and does them again."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.errors import FreeactError
+from freeact_sub.text import one_line
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent, UndoReport
+
+SHOWN: Final = 10
+PROMPT_CHARS: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undo:
+    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+
+    prompts: int
+    """Above 0: so many are done again; below: undone."""
+
+    async def done(self, agent: "Agent") -> str:
+        """Do it; returns what the person is told."""
+        try:
+            report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
+        except FreeactError as error:
+            return str(error)
+        return "\n".join(_lines(report, "done again" if self.prompts > 0 else "undone"))
+
+
+def _lines(report: "UndoReport", what: str) -> list[str]:
+    lines = [f"{what}: {one_line(prompt, PROMPT_CHARS)}" for prompt in report.prompts]
+    if report.files:
+        lines.append(f"files: {_some(report.files)}")
+    if report.files_problem:
+        lines.append(f"files are not all as they were: {report.files_problem}")
+    if report.variables_problem:
+        lines.append(f"variables are not as they were: {report.variables_problem}")
+    if report.lost:
+        lines.append(f"variables that did not come back: {_some(tuple(lost.name for lost in report.lost))}")
+    return lines
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

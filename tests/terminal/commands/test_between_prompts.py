@@ -1,0 +1,46 @@
+"""Commands that take their turn among the prompts, in a pseudo-terminal."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.terminal import Terminal
+
+PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
+READY = "type a prompt"
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    with Terminal([sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1"}) as terminal:
+        terminal.wait_at_bottom(READY)
+        yield terminal
+
+
+def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("/undo")
+    terminal.wait_for("1 prompts cannot be undone: there are 0 that can")
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    (tmp_path / "file").write_text("made since")
+    terminal.enter("/undo")
+    terminal.wait_for("undone: count", "files: file")
+    assert not (tmp_path / "file").exists()
+    terminal.enter("/redo")
+    terminal.wait_for("done again: count")
+    assert (tmp_path / "file").read_text() == "made since"
+    terminal.enter("count")
+    terminal.wait_for("2 prompts, 1 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/rewind 3")
+    terminal.wait_for("3 prompts cannot be undone: there are 2 that can")
+    terminal.enter("/rewind all")
+    terminal.wait_for("how many prompts are to be undone: /rewind N")
+    terminal.enter("/rewind 2")
+    terminal.wait_for("undone: count\nundone: count")
+    terminal.enter("count")
+    terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
