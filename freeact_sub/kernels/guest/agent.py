@@ -387,6 +387,6 @@ def install(
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     names.install(shell)
     snapshots.Snapshots(shell, requests)
-    hook.install(shell, requests.ask, audit)
-    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))  # after it: what is denied does not happen
+    hook.install(shell, requests.ask, audit, used.USED)
+    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))
     return requests

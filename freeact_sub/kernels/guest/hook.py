@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import socket
-import sys
 import threading
 import time
 import weakref
@@ -24,6 +23,7 @@ from typing import Any
 from . import stack
 from .hosts import Names, is_ip
 from .line import Line
+from .used import MAX_NOTED, UsedFiles
 from .writable import (
     WRITING,
     Files,
@@ -291,19 +291,40 @@ class Watch:
             raise PermissionError(*answers[port])
 
 
-def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[str, tuple[Any, ...]], None]:
-    """The function that Python calls for each audit event."""
-    handlers, free, are_free, asking = watch.handlers, watch.files.free, watch.files.are_free, watch.asking
-    now = time.monotonic
+Hook = Callable[[str, tuple[Any, ...]], None]
+
+
+def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], bool]) -> Hook:
+    """The function that Python calls for each audit event: it asks, and notes in `used` what is not denied.
+
+    Both in one, for a call of a second hook would cost as much as all that is done here at most files.
+    """
+    free, are_free, noted, asked = watch.files.free, watch.files.are_free, used.noted, watch.handlers
+    ask, note, now = _make_ask(watch, is_service_thread), used.hook(), time.monotonic
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
             # for most files that is all; it counts at each of 20,000
-            if not flags & WRITING or (path.__class__ is str and (free.get(path, 0.0) > now() or are_free(path))):
-                return
-        elif event not in handlers:
-            return
+            if not flags & WRITING:
+                note(event, args)
+            elif path.__class__ is str and len(noted) < MAX_NOTED and (free.get(path, 0.0) > now() or are_free(path)):
+                noted[path] = flags
+            else:
+                ask(event, args)
+                note(event, args)
+        elif event in asked:
+            ask(event, args)
+            note(event, args)
+
+    return hook
+
+
+def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
+    """The function that asks for an event, if somebody is to be asked."""
+    handlers, asking = watch.handlers, watch.asking
+
+    def ask(event: str, args: tuple[Any, ...]) -> None:
         if getattr(asking, "now", False) or not watch.is_on or is_service_thread():
             return
         asking.now = True
@@ -317,15 +338,15 @@ def make_hook(watch: Watch, is_service_thread: Callable[[], bool]) -> Callable[[
         if denied is not None:
             raise denied.with_traceback(None)
 
-    return hook
+    return ask
 
 
 WATCHES: list[Watch] = []
 """Of this process: one, if its kernel asks, or one that it is a branch of; Python cannot take audit hooks away again."""
 
 
-def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-    """Adds the audit hook; a branch, which has it already, asks by its own settings from now on.
+def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None, used: UsedFiles) -> None:
+    """Adds the audit hook, which notes used files too; a branch, which has it already, asks by its own settings from now on.
 
     Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing is asked for.
     """
@@ -347,7 +368,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
 
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
     tell_of_opens_in_folders(watch.asking)
-    sys.addaudithook(make_hook(watch, is_service_thread))
+    used.add_hook(make_hook(watch, used, is_service_thread))
 
 
 @contextlib.contextmanager

@@ -7,28 +7,27 @@ sees that a program is started, and since when there may be files of it: the hos
 The hook is told before something happens, and what is about to happen may fail. It only notes names as code gives them, for
 it is called for every `open`; what they mean, and whether it has happened, is found out after the cell: a file that was
 written is there, and has changed since the cell began or can be written; one that was removed was there and is gone.
-What is denied the hook does not see (`agent.install` puts it after the one that asks).
+What is denied is not noted: where there is a hook that asks, the noting is a part of it (`hook.make_hook`).
 """
 
 import contextlib
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .listing import CLOCK_STEP_NS, Listing
-from .writable import folder_of
+from .writable import WRITING, folder_of
 
 MAX_FILES = 1000
 """Of each kind, told of after one cell."""
 MAX_NOTED = 10_000
 MAX_CODE_CHARS = 100_000
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
 OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
+"""All of them are asked for as well, where there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """What is read in folders of these names is nobody's data."""
 
@@ -55,6 +54,7 @@ class UsedFiles:
         """When the cell began."""
         self.code = ""
         self.root = ""
+        self.has_hook = False
         self.begin(lambda _: None)
 
     def begin(self, send: Callable[[dict[str, Any]], Any]) -> None:
@@ -68,8 +68,13 @@ class UsedFiles:
         """Called before each cell."""
         self.since, self.code = time.time_ns(), str(info.raw_cell)[:MAX_CODE_CHARS]
 
+    def add_hook(self, hook: Callable[[str, tuple[Any, ...]], None]) -> None:
+        """Has Python call this for each audit event from now on: what notes them is in it."""
+        self.has_hook = True
+        sys.addaudithook(hook)
+
     def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        """What Python calls for each audit event."""
+        """What notes an audit event."""
         noted, noted_read, others, writing = self.noted, self.noted_read, OTHERS, WRITING
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -240,17 +245,18 @@ def cannot_be_written(path: str) -> bool:
 
 
 USED = UsedFiles()
-_watching = threading.Lock()
 
 
 def watch(shell: Any, send: Callable[[dict[str, Any]], Any]) -> None:
     """Watches this process from now on; `send` is called after each cell that has used files or started programs.
 
-    Called again, as in a copy of a kernel, it only begins anew.
+    Called again, as in a copy of a kernel, it only begins anew: an audit hook cannot be taken away.
     """
     USED.begin(send)
-    if _watching.acquire(blocking=False):  # never released: an audit hook cannot be taken away
-        USED.root = os.path.join(os.getcwd(), "")  # where the kernel starts; a copy may be made anywhere
-        sys.addaudithook(USED.hook())
-        shell.events.register("pre_run_cell", USED.begin_cell)
-        shell.events.register("post_execute", USED.tell)
+    if USED.root:
+        return
+    USED.root = os.path.join(os.getcwd(), "")  # where the kernel starts; a copy may be made anywhere
+    if not USED.has_hook:
+        USED.add_hook(USED.hook())
+    shell.events.register("pre_run_cell", USED.begin_cell)
+    shell.events.register("post_execute", USED.tell)
