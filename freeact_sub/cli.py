@@ -227,7 +227,12 @@ def _converse(options: argparse.Namespace) -> int:
 
     from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-    return asyncio.run(converse(lambda: _agent(config, session), verbose=hasattr(options, "verbose")))
+    conversation = converse(
+        lambda: _agent(config, session),
+        verbose=hasattr(options, "verbose"),
+        open_session=functools.partial(_agent, config),
+    )
+    return asyncio.run(conversation)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -323,8 +328,9 @@ def _agent(config: "Config", session: str) -> Any:
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
     agent = Agent(config, session=session)
-    gc.freeze()
-    gc.enable()
+    if not gc.isenabled():  # the first one
+        gc.freeze()
+        gc.enable()
     return agent
 
 

@@ -20,6 +20,7 @@ from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import with_files
+from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.table import run_command
 from freeact_sub.terminal.commands.undo import Undo
 from freeact_sub.terminal.drawing.agents_table import find_agent
@@ -34,28 +35,35 @@ from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.outside import page
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.questions.keys import AnswerKeys
-from freeact_sub.terminal.run_once import OpenAgent, exit_status
+from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import shortened, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
-Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "ending"]
+Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
 NOTE_CHARS: Final = 500
 CARD_ROWS: Final = 10
 """Of a card besides its call, and some of what stands above it."""
 
 
-async def converse(open_agent: OpenAgent, *, prompt: str | None = None, verbose: bool = False) -> int:
+async def converse(
+    open_agent: OpenAgent,
+    *,
+    prompt: str | None = None,
+    verbose: bool = False,
+    open_session: "OpenSession | None" = None,
+) -> int:
     """Talk with an agent in the terminal; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
         verbose: Print everything that every agent does.
+        open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
     """
-    return await Conversation(prompt=prompt, verbose=verbose).hold(open_agent)
+    return await Conversation(prompt=prompt, verbose=verbose, open_session=open_session).hold(open_agent)
 
 
 def _open(open_agent: OpenAgent) -> "Agent":
@@ -72,15 +80,14 @@ def _spent(usage: Usage) -> str:
 class Conversation:
     """See `converse`. It drives the screen (`screen.Driver`)."""
 
-    def __init__(self, *, prompt: str | None, verbose: bool = False) -> None:
+    def __init__(self, *, prompt: str | None, verbose: bool = False, open_session: "OpenSession | None" = None) -> None:
         self._once = prompt is not None
-        self.views = Views()
-        self.questions = Questions(asks_always=True)
-        self._records = Records(self.views)
-        self._transcript: Transcript | Story = Transcript(self.views) if verbose else Story(self.views)
+        self._verbose = verbose
+        self._open_session = open_session
+        self._forget()
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
-        self._prompts: asyncio.Queue[str | Compaction | Undo] = asyncio.Queue()
+        self._prompts: asyncio.Queue[str | Compaction | Undo | Opening] = asyncio.Queue()
         if prompt is not None:
             self._prompts.put_nowait(prompt)
         self._main = asyncio.current_task()
@@ -88,11 +95,18 @@ class Conversation:
         self.agent: Agent | None = None
         self._run: Run | None = None
         self._focus: AgentInfo | None = None
-        self._presented: str | None = None
-        """The question whose call is known to be on the screen as a whole."""
         self._leaving = False
         self._was_interrupted = False
         self._last_exit = INTERRUPTED
+
+    def _forget(self) -> None:
+        """Begin with nothing that was seen of an agent."""
+        self.views = Views()
+        self.questions = Questions(asks_always=True)
+        self._records = Records(self.views)
+        self._transcript: Transcript | Story = Transcript(self.views) if self._verbose else Story(self.views)
+        self._presented: str | None = None
+        """The question whose call is known to be on the screen as a whole."""
 
     async def hold(self, open_agent: OpenAgent) -> int:
         """Open the agent and talk until the end; returns the program's exit status."""
@@ -114,20 +128,33 @@ class Conversation:
         agent = await asyncio.to_thread(_open, open_agent)
         if not self._once:
             self.print(banner(agent.config))
-        async with agent:
-            self.agent = agent
+        self.agent = agent
+        try:
+            await agent.open()
             if not self._once:
                 agent.keep_undo()
             while not self._leaving:
                 self._set_phase("idle")
-                asked = await self._prompts.get()
-                if isinstance(asked, Undo):
-                    self._set_phase("undoing")
-                    self.note(await asked.done(agent))
-                else:
-                    await self._follow(agent, asked)
+                await self._do(self.agent, await self._prompts.get())
                 self._leaving |= self._once
             self._set_phase("ending")
+        finally:
+            await self.agent.aclose()
+
+    async def _do(self, agent: "Agent", asked: str | Compaction | Undo | Opening) -> None:
+        match asked:
+            case Undo():
+                self._set_phase("undoing")
+                self.note(await asked.done(agent))
+            case Opening():
+                self._set_phase("opening")
+                self.agent, told = await asked.done(agent, self._open_session)
+                if self.agent is not agent:
+                    await agent.aclose()
+                    self._forget()
+                self.note(told)
+            case _:
+                await self._follow(agent, asked)
 
     async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
         async with agent.run(asked) if isinstance(asked, str) else asked.run(agent) as run:
@@ -306,7 +333,7 @@ class Conversation:
             if self._phase != "idle":
                 self.note(f"next prompt: {shortened(text, NOTE_CHARS)}")
 
-    def queue(self, asked: Compaction | Undo) -> None:
+    def queue(self, asked: Compaction | Undo | Opening) -> None:
         """See `Talk`."""
         self._prompts.put_nowait(asked)
 

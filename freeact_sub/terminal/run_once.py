@@ -30,6 +30,9 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, since what it imports takes a second or two."""
 
+OpenSession: TypeAlias = "Callable[[str], Agent]"
+"""Makes the agent of a session: `new`, or the id of one to go on with. Called in a thread."""
+
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
 

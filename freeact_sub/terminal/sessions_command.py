@@ -104,7 +104,7 @@ def _ask(sessions: "list[StoredSession]") -> str:
         raise ConfigError("there is no session to go on with: start without --resume")
     while True:
         for number, session in enumerate(found[:SHOWN], 1):
-            _print(f"{number:>3}  {_line(session, folder=True)}")
+            _print(f"{number:>3}  {session_line(session, folder=True)}")
         if len(found) > SHOWN:
             _print(f"     and {len(found) - SHOWN} more")
         sys.stderr.write("number, words to search for, or empty to leave: ")
@@ -115,7 +115,9 @@ def _ask(sessions: "list[StoredSession]") -> str:
         if text.isdecimal() and 1 <= int(text) <= min(len(found), SHOWN):
             return found[int(text) - 1].session_id
         words = text.lower().split()
-        narrowed = [session for session in asked if all(word in _line(session, folder=True).lower() for word in words)]
+        narrowed = [
+            session for session in asked if all(word in session_line(session, folder=True).lower() for word in words)
+        ]
         if not narrowed:
             _print(f"     none has: {text}")
         found = narrowed or found
@@ -126,7 +128,7 @@ def _list(workspace: Path | None) -> int:
 
     sessions = [session for session in list_sessions(workspace) if session.title]
     for session in sessions:
-        _print(_line(session, folder=workspace is None))
+        _print(session_line(session, folder=workspace is None))
     if not sessions:
         _print(
             "there are no sessions" if workspace is None else f"there are no sessions of {workspace} (--all: of all folders)"
@@ -134,7 +136,8 @@ def _list(workspace: Path | None) -> int:
     return 0
 
 
-def _line(session: "StoredSession", *, folder: bool) -> str:
+def session_line(session: "StoredSession", *, folder: bool) -> str:
+    """A session as a person reads it. Args: folder: name its folder."""
     from freeact_sub.text import one_line  # noqa: PLC0415
 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
@@ -156,7 +159,7 @@ def _show(session_id: str, agent: str | None) -> int:
     lines = PlainLines(views)
     with store.reader(session.session_id) as reader:
         wanted = None if agent is None else reader.agent(agent).agent_id
-        _print(_line(session, folder=True))
+        _print(session_line(session, folder=True))
         for event in reader.events():
             views.observe(event)
             if wanted in (None, event.agent_id):
@@ -182,7 +185,7 @@ def _remove(session_id: str) -> int:
     store = SessionStore(state_folder())
     session = store.find(session_id)
     remove_session(store, session.session_id)
-    _print(f"removed: {_line(session, folder=True)}")
+    _print(f"removed: {session_line(session, folder=True)}")
     return 0
 
 

@@ -4,6 +4,7 @@ The model waits, where its script says so, until a file of that name is in the w
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -74,8 +75,13 @@ def prompt_of(message: ModelMessage) -> str:
 def main() -> int:
     """Hold a conversation, or with an argument one run; returns the exit status."""
     config = Config(workspace=Path.cwd())
-    agent = Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider())
-    return asyncio.run(converse(lambda: agent, prompt=sys.argv[1] if len(sys.argv) > 1 else None))
+
+    def open_session(session: str | None) -> Agent:
+        return Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
+
+    prompt = sys.argv[1] if len(sys.argv) > 1 else None
+    session = os.environ.get("SESSION")
+    return asyncio.run(converse(lambda: open_session(session), prompt=prompt, open_session=open_session))
 
 
 if __name__ == "__main__":

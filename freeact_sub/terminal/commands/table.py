@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.context import Compaction, context_text
+from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.undo import Undo
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 
@@ -46,7 +47,7 @@ class Talk(Protocol):
         """Cancels an agent, puts it into focus, or tells it something."""
         ...
 
-    def queue(self, asked: Compaction | Undo) -> None:
+    def queue(self, asked: Compaction | Undo | Opening) -> None:
         """Has it done in its turn among the prompts, when the agent is at rest."""
         ...
 
@@ -181,6 +182,14 @@ COMMANDS: Final = (
     ),
     Command(name="/always", usage="PATTERN", words="answer a question: yes, and to all like it", run=_always("always")),
     Command(name="/project", usage="PATTERN", words="the same, always in this project", run=_always("project")),
+    Command(name="/new", words="a new conversation", run=lambda talk, _: talk.queue(Opening(session="new"))),
+    Command(name="/clear", words="the same", run=lambda talk, _: talk.queue(Opening(session="new"))),
+    Command(
+        name="/resume",
+        usage="[ID]",
+        words="go on with an earlier conversation; without ID they are listed",
+        run=lambda talk, rest: talk.queue(Opening(session=rest)),
+    ),
     Command(
         name="/compact",
         usage="[text]",

@@ -1,5 +1,6 @@
 """Commands that take their turn among the prompts, in a pseudo-terminal."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,9 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    with Terminal([sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1"}) as terminal:
+    with Terminal(
+        [sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1", "SESSION": "new"}
+    ) as terminal:
         terminal.wait_at_bottom(READY)
         yield terminal
 
@@ -44,3 +47,33 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for("undone: count\nundone: count")
     terminal.enter("count")
     terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
+
+
+def test_a_new_conversation_is_begun_and_the_one_before_is_gone_on_with(terminal: Terminal) -> None:
+    terminal.enter("/resume")
+    terminal.wait_for("there is no earlier conversation in this folder")
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/new")
+    terminal.wait_for("a new conversation; back to the one before: /resume ")
+    terminal.wait_at_bottom(READY)
+    first = re.findall(r"before: /resume (\S+)", terminal.shown)[0]
+    terminal.enter("count")
+    terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/resume no such")
+    terminal.wait_for("there is no session 'no such'")
+    terminal.enter("/resume")
+    terminal.wait_for("/resume ID goes on with one")
+    terminal.wait_for_match(rf"^{first}  \S+ \S+  count")
+    terminal.enter(f"/resume {first}")
+    terminal.wait_for(f"going on with {first}; back to the one before: /resume ")
+    terminal.wait_at_bottom(READY)
+    terminal.enter(f"/resume {first}")
+    terminal.wait_for(f"{first} is this conversation")
+    terminal.enter("and now?")
+    terminal.wait_for(f"session {first} goes on: 2 messages", "and now?")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/exit")
+    assert terminal.wait_end() == 0

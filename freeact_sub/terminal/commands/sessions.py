@@ -1,0 +1,76 @@
+"""`/new` and `/resume`: a person begins another conversation, or goes on with an earlier one."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.errors import FreeactError, SessionError
+from freeact_sub.terminal.sessions_command import session_line
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent
+    from freeact_sub.terminal.run_once import OpenSession
+
+SHOWN: Final = 20
+NEW: Final = "new"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+
+    session: str
+    """`new`; the id of a session, or how it begins; empty: which ones there are."""
+
+    async def done(self, agent: "Agent", open_session: "OpenSession | None") -> "tuple[Agent, str]":
+        """Do it. Returns: the agent to go on with, which is open, and what the person is told.
+
+        Another one than before takes its place, and the one before is to be closed.
+        """
+        if open_session is None:
+            return agent, "there is only this conversation"
+        try:
+            session = await asyncio.to_thread(self._found, agent)
+            if session is None:
+                return agent, await asyncio.to_thread(sessions_text, agent)
+            other = await asyncio.to_thread(open_session, session)
+            try:
+                await other.open()
+                other.keep_undo()
+            except BaseException:
+                await other.aclose()
+                raise
+        except FreeactError as error:
+            return agent, str(error)
+        what = "a new conversation" if session == NEW else f"going on with {session}"
+        back = f"; back to the one before: /resume {agent.session_id}" if agent.session_id and agent.history else ""
+        return other, what + back
+
+    def _found(self, agent: "Agent") -> str | None:
+        """The session that is meant; None: they are to be listed."""
+        from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+
+        if self.session in ("", NEW):
+            return self.session or None
+        found = SessionStore(state_folder()).find(self.session).session_id
+        if found == agent.session_id:
+            raise SessionError(f"{found} is this conversation")
+        return found
+
+
+def sessions_text(agent: "Agent") -> str:
+    """The sessions of this agent's folder to choose from, the newest first. It reads files.
+
+    Raises:
+        SessionError: They cannot be read.
+    """
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+
+    sessions = SessionStore(state_folder()).sessions(agent.config.workspace)
+    found = [session for session in sessions if session.title and session.session_id != agent.session_id]
+    if not found:
+        return "there is no earlier conversation in this folder"
+    more = [f"and {len(found) - SHOWN} more: freeact-sub sessions list"] if len(found) > SHOWN else []
+    return "\n".join(
+        [*(session_line(session, folder=False) for session in found[:SHOWN]), *more, "/resume ID goes on with one"]
+    )
