@@ -116,6 +116,8 @@ class Admission:
         self._failures = 0
         self._own_pause = 0.0
         self._sent_at = 0.0
+        self._waiting_since: float | None = None
+        """The patience is used up by all time from a refusal on, slept or not: else on a slow machine it would never end."""
 
     @asynccontextmanager
     async def granted(self) -> AsyncIterator[None]:
@@ -150,6 +152,7 @@ class Admission:
         refusal = busy(error)
         if refusal is not None:
             self._lane.refused(refusal, sent_at=self._sent_at, patience=self._patience)
+            self._waiting_since = time.monotonic()
         elif passes(error) and self._failures < RETRIES:
             self._own_pause = random.uniform(0.5, 1) * RETRY_SECONDS * 2**self._failures  # noqa: S311  # not a secret
             self._failures += 1
@@ -162,15 +165,23 @@ class Admission:
             await anyio.sleep(self._own_pause)
             self._own_pause = 0.0
         spread = 0.0
+        self._use_up_patience()
         while (rest := lane.open_at + spread - time.monotonic()) > 0:
             if rest - spread > self._patience and lane.refusal is not None:
                 raise copy.copy(lane.refusal) from lane.refusal
             spread = spread or random.uniform(0, min(SPREAD_SECONDS, rest / 4))  # noqa: S311  # not a secret
             self._meter.paused(rest)
-            step = min(rest, TELL_SECONDS)
-            await anyio.sleep(step)
-            self._patience = max(0.0, self._patience - step)
+            await anyio.sleep(min(rest, TELL_SECONDS))
+            self._use_up_patience()
+        self._waiting_since = None
         self._meter.paused(None)
+
+    def _use_up_patience(self) -> None:
+        """Of the time since the refusal, or since this was last called."""
+        now = time.monotonic()
+        if self._waiting_since is not None:
+            self._patience = max(0.0, self._patience - (now - self._waiting_since))
+        self._waiting_since = now
 
 
 def busy(error: Exception) -> ModelAPIError | None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
 from freeact_sub.models.progress import Meter
@@ -50,3 +51,29 @@ def test_refusals_of_requests_that_were_sent_together_are_one():
     for _ in range(20):
         lane.refused(ModelHTTPError(429, "x"), sent_at=sent_at, patience=3_600)
     assert lane.open_at < sent_at + 30  # 20 in a row would pause for 30 s at least
+
+
+@pytest.mark.parametrize("slow_seconds", [0.01, 0.3, 5])
+async def test_a_provider_that_stays_busy_is_given_up_however_slow_the_machine_is(slow_seconds, monkeypatch):
+    """A pause may be over before anybody looks: the patience is used up all the same."""
+    lane = Traffic(max_concurrent=1, patience_seconds=1.5).lane(ScriptedModel([]))
+    admission, refusal, seconds = Admission(lane, Meter("x"), 1.5), ModelHTTPError(429, "x"), 100.0
+
+    async def sleep(delay):
+        nonlocal seconds
+        seconds += delay
+
+    monkeypatch.setattr("freeact_sub.models.traffic.time.monotonic", lambda: seconds)
+    monkeypatch.setattr("freeact_sub.models.traffic.anyio.sleep", sleep)
+
+    async def ask_again_and_again():
+        nonlocal seconds
+        for _ in range(100):
+            async with admission.granted():
+                seconds += slow_seconds
+            admission.failed(refusal)
+            seconds += slow_seconds
+
+    with pytest.raises(ModelHTTPError):
+        await ask_again_and_again()
+    assert seconds < 100 + 20 * (1.5 + slow_seconds)
