@@ -32,13 +32,14 @@ def root_turn(messages: list[ModelMessage]) -> ToolCallPart | str:
     for message in messages:
         if not isinstance(message, ModelRequest):
             continue
+        for part in message.parts:
+            if isinstance(part, ToolReturnPart) and "stage " in str(part.content):
+                done |= {number for number in range(len(STAGES)) if f"stage {number} ended" in str(part.content)}
+        # after the results: those of before the kill stand in the same message as the prompt of after it
         if "Your kernel is new" in str(message.parts) and "- rows: " not in str(message.parts):
             done.clear()  # what the variables are made from was lost
         if "was saved: what it changed" in str(message.parts):
             done.clear()
-        for part in message.parts:
-            if isinstance(part, ToolReturnPart) and "stage " in str(part.content):
-                done |= {number for number in range(len(STAGES)) if f"stage {number} ended" in str(part.content)}
     left = [number for number in range(len(STAGES)) if number not in done]
     return cell(left[0], STAGES[left[0]]) if left else "all done"
 

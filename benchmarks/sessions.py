@@ -15,6 +15,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -58,7 +59,12 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
         "a cell, wall time": Goal(of="added", at_most=CELL_MS),
         "resume to the first request": Goal(of="ms", at_most=RESUME_MS),
     }
-    units = {"a cell, wall time": "ms", "a cell, CPU time of the host": "ms", "database, 1,000 events": "kB"}
+    units = {
+        "a cell, wall time": "ms",
+        "a cell, CPU time of the host": "ms",
+        "a cell, CPU time of the writer": "ms",
+        "database, 1,000 events": "kB",
+    }
     rows = [series.row(figure, units.get(figure, ""), *filter(None, [goals.get(figure)])) for figure in series.values]
     return report("sessions", rows, load, problems[:20]) | {"failed": problems}
 
@@ -76,6 +82,10 @@ async def _cells(series: Series, folder: Path, cells: int) -> None:
             await agent.run("go").result()
             wall[name] = (clock() - started) / cells * 1000
             cpu[name] = (time.process_time() - used) / cells * 1000
+            for thread in threading.enumerate():
+                if thread.name == f"writes session {agent.session_id}":
+                    writer = time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+                    series.add("a cell, CPU time of the writer", "session", writer / cells * 1000)
     for figure, values in (("a cell, wall time", wall), ("a cell, CPU time of the host", cpu)):
         for name in ("none", "session"):
             series.add(figure, name, values[name])

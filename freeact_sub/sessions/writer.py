@@ -1,7 +1,8 @@
 """`SessionWriter`: the one thread that writes a session. Whoever has something to keep hands it over and goes on.
 
-What is handed over is written in its order, as much at a time as there is. `commit` waits until all of it is on disk; the
-event loop goes on meanwhile. Values become JSON in the thread, so they must not change after they are handed over.
+What is handed over is written in its order, in one transaction with what came shortly before (`backlog`). `commit` waits
+until all of it is on disk; the event loop goes on meanwhile. Values become JSON in the thread, so they must not change
+after they are handed over.
 
 A disk that is full or read-only, or a database that stays locked, ends the keeping, not the work: from then on all is
 dropped, since a record with a hole in it would tell lies, and `on_failure` says so once.
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import queue
 import sqlite3
 import threading
 import time
@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from freeact_sub.errors import SessionError
 from freeact_sub.json_lines import json_line
+from freeact_sub.sessions.backlog import Backlog
 from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import connect
 from freeact_sub.sessions.records import INTERRUPTED
@@ -29,7 +30,7 @@ from freeact_sub.sessions.records import INTERRUPTED
 COMMIT_SECONDS: Final = 10.0
 """How long a commit may take before the session is given up."""
 AT_ONCE: Final = 500
-"""Writes in one transaction."""
+"""Writes in one transaction, at most: other programs wait for its end."""
 TITLE_CHARS: Final = 200
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ class Target:
     bodies: Bodies
     chains: dict[str, list[int]] = field(default_factory=dict)
     """The entries of each agent's conversation, as far as this program knows it."""
+    begun: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    """The rows of calls that have not ended, by agent, run and number."""
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Run a statement."""
@@ -101,7 +104,7 @@ class SessionWriter:
         self._folder = folder
         self._bodies = Bodies(session_folder, secrets)
         self._on_failure = on_failure
-        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._backlog = Backlog()
         self._failed = False
         self._thread: threading.Thread | None = None
 
@@ -116,10 +119,10 @@ class SessionWriter:
             self._thread = threading.Thread(target=self._work, name=f"writes session {self.session_id}", daemon=True)
             self._thread.start()
 
-    def put(self, write: Write) -> None:
-        """Hand over a write of one's own."""
+    def put(self, write: Write, *, now: bool = False) -> None:
+        """Hand over a write of one's own. Args: now: it does not wait for others, nor anybody for it."""
         if self.keeps:
-            self._queue.put(write)
+            self._backlog.put(write, now=now)
 
     async def commit(self) -> bool:
         """Wait until all that was handed over is on disk. Returns: False if it is not kept."""
@@ -127,7 +130,7 @@ class SessionWriter:
             return False
         loop = asyncio.get_running_loop()
         waiting = _Waiting(loop, loop.create_future())
-        self._queue.put(waiting)
+        self._backlog.put(waiting, now=True)
         try:
             async with asyncio.timeout(COMMIT_SECONDS):
                 return await waiting.done
@@ -140,7 +143,7 @@ class SessionWriter:
         if self._thread is None:
             return
         await self.commit()
-        self._queue.put(_END)
+        self._backlog.put(_END, now=True)
         thread, self._thread = self._thread, None
         if not self._failed:
             await asyncio.to_thread(thread.join, COMMIT_SECONDS)
@@ -199,7 +202,7 @@ class SessionWriter:
             )  # fmt: skip
             to.execute("UPDATE sessions SET updated = ? WHERE session_id = ?", now, to.session_id)
 
-        self.put(write)
+        self.put(write, now=True)
 
     def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
         """An agent's conversation.
@@ -225,21 +228,21 @@ class SessionWriter:
     def call_begins(self, agent_id: str, run: int, number: int, **columns: Any) -> None:
         """A call begins. Args: number: of the agent in this run. columns: others of the table `calls`."""
         columns |= {"agent_id": agent_id, "run": run, "number": number, "began": time.time()}
-        self.put(
-            lambda to: _insert(
-                to, "calls", {**columns, "name": to.bodies.clean(columns["name"]), "args": to.json(columns["args"])}
-            )
-        )
+
+        def write(to: Target) -> None:
+            texts = {"name": to.bodies.clean(columns["name"]), "args": to.json(columns["args"])}
+            to.begun[agent_id, run, number] = _insert(to, "calls", columns | texts)
+
+        self.put(write)
 
     def call_ends(self, agent_id: str, run: int, number: int, *, outcome: str, result: str) -> None:
         """A call has ended, with what its model reads."""
+        ended = time.time()
 
         def write(to: Target) -> None:
-            values = (time.time(), outcome, to.json(result), to.session_id, agent_id, run, number)
+            row = to.begun.pop((agent_id, run, number), None)
             to.execute(
-                "UPDATE calls SET ended = ?, outcome = ?, result = ? "
-                "WHERE session_id = ? AND agent_id = ? AND run = ? AND number = ?",
-                *values,
+                "UPDATE calls SET ended = ?, outcome = ?, result = ? WHERE call_id = ?", ended, outcome, to.json(result), row
             )
 
         self.put(write)
@@ -271,27 +274,20 @@ class SessionWriter:
         target = None if connection is None else Target(connection, self.session_id, self._bodies)
         ended = False
         while not ended:
-            batch = self._batch()
-            ended = batch[-1] is _END
-            if target is not None and not self._failed:
-                self._write(target, [item for item in batch if callable(item)])
-            for item in batch:
+            taken = self._backlog.take()
+            ended = taken[-1] is _END
+            writes = [item for item in taken if callable(item)]
+            for start in range(0, len(writes), AT_ONCE):
+                if target is not None and not self._failed:
+                    self._write(target, writes[start : start + AT_ONCE])
+            for item in taken:
                 if isinstance(item, _Waiting):
                     item.tell(not self._failed)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
-    def _batch(self) -> list[Any]:
-        batch = [self._queue.get()]
-        with contextlib.suppress(queue.Empty):
-            while len(batch) < AT_ONCE and batch[-1] is not _END:
-                batch.append(self._queue.get_nowait())
-        return batch
-
     def _write(self, target: Target, writes: Sequence[Write]) -> None:
-        if not writes:
-            return
         try:
             target.execute("BEGIN IMMEDIATE")
             for write in writes:

@@ -6,6 +6,7 @@ cell that is in it, so that a model whose program was killed in between reads th
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,8 @@ from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
 
 SAVED_UP_TO: Final = "saved-up-to"
+MARK_CHARS: Final = 32
+"""Of a number of any length, so that each overwrites the one before it."""
 END_SECONDS: Final = 20.0
 """How long the last snapshot is waited for when the agent is closed."""
 NAMED: Final = 30
@@ -88,13 +91,21 @@ class Variables:
                 wanted, self._wanted = self._wanted, None
                 kernel = await self._kernel.get()
                 await kernel.snapshot(self._folder)
-                self._mark.write_text(repr(wanted), encoding="ascii")  # a few bytes
+                self._set_mark(wanted)
         except (KernelError, OSError) as error:
             if not self._told:
                 self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
             self._told = True  # the next cell is followed by another try
         finally:
             self._saving = None
+
+    def _set_mark(self, cell_ended: float) -> None:
+        """In place: a file that is made anew, or cut to nothing first, is waited for by the file system (ext4)."""
+        descriptor = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(descriptor, f"{cell_ended!r:<{MARK_CHARS}}".encode("ascii"), 0)
+        finally:
+            os.close(descriptor)
 
 
 def _told(report: RestoreReport) -> str:
