@@ -287,6 +287,11 @@ class Conversation:
         """Ctrl-C."""
         self._interrupts.interrupt()
 
+    def escape(self) -> None:
+        """Escape: as the first Ctrl-C, where there is something to cancel. Pressed again, it does no more."""
+        if self._phase == "running":
+            self._interrupted(must_end=False)
+
     def leave(self) -> None:
         """Ctrl-D, `/exit`, `exit`, or the terminal is gone: cancel what runs and end."""
         self._leaving = True

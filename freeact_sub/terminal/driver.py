@@ -39,6 +39,10 @@ class Driver(Protocol):
         """Ctrl-C was pressed."""
         ...
 
+    def escape(self) -> None:
+        """Escape was pressed, and is not meant for something nearer."""
+        ...
+
     def leave(self) -> None:
         """Ctrl-D was pressed at an empty line, or the terminal is gone."""
         ...

@@ -93,8 +93,17 @@ class InputLine:
         keys.add("enter", filter=is_searching)(self._accept_search)
         keys.add("c-o", filter=typing)(lambda _: self._driver.show_all())
         keys.add("c-c", filter=typing)(lambda _: self._driver.interrupt())
+        keys.add("escape", filter=typing & Condition(self._escape_interrupts))(self._escape)
         keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._driver.leave())
         return keys
+
+    def _escape_interrupts(self) -> bool:
+        """Nothing nearer is open that Escape would leave: no text for a question, no menu."""
+        return self._lent is None and self.buffer.complete_state is None and not (self._question and self.buffer.text)
+
+    def _escape(self, event: KeyPressEvent) -> None:
+        if len(event.key_processor.key_buffer) == 1:  # else it begins a sequence of the terminal that nobody knows
+            self._driver.escape()
 
     def _asks(self) -> bool:
         """A key may be an answer: a question is open, and nothing is being written."""

@@ -23,9 +23,9 @@ COPY_CHARS: Final = 100_000
 KEYS: Final = """\
 Text is the next prompt; while the agent works, it reads the text before its next request. @ names a file, whose
 text goes along. Alt-Enter begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was
-folded. Ctrl-C cancels the agent in focus, the next one the run; once more leaves at once. A question is answered by one
-key, which stands below it; of several, /2 takes the second one first. NAME is a part of an agent's name, #2, or the
-beginning of its id."""
+folded. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves at once. A question is
+answered by one key, which stands below it; of several, /2 takes the second one first. NAME is a part of an agent's
+name, #2, or the beginning of its id."""
 
 
 class Talk(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import Terminal
+from support.terminal import ESCAPE, Terminal
 
 PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
 READY = "type a prompt"
@@ -47,6 +47,19 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for("undone: count\nundone: count")
     terminal.enter("count")
     terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
+
+
+def test_escape_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal) -> None:
+    terminal.enter("silent")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.press(ESCAPE)
+    terminal.wait_for("✗ cancelled")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("count")
+    terminal.wait_for("2 prompts, ")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/exit")
+    assert terminal.wait_end() == 0
 
 
 def test_a_new_conversation_is_begun_and_the_one_before_is_gone_on_with(terminal: Terminal) -> None:
