@@ -9,12 +9,13 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -104,11 +105,21 @@ def _conversation() -> dict[str, tuple[float, float]]:
                 _read(terminal)
             sent = cpu_ms([pid]), (clock() - began) * 1000
         finally:
-            os.kill(pid, 9)
-            os.waitpid(pid, 0)
-            os.close(terminal)
+            _end(pid, terminal)
     assert requested.is_set()
     return {"prompt": shown, "first request": sent}
+
+
+def _end(pid: int, terminal: int) -> None:
+    """Has the program close what it has open, so that nothing of it is left."""
+    os.kill(pid, signal.SIGTERM)
+    deadline = clock() + LIMIT_SECONDS
+    while not os.waitpid(pid, os.WNOHANG)[0]:
+        if clock() > deadline:
+            os.kill(pid, signal.SIGKILL)
+        with suppress(OSError):  # it has closed the terminal
+            _read(terminal, 0.1)
+    os.close(terminal)
 
 
 def _read_until(terminal: int, text: bytes) -> None:
