@@ -223,6 +223,7 @@ class NotebookKernel:
 async def notebook_kernel(folder: Path) -> AsyncIterator[NotebookKernel]:
     """A kernel as a notebook server starts it; its working directory is the folder."""
     manager = AsyncKernelManager(transport="ipc")
+    manager.shutdown_wait_time = 60.0  # then it kills the kernel, in the middle of what that removes
     sockets = folder / "sockets"
     sockets.mkdir()
     manager.connection_file, manager.ip = str(sockets / "k.json"), str(sockets / "k")

@@ -153,10 +153,18 @@ def _threads() -> dict[threading.Thread, str]:
 def _files(folder: Path) -> dict[Path, str]:
     """But the folders of xdist's workers, who look into them themselves; xdist ends one that takes long to remove its own."""
     return {
-        path: f"temporary {'folder' if path.is_dir() else 'file'} {path}"
+        path: f"temporary folder {path}{_names_in(path)}" if path.is_dir() else f"temporary file {path}"
         for path in folder.iterdir()
         if not path.name.startswith(FOLDER_PREFIX)
     }
+
+
+def _names_in(folder: Path) -> str:
+    """What is in a folder tells who has made it."""
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(folder))
+        return f" with {', '.join(names[:10])}" if names else ", empty"
+    return ""
 
 
 @dataclass
