@@ -11,10 +11,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.cells import run_cell
 from benchmarks.common import REFERENCE, Goal, OtherLoad, Row, Series, main, report
 from freeact_sub.approvals import Policy, unasked_writes
 from freeact_sub.config.schema import PROTECTED, KernelConfig
-from freeact_sub.kernels import AuditSettings, CellClock, CellOutputBuffer, Kernel, KernelSpec, make_provider
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, make_provider
 
 AT_MOST: Final = 1.05
 FIGURES: Final = {"read": "open and read", "write": "open and write a line", "touch": "open and write nothing"}
@@ -55,14 +56,14 @@ async def _run(files: int, rounds: int) -> dict[str, Any]:
         try:
             for name in (REFERENCE, "empty", "hook"):  # in one folder: what files cost differs from place to place
                 kernels[name] = await provider.start(_spec(Path(folder), asks=name == "hook"), _no_question)
-                await _cell(kernels[name], CELL)
-            await _cell(kernels["empty"], EMPTY)
+                await run_cell(kernels[name], CELL)
+            await run_cell(kernels["empty"], EMPTY)
             for number in range(rounds):
                 turns = deque(kernels.items())
                 turns.rotate(number)  # who writes after another one pays for what the system still does for that
                 for name, kernel in turns:
                     for work, figure in FIGURES.items():
-                        wall, cpu = map(float, (await _cell(kernel, f"measured({work}, {files})")).split())
+                        wall, cpu = map(float, (await run_cell(kernel, f"measured({work}, {files})")).split())
                         series.add(figure, name, cpu / files * 1e6)
                         series.add(f"{figure}, wall clock", name, wall / files * 1e6)
         finally:
@@ -93,14 +94,6 @@ def _spec(workspace: Path, *, asks: bool) -> KernelSpec:
         environment=KernelConfig().environment(),
         audit=AuditSettings(writable=writable, asked=asked) if asks else None,
     )
-
-
-async def _cell(kernel: Kernel, code: str) -> str:
-    buffer = CellOutputBuffer()
-    async with kernel.execute(code, buffer, CellClock(None)) as cell:
-        if (await cell.reply()).status != "ok":
-            raise RuntimeError(buffer.text)
-    return buffer.text
 
 
 async def _no_question(method: str, params: Any, clock: Any) -> Any:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, Kernel, KernelSpec
+from freeact_sub.kernels import CellClock, ForkKernelProvider, KernelSpec
 
 NUMPY = "numpy" if importlib.util.find_spec("numpy") is not None else ""
 MAKE = {
@@ -58,12 +59,12 @@ async def _measure(
     label = f"{megabytes} MB {kind}".strip()
     origin = await provider.start(spec, _no_host)
     try:
-        await _cell(origin, MAKE[kind].format(bytes=megabytes * 10**6))
+        await run_cell(origin, MAKE[kind].format(bytes=megabytes * 10**6))
         for _ in range(times):
             for name in ("branch", "load"):
                 started = clock()
                 kernel = await (origin.branch(spec, _no_host) if name == "branch" else provider.start(spec, _no_host))
-                await _cell(kernel, "assert data[-1] == 120" if name == "branch" else LOAD[kind])
+                await run_cell(kernel, "assert data[-1] == 120" if name == "branch" else LOAD[kind])
                 series.add(f"ready {label}", name, (clock() - started) * 1000)
                 series.add(f"uss {label}", name, memory([kernel.pid or 0])[1])
                 await kernel.aclose()
@@ -73,13 +74,6 @@ async def _measure(
             await asyncio.gather(*(kernel.aclose() for kernel in branches))
     finally:
         await origin.aclose()
-
-
-async def _cell(kernel: Kernel, code: str) -> None:
-    buffer = CellOutputBuffer()
-    async with kernel.execute(code, buffer, CellClock(None)) as cell:
-        if (await cell.reply()).status != "ok":
-            raise RuntimeError(buffer.text)
 
 
 async def _no_host(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:

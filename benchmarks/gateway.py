@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
+from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report, resident
 from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
@@ -27,7 +28,6 @@ from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import (
     AuditSettings,
     CellClock,
-    CellOutputBuffer,
     ForkKernelProvider,
     Kernel,
     KernelProvider,
@@ -98,7 +98,7 @@ async def _measure(
 
     async def first() -> Kernel:
         kernel = await provider.start(spec, _no_host)
-        await _cell(kernel, "1+1")
+        await run_cell(kernel, "1+1")
         return kernel
 
     await (await first()).aclose()  # a fork server is started
@@ -108,19 +108,19 @@ async def _measure(
         series.add("first", contender, (clock() - started) * 1000)
         for _ in range(4 * times):
             started = clock()
-            await _cell(kernel, "1+1")
+            await run_cell(kernel, "1+1")
             series.add("1+1", contender, (clock() - started) * 1000)
         started = clock()
-        await _cell(kernel, "for n in range(10_000): print('x' * 999)")
+        await run_cell(kernel, "for n in range(10_000): print('x' * 999)")
         series.add("10 MB", contender, (clock() - started) * 1000)
         await kernel.aclose()
     started = clock()
     kernels = await asyncio.gather(*(first() for _ in range(at_once)))
     series.add("at once", contender, (clock() - started) * 1000)
-    await _cell(kernels[0], f"big = bytearray({megabytes} * 10**6)")
+    await run_cell(kernels[0], f"big = bytearray({megabytes} * 10**6)")
     for _ in range(times):
         started = clock()
-        await _cell(kernels[0], GIVE)
+        await run_cell(kernels[0], GIVE)
         await hand_over(NAME, kernels[0], kernels[1])
         series.add("values", contender, (clock() - started) * 1000)
     await asyncio.gather(*(kernel.aclose() for kernel in kernels))
@@ -223,13 +223,6 @@ async def _served(folder: Path) -> AsyncIterator[str]:
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
-
-
-async def _cell(kernel: Kernel, code: str) -> None:
-    buffer = CellOutputBuffer()
-    async with kernel.execute(code, buffer, CellClock(None)) as cell:
-        if (await cell.reply()).status != "ok":
-            raise RuntimeError(buffer.text)
 
 
 async def _no_host(method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:

@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from benchmarks.cells import latest_prompt
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, cpu_ms, main, processes, report
 from freeact_sub.agents import Agent
 from freeact_sub.config.schema import Config, KernelConfig
@@ -168,14 +169,7 @@ def _rows(series: Series) -> list[Row]:
 
 def _script(messages: list[ModelMessage], info: Any) -> Any:
     """`cell CODE` runs a cell; `number` hands over one; all else is answered."""
-    prompt, answers = "", 0
-    for message in messages:
-        if isinstance(message, ModelResponse):
-            answers += 1
-        elif isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, UserPromptPart):
-                    prompt, answers = str(part.content), 0
+    prompt, answers = latest_prompt(messages)
     verb, _, code = prompt.partition(" ")
     if verb == "number":
         return ToolCallPart(info.output_tools[0].name, {"value": 7})

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import run_cell
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, report
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import CellClock, CellOutputBuffer, ForkKernelProvider, Kernel, KernelSpec
+from freeact_sub.kernels import CellClock, ForkKernelProvider, Kernel, KernelSpec
 
 NUMPY = "numpy" if importlib.util.find_spec("numpy") is not None else ""
 MAKE = {
@@ -72,17 +73,17 @@ async def _measure(
 ) -> None:
     kernel = await provider.start(spec, _no_host)
     try:
-        await _cell(kernel, make.format(bytes=size))
+        await run_cell(kernel, make.format(bytes=size))
         for name in ("first", "again"):
-            cpu, started = float(await _cell(kernel, CHILDREN)), clock()
+            cpu, started = float(await run_cell(kernel, CHILDREN)), clock()
             snapshot = await kernel.snapshot(store)
             series.add(f"pause, {label}", name, snapshot.pause_seconds * 1000)
             series.add(f"until saved, {label}", name, (clock() - started) * 1000)
-            series.add(f"cpu of the fork, {label}", name, (float(await _cell(kernel, CHILDREN)) - cpu) * 1000)
-        await _cell(kernel, "rewrite()")  # the forks before have made all pages read-only
+            series.add(f"cpu of the fork, {label}", name, (float(await run_cell(kernel, CHILDREN)) - cpu) * 1000)
+        await run_cell(kernel, "rewrite()")  # the forks before have made all pages read-only
         await _next_cell(kernel, series, label, "alone")
         saving = asyncio.create_task(kernel.snapshot(store))
-        while not saving.done() and (await _cell(kernel, IS_FORKED)).strip() == "False":
+        while not saving.done() and (await run_cell(kernel, IS_FORKED)).strip() == "False":
             pass
         await _next_cell(kernel, series, label, "meanwhile")
         await saving
@@ -95,23 +96,15 @@ async def _measure(
         await new.restore(store)
         series.add(f"restore, {label}", "restored", (clock() - began) * 1000)
         series.add(f"new kernel, {label}", "restored", (clock() - started) * 1000)
-        await _cell(new, "assert len(data)")
+        await run_cell(new, "assert len(data)")
     finally:
         await new.aclose()
 
 
 async def _next_cell(kernel: Kernel, series: Series, label: str, name: str) -> None:
-    milliseconds, faults = json.loads(await _cell(kernel, MEASURE))
+    milliseconds, faults = json.loads(await run_cell(kernel, MEASURE))
     series.add(f"cpu of a cell that rewrites all, {label}", name, milliseconds)
     series.add(f"page faults of it, {label}", name, faults)
-
-
-async def _cell(kernel: Kernel, code: str) -> str:
-    buffer = CellOutputBuffer()
-    async with kernel.execute(code, buffer, CellClock(None)) as cell:
-        if (await cell.reply()).status != "ok":
-            raise RuntimeError(buffer.text)
-    return buffer.text
 
 
 async def _no_host(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from benchmarks.cells import latest_prompt
 from benchmarks.common import Goal, OtherLoad, Row, Series, clock, main, memory, report
 from freeact_sub.agents import Agent
 from freeact_sub.channel import Emitter, EventChannel
@@ -150,14 +151,7 @@ class _Bench:
 
     def _script(self, messages: list[ModelMessage], _: Any) -> Any:
         """`cell CODE` runs a cell; `spawn N CODE` starts children that each run one; `child NAME CODE` is such a child."""
-        prompt, answers = "", 0
-        for message in messages:
-            if isinstance(message, ModelResponse):
-                answers += 1
-            elif isinstance(message, ModelRequest):
-                for part in message.parts:
-                    if isinstance(part, UserPromptPart):
-                        prompt, answers = str(part.content), 0
+        prompt, answers = latest_prompt(messages)
         verb, _, rest = prompt.partition(" ")
         if answers:
             return f"{rest.split()[0]} is done"

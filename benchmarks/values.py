@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cells import run_cell
 from benchmarks.common import REFERENCE, Goal, OtherLoad, Series, clock, main, report
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels import (
     AuditSettings,
     CellClock,
-    CellOutputBuffer,
     ForkKernelProvider,
-    Kernel,
     KernelSpec,
     hand_over,
 )
@@ -46,16 +45,16 @@ async def _run(*, megabytes: int, repetitions: int) -> dict[str, Any]:
         )
         try:
             parent = await provider.start(spec, _no_host)
-            await _cell(parent, MAKE.format(rows=megabytes * 12_500))
+            await run_cell(parent, MAKE.format(rows=megabytes * 12_500))
             for _ in range(repetitions):
                 child = await provider.start(spec, _no_host)
                 started = clock()
-                await _cell(parent, GIVE)
+                await run_cell(parent, GIVE)
                 await hand_over(NAME, parent, child)
                 series.add("frame", "inputs", (clock() - started) * 1000)
                 started = clock()
-                await _cell(parent, "big.to_pickle('big.pickle')")
-                await _cell(child, "__import__('pandas').read_pickle('big.pickle').shape")
+                await run_cell(parent, "big.to_pickle('big.pickle')")
+                await run_cell(child, "__import__('pandas').read_pickle('big.pickle').shape")
                 series.add("frame", REFERENCE, (clock() - started) * 1000)
                 await child.aclose()
             await parent.aclose()
@@ -63,13 +62,6 @@ async def _run(*, megabytes: int, repetitions: int) -> dict[str, Any]:
             await provider.aclose()
     rows = [series.row("frame", "ms", Goal(of="inputs", at_most=1000))]
     return report("values", rows, load, [f"the frame has {megabytes} MB"])
-
-
-async def _cell(kernel: Kernel, code: str) -> str:
-    buffer = CellOutputBuffer()
-    async with kernel.execute(code, buffer, CellClock(300)) as cell:
-        await cell.reply()
-    return buffer.text
 
 
 async def _no_host(method: str, params: Mapping[str, Any], clock: CellClock | None) -> None:
