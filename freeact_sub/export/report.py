@@ -95,7 +95,7 @@ Item: TypeAlias = (
 
 
 @dataclass(kw_only=True)
-class Work:
+class ReportedRun:
     """One run of an agent, as far as it came."""
 
     began: float
@@ -120,7 +120,7 @@ class AgentReport:
     tool_call_id: str | None = None
     """The call that started it."""
     items: list[Item] = field(default_factory=list)
-    work: list[Work] = field(default_factory=list)
+    work: list[ReportedRun] = field(default_factory=list)
     usage: Usage = Usage()
     """What it has spent itself in all its runs."""
 
@@ -236,7 +236,7 @@ class _Reader:
         agent.description = event.description or agent.description
         agent.agent_type, agent.model, agent.mode = event.agent_type or "", event.model, event.mode or ""
         agent.tool_call_id = agent.tool_call_id or event.tool_call_id
-        agent.work.append(Work(began=event.time, ended=event.time))
+        agent.work.append(ReportedRun(began=event.time, ended=event.time))
         cell = self._cells.get((event.parent_id or "", event.tool_call_id))
         if cell is not None:
             cell.uses_host = True

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from freeact_sub.export.report import AgentReport, Report, Work
+from freeact_sub.export.report import AgentReport, Report, ReportedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return union
 
 
-def _path(report: Report, agent: AgentReport, work: Work) -> list[Span]:
+def _path(report: Report, agent: AgentReport, work: ReportedRun) -> list[Span]:
     """Backwards from its end: the child that ended last was waited for, as far as anybody can tell, then the one before."""
     path: list[Span] = []
     children = [

@@ -22,7 +22,7 @@ from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import with_files
 from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.table import run_command
-from freeact_sub.terminal.commands.undo import Undo
+from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.banner import banner
@@ -87,7 +87,7 @@ class Conversation:
         self._forget()
         self._screen = Screen(self)
         self._interrupts = Interrupts(self._interrupted)
-        self._prompts: asyncio.Queue[str | Compaction | Undo | Opening] = asyncio.Queue()
+        self._prompts: asyncio.Queue[str | Compaction | Rewind | Opening] = asyncio.Queue()
         if prompt is not None:
             self._prompts.put_nowait(prompt)
         self._main = asyncio.current_task()
@@ -141,9 +141,9 @@ class Conversation:
         finally:
             await self.agent.aclose()
 
-    async def _do(self, agent: "Agent", asked: str | Compaction | Undo | Opening) -> None:
+    async def _do(self, agent: "Agent", asked: str | Compaction | Rewind | Opening) -> None:
         match asked:
-            case Undo():
+            case Rewind():
                 self._set_phase("undoing")
                 self.note(await asked.done(agent))
             case Opening():
@@ -338,7 +338,7 @@ class Conversation:
             if self._phase != "idle":
                 self.note(f"next prompt: {shortened(text, NOTE_CHARS)}")
 
-    def queue(self, asked: Compaction | Undo | Opening) -> None:
+    def queue(self, asked: Compaction | Rewind | Opening) -> None:
         """See `Talk`."""
         self._prompts.put_nowait(asked)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.agents.undo.git import Change, ShadowError, ShadowRepository, TooLargeError
+from freeact_sub.agents.undo.git import FileChange, ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
 RECORD_SECONDS: Final = 15.0
@@ -79,7 +79,7 @@ class ShadowFiles:
         except (OSError, EOFError, ValueError) as error:  # git has ended, or says what it never says
             raise ShadowError(f"the files were not all brought back: {error}") from error
 
-    async def _restore(self, changes: list[Change]) -> tuple[list[str], list[str]]:
+    async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
         done: list[str] = []
         failed: list[str] = []
         for change in changes:
@@ -106,7 +106,7 @@ class ShadowFiles:
         return self._repository
 
 
-def _was_put(root: Path, change: Change, content: bytes) -> bool:
+def _was_put(root: Path, change: FileChange, content: bytes) -> bool:
     """Puts a file or a link at its path; returns whether it is there."""
     *folders, name = Path(change.path).parts
     try:

@@ -51,7 +51,7 @@ class TooLargeError(ShadowError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class FileChange:
     """What makes one tree of another: a file to write, or to remove."""
 
     path: str
@@ -84,7 +84,7 @@ class ShadowRepository:
         await self._run("add", "--all", "--ignore-errors", accept=(0, 1))  # 1: a file cannot be read, and so not be kept
         return (await self._run("write-tree")).decode().strip()
 
-    async def changes(self, before: str, after: str) -> list[Change]:
+    async def changes(self, before: str, after: str) -> list[FileChange]:
         """What makes the second tree of the first."""
         raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = raw.split(b"\0")
@@ -92,7 +92,7 @@ class ShadowRepository:
         for facts, path in zip(fields[:-1:2], fields[1::2], strict=True):
             old_mode, mode, _, blob, status = facts.decode().lstrip(":").split()
             if SUBMODULE not in (old_mode, mode):
-                found.append(Change(path=os.fsdecode(path), mode="" if status == "D" else mode, blob=blob))
+                found.append(FileChange(path=os.fsdecode(path), mode="" if status == "D" else mode, blob=blob))
         return found
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:

@@ -12,7 +12,7 @@ from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.context import Compaction, context_text
 from freeact_sub.terminal.commands.sessions import Opening
-from freeact_sub.terminal.commands.undo import Undo
+from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -47,7 +47,7 @@ class Talk(Protocol):
         """Cancels an agent, puts it into focus, or tells it something."""
         ...
 
-    def queue(self, asked: Compaction | Undo | Opening) -> None:
+    def queue(self, asked: Compaction | Rewind | Opening) -> None:
         """Has it done in its turn among the prompts, when the agent is at rest."""
         ...
 
@@ -121,7 +121,7 @@ def _always(how: str) -> Callable[[Talk, str], None]:
 
 def _rewind(talk: Talk, rest: str) -> None:
     if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        talk.queue(Undo(prompts=-int(rest)))
+        talk.queue(Rewind(prompts=-int(rest)))
     else:
         talk.note("how many prompts are to be undone: /rewind N, such as /rewind 3")
 
@@ -199,10 +199,10 @@ COMMANDS: Final = (
     Command(
         name="/undo",
         words="conversation, variables and files as before the last prompt",
-        run=lambda talk, _: talk.queue(Undo(prompts=-1)),
+        run=lambda talk, _: talk.queue(Rewind(prompts=-1)),
     ),
     Command(name="/rewind", usage="N", words="the same, before the last N prompts", run=_rewind),
-    Command(name="/redo", words="what was undone, one prompt", run=lambda talk, _: talk.queue(Undo(prompts=1))),
+    Command(name="/redo", words="what was undone, one prompt", run=lambda talk, _: talk.queue(Rewind(prompts=1))),
     Command(name="/context", words="what fills the model's context window", run=_context),
     Command(name="/cost", words="what was spent", run=_cost),
     Command(name="/model", words="which model answers", run=_model),

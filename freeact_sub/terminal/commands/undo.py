@@ -14,7 +14,7 @@ PROMPT_CHARS: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undo:
+class Rewind:
     """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
 
     prompts: int
