@@ -168,7 +168,7 @@ class Report:
 
 def report_of(events: Iterable[Event], *, title: str = "") -> Report:
     """The report. Args: events: of one session, in their order. title: default: the first prompt."""
-    reader = _Reader()
+    reader = _EventReader()
     for event in events:
         reader.take(event)
     agents = [agent for root in reader.by_id.values() if root.parent_id not in reader.by_id for agent in reader.tree(root)]
@@ -183,7 +183,7 @@ def report_of(events: Iterable[Event], *, title: str = "") -> Report:
     )
 
 
-class _Reader:
+class _EventReader:
     def __init__(self) -> None:
         self.by_id: dict[str, AgentReport] = {}
         self._uses: dict[tuple[str, str | None], list[ToolUse]] = {}

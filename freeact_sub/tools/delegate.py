@@ -61,7 +61,7 @@ def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Outcome:
+class _SubtaskOutcome:
     status: str
     text: str
 
@@ -97,18 +97,18 @@ class Delegate:
         return ToolResult(text="\n\n".join(lines), sections=tuple(lines), outcome=ended)
 
 
-async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_Outcome]:
+async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> list[_SubtaskOutcome]:
     """Runs each subtask once its dependencies have ended; returns the outcomes in the order of the plan."""
     subtasks = arguments.subtasks
-    at_work: dict[int, asyncio.Task[_Outcome]] = {}
+    at_work: dict[int, asyncio.Task[_SubtaskOutcome]] = {}
     failed: list[int] = []
 
-    async def do(index: int) -> _Outcome:
+    async def do(index: int) -> _SubtaskOutcome:
         before = [at_work[other] for other in sorted(set(subtasks[index].depends_on))]
         if before:
             await asyncio.wait(before)
         if failed and arguments.stop_on_error:
-            return _Outcome(status="not started", text=f"Subtask {failed[0]} did not complete.")
+            return _SubtaskOutcome(status="not started", text=f"Subtask {failed[0]} did not complete.")
         outcome = await _do(_prompt(arguments, index, lambda other: at_work[other].result()), index, arguments, context)
         if not outcome.completed:
             failed.append(index)
@@ -123,7 +123,7 @@ async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> 
     return [at_work[index].result() for index in range(len(subtasks))]
 
 
-async def _do(prompt: str, index: int, arguments: DelegateArguments, context: ToolContext) -> _Outcome:
+async def _do(prompt: str, index: int, arguments: DelegateArguments, context: ToolContext) -> _SubtaskOutcome:
     subtask = arguments.subtasks[index]
     request = SpawnRequest(
         prompt=prompt,
@@ -135,11 +135,11 @@ async def _do(prompt: str, index: int, arguments: DelegateArguments, context: To
     try:
         result = await context.spawn(request)
     except FreeactError as error:
-        return _Outcome(status="not started", text=f"[ERROR] {error}")
-    return _Outcome(status="completed" if result.outcome == "success" else "failed", text=result.text)
+        return _SubtaskOutcome(status="not started", text=f"[ERROR] {error}")
+    return _SubtaskOutcome(status="completed" if result.outcome == "success" else "failed", text=result.text)
 
 
-def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _Outcome]) -> str:
+def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _SubtaskOutcome]) -> str:
     """The prompt of a subtask: its text, the plan, and the answers that it depends on."""
     subtask = arguments.subtasks[index]
     parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]

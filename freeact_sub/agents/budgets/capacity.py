@@ -48,7 +48,7 @@ class Holder(Protocol):
 
 
 @dataclass(kw_only=True, eq=False)
-class _Waiting:
+class _WaitingHolder:
     holder: Holder
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
@@ -61,7 +61,7 @@ class KernelPlaces:
     def __init__(self, size: int) -> None:
         self.size = size
         self._holders: set[Holder] = set()
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_WaitingHolder] = deque()
 
     @property
     def full(self) -> bool:
@@ -90,7 +90,7 @@ class KernelPlaces:
         if not self.full and not self._waiting:
             self._holders.add(holder)
             return
-        waiting = _Waiting(holder=holder)
+        waiting = _WaitingHolder(holder=holder)
         self._waiting.append(waiting)
         try:
             await waiting.is_over.wait()

@@ -68,7 +68,7 @@ def read_document(text: str) -> Document:
         raise BadLineError(f"the settings have no end: write a line `{FENCE}` behind them", line=1)
     if sum(map(len, lines[:end])) > MAX_CHARS:
         raise BadLineError(f"the settings have more than {MAX_CHARS:,} characters", line=2)
-    reader = _Reader()
+    reader = _YamlReader()
     head = reader.read("\n".join(lines[1:end]))
     return Document(head=head, body="\n".join(lines[end + 1 :]).strip(), lines=reader.lines)
 
@@ -81,7 +81,7 @@ class _Composer(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-class _Reader:
+class _YamlReader:
     """Makes plain data of YAML, and notes the lines."""
 
     def __init__(self) -> None:

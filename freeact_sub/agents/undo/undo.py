@@ -17,8 +17,8 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.undo.files import ShadowFiles
 from freeact_sub.agents.undo.git import ShadowError
+from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.kernels import Kernel
 from freeact_sub.kernels.snapshots import LostVariable
@@ -67,7 +67,7 @@ class _State:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Outcome:
+class _Restored:
     """What came of going to a state."""
 
     files: list[str] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Undo:
         if steps == 0 or not 0 <= there < len(self._states):
             what, count = ("done again", len(self.redoable)) if steps > 0 else ("undone", len(self.undoable))
             raise FreeactError(f"{abs(steps)} prompts cannot be {what}: there are {count} that can")
-        outcome = _Outcome()
+        outcome = _Restored()
         await carry_out(self._move(there, outcome), timeout_seconds=MOVE_SECONDS)
         await self._thin_out()
         return UndoReport(
@@ -170,7 +170,7 @@ class Undo:
         self._files.close()
         remove_soon(self._folder)
 
-    async def _move(self, there: int, outcome: _Outcome) -> None:
+    async def _move(self, there: int, outcome: _Restored) -> None:
         target = self._states[there]
         if target is None:
             return
@@ -196,7 +196,7 @@ class Undo:
             state.files_problem = str(error)
         return state
 
-    async def _restore_files(self, present: _State, target: _State, outcome: _Outcome) -> None:
+    async def _restore_files(self, present: _State, target: _State, outcome: _Restored) -> None:
         outcome.files_problem = target.files_problem or present.files_problem
         if outcome.files_problem:
             return
@@ -208,7 +208,7 @@ class Undo:
             if failed:
                 outcome.files_problem = f"these could not be written: {', '.join(failed[:10])}"
 
-    async def _restore_variables(self, present: _State, target: _State, outcome: _Outcome) -> None:
+    async def _restore_variables(self, present: _State, target: _State, outcome: _Restored) -> None:
         kernels = self._loop.resources.kernel
         if target.kernel is not None and target.kernel.lost_reason is None:
             present.kernel = await kernels.exchange(target.kernel)

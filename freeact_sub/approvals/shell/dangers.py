@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from freeact_sub.approvals.paths import HARMLESS, possible_paths
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
-from freeact_sub.approvals.shell.script import Command
+from freeact_sub.approvals.shell.script import SimpleCommand
 
 Danger: TypeAlias = Literal["sure", "possible"]
 
@@ -50,7 +50,7 @@ SENTENCE: Final = "it removes or changes all of a system folder, of the home fol
 BOMB: Final = "it starts itself again and again without an end"
 
 
-def danger_of(command: Command, workspace: Path) -> Danger | None:
+def danger_of(command: SimpleCommand, workspace: Path) -> Danger | None:
     """Whether a command destroys what nobody wants destroyed. `possible`: its targets are known only when it runs."""
     name = command.words[0].rpartition("/")[2]
     targets = tuple(_targets(name, command.words[1:]))

@@ -12,7 +12,7 @@ from typing import Final
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern
 from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.script import Command, read_script
+from freeact_sub.approvals.shell.script import SimpleCommand, read_script
 from freeact_sub.approvals.shell.wrappers import without_options
 
 DANGEROUS: Final = frozenset({*dangers.RECURSIVE, "find", "dd"})
@@ -21,7 +21,7 @@ MAX_TEXTS: Final = 20
 ASKED: Final = Ruling(verdict="ask", rule="a forbidden command is among its words", lasting=False)
 
 
-def hidden_commands(command: Command, policy: Policy) -> Iterator[Ruling]:
+def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
     """Asks for each forbidden command that an allowed one may start."""
     forbidden = _Forbidden(policy)
     for start, word in enumerate(command.words[1:], start=1):
@@ -71,7 +71,7 @@ class _Forbidden:
             )
         return self._begin[name]
 
-    def has(self, command: Command) -> bool:
+    def has(self, command: SimpleCommand) -> bool:
         """Whether a command is forbidden, as written or without its folder and the options before its subcommand."""
         name = command.words[0].rpartition("/")[2]
         texts = {command.text, " ".join((name, *command.words[1:])), *without_options(name, command.words)}

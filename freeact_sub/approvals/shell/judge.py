@@ -14,7 +14,7 @@ from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
 from freeact_sub.approvals.shell.hidden import hidden_commands
 from freeact_sub.approvals.shell.program_options import Reading, read_options
-from freeact_sub.approvals.shell.script import Command, Script, read_script
+from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
 from freeact_sub.approvals.shell.sockets import connections, may_connect
 from freeact_sub.approvals.shell.words import names
 from freeact_sub.approvals.shell.wrappers import without_options
@@ -94,7 +94,7 @@ def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> It
             yield replace(forbidden, verdict="ask", rule=f"it may be a connection: {forbidden.rule}", lasting=False)
 
 
-def _command(command: Command, policy: Policy) -> Ruling:
+def _command(command: SimpleCommand, policy: Policy) -> Ruling:
     reading = read_options((command.words[0].rpartition("/")[2], *command.words[1:]))
     rulings = [ruling for ruling in _about_files(command, reading, policy) if ruling.verdict != "allow"]
     danger = dangers.danger_of(command, policy.workspace)
@@ -110,7 +110,7 @@ def _command(command: Command, policy: Policy) -> Ruling:
     return strictest(rulings)
 
 
-def _by_name(command: Command, reading: Reading, policy: Policy) -> Ruling:
+def _by_name(command: SimpleCommand, reading: Reading, policy: Policy) -> Ruling:
     """Judges a program by its name: rules that forbid match it without its folder too, rules that allow only as written."""
     folder, _, name = command.words[0].rpartition("/")
     short = " ".join((name, *command.words[1:]))
@@ -141,7 +141,7 @@ def _is_shipped(ruling: Ruling) -> bool:
     )
 
 
-def _as_shipped(ruling: Ruling, reading: Reading, command: Command, policy: Policy) -> Ruling:
+def _as_shipped(ruling: Ruling, reading: Reading, command: SimpleCommand, policy: Policy) -> Ruling:
     if reading.doubt:
         by = by_mode(policy, "commands")
         return by if by.verdict == "allow" else replace(by, rule=f"{shown(reading.doubt)} is not known to be harmless here")
@@ -152,7 +152,7 @@ def _as_shipped(ruling: Ruling, reading: Reading, command: Command, policy: Poli
     return ruling
 
 
-def _about_files(command: Command, reading: Reading, policy: Policy) -> Iterator[Ruling]:
+def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:
     program = command.words[0].rpartition("/")[2]
     if program in OPEN_NOTHING:
         return

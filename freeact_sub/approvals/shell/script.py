@@ -42,7 +42,7 @@ RESERVED: Final = names("if then else elif fi do done case esac while until for 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class SimpleCommand:
     """A program that the script may start."""
 
     words: tuple[str, ...]
@@ -73,7 +73,7 @@ class OpenedFile:
 class Script:
     """The actions of a shell command, as far as they are known before it runs."""
 
-    commands: tuple[Command, ...] = ()
+    commands: tuple[SimpleCommand, ...] = ()
     files: tuple[OpenedFile, ...] = ()
     assigned: tuple[str, ...] = ()
     """Shell variables that it sets, exports or removes."""
@@ -111,7 +111,7 @@ def _parser() -> tree_sitter.Parser:
 class _Walk(WordReader):
     def __init__(self) -> None:
         super().__init__()
-        self.commands: list[Command] = []
+        self.commands: list[SimpleCommand] = []
         self.files: list[OpenedFile] = []
         self.assigned: list[str] = []
         self.functions: list[str] = []
@@ -249,7 +249,9 @@ class _Walk(WordReader):
         content = inside(words)
         change = change_of(words)
         self.assigned += change.variables
-        self.commands.append(Command(words=words, folders=tuple(self._folders), assigned=assigned, wraps=content.wraps))
+        self.commands.append(
+            SimpleCommand(words=words, folders=tuple(self._folders), assigned=assigned, wraps=content.wraps)
+        )
         if content.opaque or change.opaque:
             raise OpaqueError(content.opaque or change.opaque)
         with self.deeper(None):

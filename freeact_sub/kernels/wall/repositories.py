@@ -51,7 +51,7 @@ def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Rep
         roots: Folders, searched to the bound; repositories around them count as well.
         others: What else is to be kept where it exists.
     """
-    search = _Search(tuple(dict.fromkeys(os.path.realpath(root) for root in roots)))
+    search = _RepositorySearch(tuple(dict.fromkeys(os.path.realpath(root) for root in roots)))
     for path in others:
         search.keep(str(path))
     complete = True
@@ -71,7 +71,7 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class _Search:
+class _RepositorySearch:
     def __init__(self, roots: tuple[str, ...]) -> None:
         self.roots = roots
         self.kept: set[str] = set()

@@ -35,7 +35,7 @@ MAX_DEPTH = 100
 """Of folders: each is a descriptor."""
 
 
-class TooMuchError(Exception):
+class CopyLimitError(Exception):
     """There is more to copy than the bound."""
 
 
@@ -50,15 +50,15 @@ class Copying:
         """Copies what is in a folder into another.
 
         Raises:
-            TooMuchError: It is more than the bounds.
+            CopyLimitError: It is more than the bounds.
             OSError: It cannot be copied.
         """
         if depth > MAX_DEPTH:
-            raise TooMuchError(f"folders {MAX_DEPTH} deep")
+            raise CopyLimitError(f"folders {MAX_DEPTH} deep")
         for name in os.listdir(source):
             self.files -= 1
             if self.files < 0:
-                raise TooMuchError("too many files")
+                raise CopyLimitError("too many files")
             with contextlib.suppress(FileNotFoundError):  # it has just been removed
                 self.entry(source, target, name, depth)
 
@@ -95,7 +95,7 @@ class Copying:
                 except OSError:
                     self.size -= found.st_size
                     if self.size < 0:
-                        raise TooMuchError("too many bytes") from None
+                        raise CopyLimitError("too many bytes") from None
                     pour(reading, writing, found.st_size)
                 like(found, writing)
             finally:
@@ -184,5 +184,5 @@ def lay(settings: dict[str, Any]) -> None:
 if __name__ == "__main__":
     try:
         lay(json.loads(sys.argv[1]))
-    except (OSError, TooMuchError) as error:
+    except (OSError, CopyLimitError) as error:
         sys.exit(f"{error}")

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError
 from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, open_below, stamps
-from freeact_sub.kernels.workspaces.layer import CHANGES, COPY, FOLDER, Copying, TooMuchError
+from freeact_sub.kernels.workspaces.layer import CHANGES, COPY, FOLDER, Copying, CopyLimitError
 from freeact_sub.system.private_folders import KernelFolder
 
 MAX_FILES: Final = 2_000
@@ -131,7 +131,7 @@ async def lay_over(
         if not reason:
             return OwnFiles(kind="overlay", root=root, workspace=workspace, folder=folder, before=before, kept=inside)
         copied, differs = await asyncio.to_thread(_copy, workspace, folder, origin)
-    except (OSError, TooMuchError) as error:
+    except (OSError, CopyLimitError) as error:
         raise KernelBranchError(f"the branch cannot have files of its own: {error}") from error
     return OwnFiles(
         kind="copy",

@@ -82,7 +82,7 @@ def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: s
     base = pickler_class()
     cloud: Any = None if base is PlainPickler else sys.modules["cloudpickle.cloudpickle"]
 
-    class Saver(base):  # type: ignore[misc, valid-type]  # one of two
+    class SavingPickler(base):  # type: ignore[misc, valid-type]  # one of two
         """Pickles variables."""
 
         def reducer_override(self, value: Any) -> Any:
@@ -111,7 +111,7 @@ def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: s
             arguments = (function.__code__, function.__name__, closure or None)
             return live.make_function, arguments, (state, slots), None, None, cloud._function_setstate
 
-    return Saver
+    return SavingPickler
 
 
 def name_class(cloud: Any, kind: Any, salt: str) -> None:

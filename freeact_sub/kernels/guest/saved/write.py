@@ -38,7 +38,7 @@ OF_IPYTHON = re.compile(r"_+|_i+|_\d+|_i\d+|_(ih|oh|dh|exit_code)|__\w*")
 """Names that IPython puts among the variables by itself."""
 
 
-class TooMuchError(BaseException):
+class SaveLimitError(BaseException):
     """There is no more time, or no more room. Not an `Exception`: the code of a type must not catch it."""
 
 
@@ -76,7 +76,7 @@ class Writer:
         try:
             with time_limit(self.seconds):
                 found = groups.of(variables)
-        except TooMuchError as error:
+        except SaveLimitError as error:
             found = []
             self.lose(list(variables), error)
         self.saver = saver_class(self.namespace, self.salt, groups.arrays, self.sources)
@@ -110,7 +110,7 @@ class Writer:
         """Writes a group. Where that fails, each variable of it is tried by itself, and what can be kept stays together."""
         try:
             self.put(names)
-        except TooMuchError as error:
+        except SaveLimitError as error:
             self.lose(names, error)
         except Exception as error:  # noqa: BLE001  # border: pickling runs code of the values' types
             if len(names) == 1:
@@ -126,7 +126,7 @@ class Writer:
         """Whether a variable can be pickled by itself; if not, it is lost."""
         try:
             self.pickled([name])
-        except (Exception, TooMuchError) as error:  # noqa: BLE001  # border: as above
+        except (Exception, SaveLimitError) as error:  # noqa: BLE001  # border: as above
             self.lose([name], error)
             return False
         return True
@@ -135,7 +135,7 @@ class Writer:
         """The pickle of variables, and a line on each.
 
         Raises:
-            TooMuchError: It takes too long, or too much room.
+            SaveLimitError: It takes too long, or too much room.
         """
         room = Room(self.size, self.check_size)
         with time_limit(min(GROUP_SECONDS, self.deadline - time.monotonic())):
@@ -194,7 +194,7 @@ class Writer:
             return
         try:
             name = self.put_file(lambda: iter([self.small]), len(self.small))
-        except (OSError, TooMuchError) as error:
+        except (OSError, SaveLimitError) as error:
             self.groups = [group for group in self.groups if group["file"]]
             self.lose([name for group in small for name in group["names"]], error)
             return
@@ -238,12 +238,12 @@ class Writer:
     def check_time(self) -> None:
         """Called now and then."""
         if time.monotonic() > self.deadline:
-            raise TooMuchError(f"no time was left of the {self.seconds:g} s that saving may take")
+            raise SaveLimitError(f"no time was left of the {self.seconds:g} s that saving may take")
 
     def check_size(self, size: int) -> None:
         """Called with the size of all that is saved."""
         if size > self.bytes:
-            raise TooMuchError(f"it does not fit into the {self.bytes:,} bytes that may be saved")
+            raise SaveLimitError(f"it does not fit into the {self.bytes:,} bytes that may be saved")
         self.check_time()
 
 
@@ -251,13 +251,13 @@ class Writer:
 def time_limit(seconds: float) -> Iterator[None]:
     """Ends what hangs, if it runs Python at all; where somebody else uses the timer, nothing does."""
     if seconds <= 0:
-        raise TooMuchError("no time was left to save it")
+        raise SaveLimitError("no time was left to save it")
     if not hasattr(signal, "setitimer") or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
 
     def stop(*_: Any) -> None:
-        raise TooMuchError(f"saving it took more than {seconds:.2g} s")
+        raise SaveLimitError(f"saving it took more than {seconds:.2g} s")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from freeact_sub.agents.undo import git
-from freeact_sub.agents.undo.files import ShadowFiles
+from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.agents.undo.git import ShadowError
 
 
