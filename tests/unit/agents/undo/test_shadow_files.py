@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from freeact_sub.agents.undo import git
-from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.agents.undo.git import ShadowError
+from freeact_sub.agents.undo.shadow_files import ShadowFiles
 
 
 @pytest.fixture
