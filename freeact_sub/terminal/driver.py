@@ -1,4 +1,7 @@
-"""`Driver`: what stands behind a screen: it supplies what is drawn, and handles what a person types."""
+"""What stands behind a screen: a `Picture` supplies what is drawn, a `Keyboard` gets what a person types.
+
+All is called in the event loop: no method may block.
+"""
 
 from typing import Literal, Protocol, TypeAlias
 
@@ -8,16 +11,20 @@ Purpose: TypeAlias = Literal["reason", "code"]
 """What the input line may be lent for while a question is open: the reason of a denial, or the code that is to run."""
 
 
-class Driver(Protocol):
-    """Supplies what a screen draws, and handles what a person types. Called in the event loop: no method may block."""
+class Picture(Protocol):
+    """Supplies what a screen draws; called at each drawing."""
 
     def live(self, rows: int) -> RenderableType | None:
-        """What is drawn above the input line, in at most so many rows; called at each drawing."""
+        """What is drawn above the input line, in at most so many rows."""
         ...
 
     def status(self) -> str:
-        """The line below the input line; called at each drawing."""
+        """The line below the input line."""
         ...
+
+
+class Keyboard(Protocol):
+    """Gets what a person types."""
 
     def enter(self, text: str) -> None:
         """A line was entered."""
@@ -28,7 +35,7 @@ class Driver(Protocol):
         ...
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """What the line was lent for (`Screen.lend`) is written."""
+        """What the line was lent for (`InputLine.lend`) is written."""
         ...
 
     def show_all(self) -> None:

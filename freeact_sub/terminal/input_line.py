@@ -17,7 +17,7 @@ from prompt_toolkit.keys import Keys
 
 from freeact_sub.terminal.commands.completion import LineCompleter
 from freeact_sub.terminal.commands.history import history_file
-from freeact_sub.terminal.driver import Driver, Purpose
+from freeact_sub.terminal.driver import Keyboard, Purpose
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter runs it): "}
@@ -26,9 +26,9 @@ PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instea
 class InputLine:
     """The buffer of the input line and its keys."""
 
-    def __init__(self, driver: Driver) -> None:
-        """Args: driver: handles what is entered."""
-        self._driver = driver
+    def __init__(self, keyboard: Keyboard) -> None:
+        """Args: keyboard: gets what is entered."""
+        self._keyboard = keyboard
         self.buffer = Buffer(
             multiline=True,
             completer=ThreadedCompleter(LineCompleter()),
@@ -68,7 +68,7 @@ class InputLine:
         return True
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Let the person write something for the open question; `Driver.written` gets it."""
+        """Let the person write something for the open question; `Keyboard.written` gets it."""
         self._lent = purpose
         self.buffer.reset(Document(text))
 
@@ -91,10 +91,10 @@ class InputLine:
         keys.add("escape", "enter", filter=typing & writes_code)(self._enter)
         keys.add("escape", "enter", filter=typing & ~writes_code)(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("enter", filter=is_searching)(self._accept_search)
-        keys.add("c-o", filter=typing)(lambda _: self._driver.show_all())
-        keys.add("c-c", filter=typing)(lambda _: self._driver.interrupt())
+        keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
+        keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
         keys.add("escape", filter=typing & Condition(self._escape_interrupts))(self._escape)
-        keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._driver.leave())
+        keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.leave())
         return keys
 
     def _escape_interrupts(self) -> bool:
@@ -103,7 +103,7 @@ class InputLine:
 
     def _escape(self, event: KeyPressEvent) -> None:
         if len(event.key_processor.key_buffer) == 1:  # else it begins a sequence of the terminal that nobody knows
-            self._driver.escape()
+            self._keyboard.escape()
 
     def _asks(self) -> bool:
         """A key may be an answer: a question is open, and nothing is being written."""
@@ -119,7 +119,7 @@ class InputLine:
             self._guard.restart()
             if writes:
                 self._draft = Document(self._draft.text + text)
-        elif not is_paste and self._driver.answer_key("→" if pressed == Keys.Right else text):
+        elif not is_paste and self._keyboard.answer_key("→" if pressed == Keys.Right else text):
             self._guard.answered(text)
         elif writes:
             self.buffer.insert_text(text)
@@ -137,9 +137,9 @@ class InputLine:
         self._lent = None
         self.buffer.reset(append_to_history=self._question is None and bool(text.strip()))
         if lent is not None:
-            self._driver.written(lent, text)
+            self._keyboard.written(lent, text)
         else:
-            self._driver.enter(text)
+            self._keyboard.enter(text)
 
     def _accept_search(self, event: KeyPressEvent) -> None:
         del event

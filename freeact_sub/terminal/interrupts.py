@@ -7,7 +7,8 @@ is busy. Nothing outlives the program then either: what it has started is watche
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -25,8 +26,7 @@ class Interrupts:
         self._loop = asyncio.get_running_loop()
         self.restore_terminal: Callable[[], None] = lambda: None
         """Called before the program ends at once: whoever changes the terminal's settings puts this here."""
-        self.ignores_keys = False
-        """Another program has the terminal: a Ctrl-C is for that one."""
+        self._ignores_keys = False
         self._previous: dict[int, Any] = {}
         self._pending = False
 
@@ -52,6 +52,15 @@ class Interrupts:
         self._pending = True
         self._loop.call_soon_threadsafe(self._on_interrupt, must_end)
 
+    @contextmanager
+    def ignoring_keys(self) -> Iterator[None]:
+        """For this time another program has the terminal: a Ctrl-C is for that one."""
+        self._ignores_keys = True
+        try:
+            yield
+        finally:
+            self._ignores_keys = False
+
     def reset(self) -> None:
         """What was interrupted has ended: the next interrupt is a first one again."""
         self._pending = False
@@ -63,6 +72,6 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if number == signal.SIGINT and self.ignores_keys:
+        if number == signal.SIGINT and self._ignores_keys:
             return
         self.interrupt(must_end=number != signal.SIGINT)

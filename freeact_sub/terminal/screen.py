@@ -40,7 +40,7 @@ from rich.console import RenderableType
 
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
-from freeact_sub.terminal.driver import Driver
+from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input_line import InputLine
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
@@ -57,9 +57,10 @@ STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 class Screen:
     """The terminal of an interactive session; an async context manager."""
 
-    def __init__(self, driver: Driver) -> None:
-        """Args: driver: see there."""
-        self._driver = driver
+    def __init__(self, picture: Picture, keyboard: Keyboard) -> None:
+        """Args: picture: supplies what is drawn. keyboard: gets what is typed."""
+        self._picture = picture
+        self._keyboard = keyboard
         self._stdout: TextIO = sys.stdout
         if isinstance(self._stdout, io.TextIOWrapper):
             self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
@@ -76,7 +77,7 @@ class Screen:
         self._closing = False
         self._outside: asyncio.subprocess.Process | None = None
         self._live = ""
-        self.line = InputLine(driver)
+        self.line = InputLine(keyboard)
         self._application = self._make_application()
         self._patch = patch_stdout()  # for what warnings and other libraries print
         self._group = asyncio.TaskGroup()
@@ -193,7 +194,7 @@ class Screen:
         try:
             await self._application.run_async(handle_sigint=False, set_exception_handler=False)
         except (EOFError, OSError):  # the terminal is gone
-            self._driver.leave()
+            self._keyboard.leave()
 
     async def _print(self) -> None:
         while self._printed or not self._closing:
@@ -241,7 +242,7 @@ class Screen:
             dont_extend_height=True,
             height=Dimension(min=1, max=INPUT_ROWS),
         )
-        status = Window(FormattedTextControl(self._driver.status), height=1, style="class:status")
+        status = Window(FormattedTextControl(self._picture.status), height=1, style="class:status")
         return ReflowingApplication(
             layout=Layout(
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
@@ -260,7 +261,7 @@ class Screen:
     def _draw_live(self) -> None:
         menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0
         rows = self._fit_console() - menu - min(self.line.buffer.document.line_count + 1, INPUT_ROWS) - 1
-        renderable = self._driver.live(max(rows, 3))
+        renderable = self._picture.live(max(rows, 3))
         if renderable is None:
             self._live = ""
             return

@@ -31,9 +31,20 @@ name, #2, or the beginning of its id."""
 class Talk(Protocol):
     """What a command may use of the conversation."""
 
-    agent: "Agent | None"
-    views: Views
-    questions: Questions
+    @property
+    def agent(self) -> "Agent | None":
+        """None until it is open."""
+        ...
+
+    @property
+    def views(self) -> Views:
+        """All agents."""
+        ...
+
+    @property
+    def questions(self) -> Questions:
+        """The open ones."""
+        ...
 
     def note(self, text: str) -> None:
         """Says something to the person."""

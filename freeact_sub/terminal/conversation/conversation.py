@@ -1,0 +1,177 @@
+"""`Conversation`: opens the agent, does what is asked for in its order, and ends what runs when the person wants it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from freeact_sub.events import AgentFinished, AgentStarted, Event
+from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.undo import Rewind
+from freeact_sub.terminal.conversation.display import Display
+from freeact_sub.terminal.conversation.person import Person
+from freeact_sub.terminal.conversation.present import Asked, Phase, Present
+from freeact_sub.terminal.drawing.banner import banner
+from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
+from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent
+
+
+async def converse(
+    open_agent: OpenAgent,
+    *,
+    prompt: str | None = None,
+    verbose: bool = False,
+    open_session: "OpenSession | None" = None,
+) -> int:
+    """Talk with an agent in the terminal; returns the program's exit status.
+
+    Args:
+        open_agent: Makes the agent.
+        prompt: The only prompt of the session. None: prompts are typed until the person leaves.
+        verbose: Print everything that every agent does.
+        open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
+    """
+    return await Conversation(prompt=prompt, verbose=verbose, open_session=open_session).hold(open_agent)
+
+
+def _open(open_agent: OpenAgent) -> "Agent":
+    agent = open_agent()
+    import rich.markdown  # noqa: F401, PLC0415  # else the first answer would wait for it
+
+    return agent
+
+
+class Conversation:
+    """See `converse`."""
+
+    def __init__(self, *, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
+        self._open_session = open_session
+        self.present = Present(once=prompt is not None)
+        self.interrupts = Interrupts(self.interrupted)
+        self.display = Display(
+            self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
+        )
+        if prompt is not None:
+            self.present.waiting.put(prompt)
+        self._main = asyncio.current_task()
+        self._leaving = False
+        self._was_interrupted = False
+        self._last_exit = INTERRUPTED
+
+    async def hold(self, open_agent: OpenAgent) -> int:
+        """Open the agent and talk until the end; returns the program's exit status."""
+        with self.interrupts:
+            async with self.display.screen as screen:
+                self.interrupts.restore_terminal = screen.restore
+                try:
+                    await self._talk(open_agent)
+                except asyncio.CancelledError:
+                    if not self._leaving or self._main is None:
+                        raise
+                    self._main.uncancel()
+        if self.present.once:
+            return self._last_exit
+        return INTERRUPTED if self._was_interrupted else 0
+
+    async def _talk(self, open_agent: OpenAgent) -> None:
+        await self.display.screen.shown()  # first: the imports of an agent would take half of the CPU from the drawing
+        agent = await asyncio.to_thread(_open, open_agent)
+        if not self.present.once:
+            self.display.print(banner(agent.config))
+        self.present.agent = agent
+        try:
+            await agent.open()
+            if not self.present.once:
+                agent.keep_undo()
+            while not self._leaving:
+                self._set_phase("idle")
+                await self._do(self.present.agent, await self.present.waiting.next())
+                self._leaving |= self.present.once
+            self._set_phase("ending")
+        finally:
+            await self.present.agent.aclose()
+
+    async def _do(self, agent: "Agent", asked: Asked) -> None:
+        match asked:
+            case Rewind():
+                self._set_phase("undoing")
+                self.display.note(await asked.done(agent))
+            case Opening():
+                self._set_phase("opening")
+                self.present.agent, told = await asked.done(agent, self._open_session)
+                if self.present.agent is not agent:
+                    await agent.aclose()
+                    self.display.forget()
+                self.display.note(told)
+            case _:
+                await self._follow(agent, asked)
+
+    async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
+        async with agent.run(asked) if isinstance(asked, str) else asked.run(agent) as run:
+            self.present.run = run
+            self._set_phase("running")
+            try:
+                async for event in run:
+                    self._observe(event)
+                    await self.display.screen.drained()
+                self._last_exit = exit_status(await run.result())
+            finally:
+                self.present.run = self.present.focus = None
+                self.display.questions.waiting.clear()
+                self.interrupts.reset()
+
+    def _observe(self, event: Event) -> None:
+        present = self.present
+        if present.phase == "cancelling" and present.run is not None and isinstance(event, AgentStarted):
+            present.run.cancel()  # it was asked for before there was something to cancel
+        self.display.show(event)
+        if isinstance(event, AgentFinished) and present.focus is not None and event.agent_id == present.focus.agent_id:
+            present.focus = None
+        self.display.refresh()
+
+    def _set_phase(self, phase: Phase) -> None:
+        self.present.phase = phase
+        self.display.refresh()
+
+    # What the person wants
+
+    def interrupted(self, must_end: bool) -> None:
+        """Cancel the agent in focus, else the run; leave where nothing runs that could be cancelled.
+
+        Args: must_end: it was no Ctrl-C.
+        """
+        if not must_end and self._cancel_focus():
+            self.interrupts.reset()
+        elif must_end or self.present.once:
+            self._was_interrupted = True
+            self.leave()
+        elif self.present.run is not None:
+            self.cancel()
+        else:
+            self.interrupts.reset()
+            if not self.display.screen.line.clear():
+                self.display.note("Ctrl-D or /exit leaves.")
+
+    def leave(self) -> None:
+        """Cancel what runs, and end."""
+        self._leaving = True
+        if self.present.run is not None:
+            self.cancel()
+        elif self.present.phase != "ending" and self._main is not None:
+            self._main.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the run."""
+        if self.present.run is not None:
+            self.present.run.cancel()
+            self._set_phase("cancelling")
+
+    def _cancel_focus(self) -> bool:
+        focus, self.present.focus = self.present.focus, None
+        if focus is None or self.present.run is None or not self.present.run.cancel(focus.agent_id):
+            return False
+        self.display.note(f"cancelling {self.display.name(focus)}; Ctrl-C again cancels the run")
+        self.display.refresh()
+        return True

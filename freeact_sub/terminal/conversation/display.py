@@ -1,0 +1,156 @@
+"""`Display`: what a person sees of a conversation: what is finished in the scrollback, what changes below it, the status."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import ApprovalRequest, Event
+from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.show.rows import rows
+from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.drawing.area import story_area
+from freeact_sub.terminal.drawing.live import live_area
+from freeact_sub.terminal.drawing.records import Records
+from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.transcript import Transcript
+from freeact_sub.terminal.driver import Keyboard
+from freeact_sub.terminal.outside import page
+from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
+from freeact_sub.terminal.screen import Screen
+from freeact_sub.text import visible
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import AgentInfo
+
+CARD_ROWS: Final = 10
+"""Of a card besides its call, and some of what stands above it."""
+
+
+class Display:
+    """Owns the screen, and what is known of the agents that are shown on it. It is the screen's `Picture`."""
+
+    def __init__(
+        self,
+        present: Present,
+        *,
+        verbose: bool,
+        keyboard: Keyboard,
+        other_program: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Make it; nothing is drawn yet.
+
+        Args:
+            present: What is going on.
+            verbose: Show everything that every agent does.
+            keyboard: Gets what the person types.
+            other_program: Entered while another program has the terminal.
+        """
+        self._present = present
+        self._verbose = verbose
+        self._other_program = other_program
+        self.screen = Screen(self, keyboard)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with nothing that was seen of an agent."""
+        self.views = Views()
+        self.questions = Questions(asks_always=True)
+        self._records = Records(self.views)
+        self._transcript: Transcript | Story = Transcript(self.views) if self._verbose else Story(self.views)
+        self._presented: str | None = None
+        """The question whose call is known to be on the screen as a whole."""
+
+    def show(self, event: Event) -> None:
+        """Take in an event, and print what it adds."""
+        view = self.views.observe(event)
+        found = [*rows(view, event)]
+        self._records.add(view, found)
+        drawn = self._transcript.draw(event, found)
+        if drawn is not None:
+            self.screen.post(drawn)
+        self.questions.observe(event)
+
+    def note(self, text: str) -> None:
+        """Say something to the person."""
+        self.print(Text(visible(text), "dim", overflow="fold"))
+
+    def print(self, drawn: RenderableType) -> None:
+        """Put something into the scrollback."""
+        self._transcript.forget_last()
+        self.screen.post(drawn)
+
+    def refresh(self) -> None:
+        """Draw again what changes."""
+        request = self.questions.current
+        if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
+            self._presented = request.request_id
+            if self.screen.rows_of(drawn_call(request)) > self.screen.room - CARD_ROWS:
+                asks = Text(f"{asker(self.views, request)} {request.call.question}", "bold yellow", overflow="fold")
+                self.print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
+        self.screen.refresh(self.questions.current_id)
+
+    def name(self, agent: "AgentInfo") -> str:
+        """What people call an agent."""
+        view = self.views.by_id.get(agent.agent_id)
+        return self.views.name(view) if view is not None else agent.agent_id
+
+    def page(self, view: AgentView | None, request: ApprovalRequest | None = None) -> None:
+        """Show a question's call, or all that an agent has done, in a pager."""
+        if view is None:
+            self.note("there is nothing to show yet")
+            return
+        self.page_drawn(self._records.drawn(view) if request is None else drawn_call(request))
+
+    def page_drawn(self, drawn: RenderableType) -> None:
+        """Show something long in a pager; where there is none, in the scrollback."""
+        self.screen.start(self._page(drawn))
+
+    async def _page(self, drawn: RenderableType) -> None:
+        text = await asyncio.to_thread(self.screen.text_of, drawn)
+        with self._other_program():
+            if not await page(text, self.screen.run_outside):
+                self.print(drawn)
+
+    # What the screen draws (see `Picture`)
+
+    def live(self, rows: int) -> RenderableType | None:
+        """The open question, the children at work, and the text that is being written."""
+        card = None if self.questions.current is None else self._card
+        if isinstance(self._transcript, Story):
+            return story_area(self.views, self._transcript, card, rows)
+        return live_area(self.views, card, rows)
+
+    def _card(self, rows: int) -> RenderableType:
+        request = self.questions.waiting[0]
+        keys = key_line(self.questions, counts=self.screen.line.keys_count)
+        is_above = self._transcript.is_last(request)
+        return question_card(self.views, self.questions, request, rows, keys=keys, with_call=not is_above)
+
+    def status(self) -> str:
+        """What goes on, and what can be done."""
+        present = self._present
+        match present.phase:
+            case "idle":
+                return "type a prompt · /help · Ctrl-D leaves"
+            case "cancelling":
+                return "cancelling … Ctrl-C again leaves at once"
+            case "running" if present.run is not None and (root := self.views.root) is not None:
+                working = sum(view.is_running for view in self.views.by_id.values())
+                agents = "1 agent" if working == 1 else f"{working} agents"
+                state = f"{agents} at work · {time.time() - root.started:.0f} s · {_spent(present.run.usage)}"
+                if present.focus is not None:  # first: a narrow terminal cuts the end
+                    return f"Ctrl-C cancels {self.name(present.focus)} · {state}"
+                return f"{state} · Ctrl-C cancels"
+            case _:
+                return f"{present.phase} …"
+
+
+def _spent(usage: Usage) -> str:
+    return " · ".join(filter(None, [f"{usage.tokens_text} tokens", usage.cost_text]))

@@ -1,0 +1,55 @@
+"""`Present`: what is going on in a conversation. `Conversation` changes it; `Display` and `Person` read it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.undo import Rewind
+
+if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from freeact_sub.agents import Agent, AgentInfo, Run
+
+Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
+Asked: TypeAlias = str | Compaction | Rewind | Opening
+"""What is done in its turn, when the agent is at rest; text is a prompt."""
+
+
+class Waiting:
+    """What is asked for and not begun, in its order."""
+
+    def __init__(self) -> None:
+        self._asked: list[Asked] = []
+        self._changed = asyncio.Event()
+
+    @property
+    def prompts(self) -> list[str]:
+        """The prompts among it, the next one first."""
+        return [asked for asked in self._asked if isinstance(asked, str)]
+
+    def put(self, asked: Asked) -> None:
+        """Adds something at the end."""
+        self._asked.append(asked)
+        self._changed.set()
+
+    async def next(self) -> Asked:
+        """Waits for the next one, and takes it out."""
+        while not self._asked:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._asked.pop(0)
+
+
+@dataclass(kw_only=True)
+class Present:
+    """What is going on."""
+
+    once: bool
+    """There is one prompt, and no other is typed."""
+    phase: Phase = "starting"
+    agent: "Agent | None" = None
+    run: "Run | None" = None
+    focus: "AgentInfo | None" = None
+    """The agent that Ctrl-C cancels first. None: the run."""
+    waiting: Waiting = field(default_factory=Waiting)
