@@ -17,6 +17,7 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.children.with_nodes import WithNodes
 from freeact_sub.agents.context.methods import ContextMethods
+from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.from_program import AsInACell
@@ -148,6 +149,11 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
     def agents(self) -> tuple[AgentInfo, ...]:
         """The root and every child there was, in order of start."""
         return tuple(node.info for node in self._tree.nodes.values())
+
+    @property
+    def debug(self) -> DebugState:
+        """What its agents hold at this moment, for tests and for whoever looks for what is left."""
+        return debug_state(self._tree, self._loop)
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run; see `Run`.

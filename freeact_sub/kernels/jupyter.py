@@ -34,7 +34,7 @@ class JupyterKernel:
 
     def __init__(self, spec: KernelSpec, launcher: Launcher, handler: HostRequestHandler) -> None:
         """Args: launcher: starts the process, and belongs to the kernel from now on."""
-        self._spec = spec
+        self.spec = spec
         self._launcher = launcher
         self._client = KernelClient(self)
         self._branches = Branches(self._client)
@@ -73,7 +73,7 @@ class JupyterKernel:
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> Self:
         """See `Kernel.branch`."""
-        check_branch(spec, self._spec)
+        check_branch(spec, self.spec)
         if self._closing is not None or self.lost_reason is not None:
             raise KernelBranchError(f"a kernel that has ended cannot be branched: {self.lost_reason or 'it was closed'}")
         kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
@@ -99,7 +99,7 @@ class JupyterKernel:
     async def _open(self, kind: type[KernelStartError], late: str, starter: Launcher) -> Self:
         """Args: late: what to say if `launch` takes too long. starter: whose log tells why until there is one of our own."""
         try:
-            async with asyncio.timeout(self._spec.start_timeout_seconds):
+            async with asyncio.timeout(self.spec.start_timeout_seconds):
                 channels = await self._launcher.launch()
                 late = NOT_READY
                 await self._start(channels)
@@ -108,7 +108,7 @@ class JupyterKernel:
             await self.aclose()
             because = f": {log.splitlines()[-1]}" if log else ""
             if isinstance(error, TimeoutError):
-                raise kind(late.format(seconds=self._spec.start_timeout_seconds) + because, log=log) from error
+                raise kind(late.format(seconds=self.spec.start_timeout_seconds) + because, log=log) from error
             if isinstance(error, KernelStartError):
                 raise kind(f"{error}{because}", log=log) from error
             raise
@@ -133,7 +133,7 @@ class JupyterKernel:
 
     def _bootstrap(self) -> str:
         """The first, silent cell."""
-        return _bootstrap(self._spec.mcp_servers, self._spec.hook_settings(*filter(None, (self.scratch,))))
+        return _bootstrap(self.spec.mcp_servers, self.spec.hook_settings(*filter(None, (self.scratch,))))
 
     def hand_out(self, handler: HostRequestHandler) -> None:
         """Gives a kernel that was started ahead of demand to its agent."""
@@ -156,7 +156,7 @@ class JupyterKernel:
     async def aclose(self) -> None:
         """See `Kernel.aclose`."""
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self._spec.owner_id}")
+            self._closing = asyncio.create_task(self._close(), name=f"close kernel of {self.spec.owner_id}")
         await carry_out(_joined(self._closing))
 
     async def send_interrupt(self) -> None:

@@ -238,12 +238,13 @@ class LATS(_Search):
         """Where the tree is to grow; None: nowhere."""
         if not node.expanded:
             return node if self._is_open(node) else None
-        for child in sorted(node.children, key=self._ucb1, reverse=True):
+        for child in sorted(node.children, key=self.ucb1, reverse=True):
             if (found := self._selected(child)) is not None:
                 return found
         return None
 
-    def _ucb1(self, node: TreeNode) -> float:
+    def ucb1(self, node: TreeNode) -> float:
+        """The upper confidence bound of a state that was visited: its value, and more the seldomer it was visited."""
         above = node.parent.visits if node.parent is not None else 1
         return node.value + self.exploration * math.sqrt(math.log(max(above, 1)) / node.visits)
 

@@ -188,7 +188,7 @@ async def test_loops_over_requests_and_children_end_at_the_bounds_of_the_run(tmp
     settings = Config(workspace=tmp_path, headless="allow", budget={"requests": 40, "children": 6})
     async with Agent(settings, model=ScriptedModel(script)) as agent:
         events, result = await read(agent.run("root"))
-        assert agent._shared.model.requests == 40
+        assert agent.debug.root.model.requests == 40
     outputs = [event.text for event in of_kind(events, CodeExecutionOutput)]
     assert "`budget.children`" in outputs[0]
     assert outputs[1] == "6"

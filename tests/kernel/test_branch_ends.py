@@ -309,7 +309,7 @@ async def cancel_branches(kernel, descriptors):
             await task.result().aclose()
         await eventually(lambda: below(kernel) == before)
     assert ended < 40
-    await eventually(lambda: list(server._kernels) == [kernel.pid] and not server._starting)
+    await eventually(lambda: list(server.kernels) == [kernel.pid] and not server.starting)
     await eventually(lambda: len(list(kernel.launcher.folder.path.iterdir())) <= 8)
     await eventually(lambda: psutil.Process(kernel.pid).num_fds() <= descriptors)
 

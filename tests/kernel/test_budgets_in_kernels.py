@@ -88,7 +88,7 @@ async def test_a_kernel_that_is_killed_in_a_child_leaves_the_accounts_in_order(m
     }
     async with make(script, mode="full") as agent:
         events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(tokens=10**6))), 120)
-        assert agent._root.run.account.in_flight.tokens == agent._root.run.account.for_reports.tokens == 0
+        assert agent.debug.root.run.account.in_flight.tokens == agent.debug.root.run.account.for_reports.tokens == 0
     assert result.status == "completed"
     assert {end.status for end in of_kind(events, AgentFinished)} == {"completed"}
     assert any(event.content == "42" for event in of_kind(events, ToolOutput))

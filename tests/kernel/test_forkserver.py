@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", re
 
 
 async def server_of(provider: ForkKernelProvider) -> ForkServer:
-    [starting] = provider._servers.values()
+    [starting] = provider.servers.values()
     return await starting
 
 
@@ -133,7 +133,7 @@ async def test_spares_are_kept_handed_out_refilled_and_gone_at_the_end(tmp_path)
     provider = ForkKernelProvider(spares=2)
     try:
         first = await provider.start(spec(tmp_path), no_host)
-        [spares] = provider._spares.values()
+        [spares] = provider.spares.values()
         await eventually(lambda: len(spares) == 2)
         ready = set(spares)
         second = await provider.start(spec(tmp_path, owner_id="agent-2"), no_host)
@@ -161,7 +161,7 @@ async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_l
     provider = ForkKernelProvider(spares=1)
     try:
         kernels = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
-        [spares] = provider._spares.values()
+        [spares] = provider.spares.values()
         await eventually(lambda: len(spares) == 3)
         ready = set(spares)
         more = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
@@ -169,16 +169,16 @@ async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_l
         await eventually(lambda: len(spares) == 3)
         await provider.refilled()
         pids = [kernel.pid for kernel in spares]
-        [key] = provider._spares
-        provider._demand.forget(key)  # as if it were long ago
-        provider._end_surplus(key)
+        [key] = provider.spares
+        provider.demand.forget(key)  # as if it were long ago
+        provider.end_surplus(key)
         assert len(spares) == 1
         await eventually(lambda: sum(map(is_running, pids)) == 1)
         for kernel in (*kernels, *more):
             await kernel.aclose()
     finally:
         await provider.aclose()
-    assert all(look.cancelled() for look in provider._looks.values())
+    assert all(look.cancelled() for look in provider._looks.values())  # noqa: SLF001  # a timer is seen by nothing else
 
 
 async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
@@ -188,7 +188,7 @@ async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
     provider = ForkKernelProvider(spares=1)
     try:
         first = await provider.start(spec(tmp_path, mcp_servers=("s",)), no_host)
-        [spares] = provider._spares.values()
+        [spares] = provider.spares.values()
         await eventually(lambda: len(spares) == 1)
         second = await provider.start(spec(tmp_path, mcp_servers=("s",)), host)
         assert (await run_cell(second, "agent.mcp.s.tool()")).text == "'mcp_call for two'\n"
@@ -224,8 +224,8 @@ async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usab
             if not task.cancelled():
                 await task.result().aclose()
     server = await server_of(provider)
-    await eventually(lambda: not server._kernels)
-    assert not server._starting
+    await eventually(lambda: not server.kernels)
+    assert not server.starting
 
 
 ENDED_AS_IT_BINDS = """

@@ -102,9 +102,9 @@ async def test_spares_of_an_agent_that_is_gone_go_with_it(tmp_path):
         await run(first)
         async with agent_in(tmp_path / "b") as second:
             await run(second)
-        provider = first._shared.provider._shared.provider
+        provider = first.debug.root.shared.provider._shared.provider  # noqa: SLF001  # spares are nothing that a user sees
         await provider.refilled()
-        assert {key.workspace for key in provider._spares} == {tmp_path / "a"}
+        assert {key.workspace for key in provider.spares} == {tmp_path / "a"}
 
 
 async def test_agents_of_other_loops_have_a_server_of_their_own(tmp_path):

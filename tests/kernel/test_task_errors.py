@@ -117,7 +117,7 @@ print([name for name in os.listdir(os.environ["FA_FOLDER"] + "/tmp") if name.sta
 """
     async with make([[cell(code)], "done"]) as agent:
         events, _ = await read(agent.run("root"))
-        assert agent._loop.tasks._tasks == {}
+        assert agent.debug.open_tasks == 0
     *lines, left = root_text(events).splitlines()
     for text, line, expected in zip(BAD, lines, BAD.values(), strict=True):
         assert line.startswith(expected), text
@@ -217,7 +217,7 @@ async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
     async with make(script) as agent:
         run = agent.run("root")
         events, result = await read(run, on_event=on_event)
-        assert agent._loop.tasks._tasks == {}
+        assert agent.debug.open_tasks == 0
     assert result.status == "cancelled"
     assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled"] * 4
 

@@ -22,7 +22,7 @@ async def branched(kernel, handler=no_host, **kwargs):
 
 def like(kernel, **kwargs):
     """What a branch of the kernel is asked for with."""
-    own = kernel._spec
+    own = kernel.spec
     values = {
         "environment": own.environment,
         "sandbox": own.sandbox,

@@ -44,6 +44,6 @@ def root(writer: SessionWriter, agent_id: str = "agent-1", **columns: Any) -> No
 
 async def as_after_a_crash(agent: Any, folder: Path) -> SessionStore:
     """The sessions as they were if the program had been killed in this moment: a copy, in a state folder of its own."""
-    await agent._session.journal.committed()
+    await agent.debug.root.shared.journal.committed()
     shutil.copytree(state_folder(), folder / "freeact")
     return SessionStore(folder / "freeact")

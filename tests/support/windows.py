@@ -49,7 +49,7 @@ class WindowedModel(ScriptedModel):
         """See pydantic-ai."""
         size = self._check(messages, model_request_parameters)
         async with super().request_stream(messages, model_settings, model_request_parameters, run_context) as stream:
-            stream._usage = RequestUsage(input_tokens=size)
+            stream._usage = RequestUsage(input_tokens=size)  # noqa: SLF001  # pydantic-ai's: a model of one's own sets it
             yield stream
 
     def _check(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:

@@ -13,9 +13,9 @@ def make(tmp_path):
     `agent.provider.kernels` are the kernels it has started, `agent.scripted.requests` is the number of model requests.
     """
 
-    def make_agent(script, *, config=None, chunk_chars=12, **kwargs):
+    def make_agent(script, *, config=None, chunk_chars=12, kernel_provider=None, **kwargs):
         settings = Config(workspace=tmp_path, **(config or {}))
-        provider = FakeKernelProvider()
+        provider = kernel_provider or FakeKernelProvider()
         model = ScriptedModel(script, chunk_chars=chunk_chars)
         agent = Agent(settings, model=model, kernel_provider=provider, **kwargs)
         agent.provider, agent.scripted = provider, model

@@ -18,6 +18,8 @@ class Slots:
 
     def __init__(self, size: int) -> None:
         self._semaphore = asyncio.Semaphore(size)
+        self.free = size
+        """How many are not taken."""
 
     @property
     def full(self) -> bool:
@@ -27,14 +29,21 @@ class Slots:
     async def acquire(self) -> None:
         """Wait for a slot and take it."""
         await self._semaphore.acquire()
+        self.free -= 1
 
     def release(self) -> None:
         """Give a slot back."""
+        self.free += 1
         self._semaphore.release()
 
 
 class Holder(Protocol):
     """An agent or a node, as far as places for kernels are concerned."""
+
+    @property
+    def agent_id(self) -> str:
+        """Its id."""
+        ...
 
     @property
     def keeps_kernel(self) -> bool:
@@ -71,6 +80,16 @@ class KernelPlaces:
     def would_never_come(self, parent: Holder) -> bool:
         """Whether a place would never be free for a child of this agent: who has one waits for a child, or is a node."""
         return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """Those that have a place."""
+        return tuple(self._holders)
+
+    @property
+    def waiting(self) -> int:
+        """How many agents wait for a place."""
+        return len(self._waiting)
 
     @property
     def stuck(self) -> bool:

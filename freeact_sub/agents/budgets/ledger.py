@@ -255,6 +255,11 @@ class Ledger:
         self.spent = Usage()
         """By all runs of the root."""
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for others to end."""
+        return len(self._waiting)
+
     def open(self, owner: str, budget: Budget, parent: Account | None = None) -> Account:
         """Open the account of a run. A child's budget is cut, and `check_spawn` has passed, in this very step."""
         account = Account(ledger=self, owner=owner, budget=budget, parent=parent)

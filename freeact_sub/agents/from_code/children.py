@@ -111,6 +111,11 @@ class TaskRequests:
         """By method."""
         return {"task": self._task, "task_check": self._check, "task_cancel": self._cancel}
 
+    @property
+    def open_tasks(self) -> int:
+        """How many children code has asked for and not taken the answer of."""
+        return len(self._tasks)
+
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
         asked = _validated(params)
         task = self._tasks.setdefault(asked.task_id, _TaskCall(request=None))

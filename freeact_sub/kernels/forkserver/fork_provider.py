@@ -76,14 +76,14 @@ class ForkKernelProvider(LocalKernelProvider):
         super().__init__(on_notice=on_notice)
         self._preload = DATA_STACK if preload == ("data",) else preload
         self._spares_wanted = spares
-        self._servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
-        self._spares: dict[_SpareKey, deque[LocalKernel]] = {}
+        self.servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
+        self.spares: dict[_SpareKey, deque[LocalKernel]] = {}
         """In the order in which they were last asked for."""
         self._starts = 0
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
         self._refilling: set[_SpareKey] = set()
-        self._demand = Demand()
+        self.demand = Demand()
         self._looks: dict[_SpareKey, asyncio.TimerHandle] = {}
         """When the demand of a key has passed, what is too much is ended."""
         self._background: set[asyncio.Task[None]] = set()
@@ -92,7 +92,7 @@ class ForkKernelProvider(LocalKernelProvider):
     async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
         """See `LocalKernelProvider.start`."""
         key = _SpareKey.of(spec)
-        self._demand.asked(key)
+        self.demand.asked(key)
         kept = await (gaps or self._gaps).check(spec)
         self._keep_spares_for(key)
         kernel = self._take_spare(key, kept)
@@ -117,10 +117,10 @@ class ForkKernelProvider(LocalKernelProvider):
             look.cancel()
         for task in tuple(self._background):
             await end_task(task)
-        spares = [kernel for kernels in self._spares.values() for kernel in kernels]
-        self._spares.clear()
+        spares = [kernel for kernels in self.spares.values() for kernel in kernels]
+        self.spares.clear()
         await asyncio.gather(*(kernel.aclose() for kernel in spares))
-        servers, self._servers = self._servers, {}
+        servers, self.servers = self.servers, {}
         for starting in servers.values():
             if not starting.done():
                 await end_task(starting)
@@ -130,7 +130,7 @@ class ForkKernelProvider(LocalKernelProvider):
 
     async def drop_spares(self, workspaces: Collection[Path]) -> None:
         """Ends the spares for these workspaces: who has used them is gone."""
-        keys = [key for key in self._spares if key.workspace in workspaces]
+        keys = [key for key in self.spares if key.workspace in workspaces]
         spares = [kernel for key in keys for kernel in self._drop(key)]
         await asyncio.gather(*(kernel.aclose() for kernel in spares))
 
@@ -157,30 +157,30 @@ class ForkKernelProvider(LocalKernelProvider):
         if sys.platform != "linux":
             return None
         key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
-        starting = self._servers.get(key)
+        starting = self.servers.get(key)
         if starting is None or not _is_usable(starting):
             ended = _server_of(starting) if starting is not None else None
-            starting = self._servers[key] = asyncio.create_task(
+            starting = self.servers[key] = asyncio.create_task(
                 _start_server(key, instead_of=ended), name="start fork server"
             )
         return await asyncio.shield(starting)
 
     def _keep_spares_for(self, key: _SpareKey) -> None:
-        self._spares[key] = self._spares.pop(key, deque())  # now the newest
-        for old in list(self._spares)[:-KEYS_WITH_SPARES]:
+        self.spares[key] = self.spares.pop(key, deque())  # now the newest
+        for old in list(self.spares)[:-KEYS_WITH_SPARES]:
             for kernel in self._drop(old):
                 self._forget(kernel)
 
     def _drop(self, key: _SpareKey) -> deque[LocalKernel]:
         """Keep no spares for a key any more; those that there were."""
-        self._demand.forget(key)
+        self.demand.forget(key)
         if look := self._looks.pop(key, None):
             look.cancel()
-        return self._spares.pop(key)
+        return self.spares.pop(key)
 
     def _take_spare(self, key: _SpareKey, kept: Repositories) -> LocalKernel | None:
         """A spare that still fits: its wall does not know of a repository that was made since."""
-        spares = self._spares[key]
+        spares = self.spares[key]
         while spares:
             kernel = spares.popleft()
             if kernel.lost_reason is None and kernel.launcher.kept == kept:
@@ -193,25 +193,26 @@ class ForkKernelProvider(LocalKernelProvider):
         self._in_background(kernel.aclose())
 
     def _refill_soon(self, key: _SpareKey, spec: KernelSpec) -> None:
-        if not self._closed and key in self._spares and self._spares_wanted:
+        if not self._closed and key in self.spares and self._spares_wanted:
             if look := self._looks.pop(key, None):
                 look.cancel()
             loop = asyncio.get_running_loop()
-            self._looks[key] = loop.call_later(demand.SECONDS + 1, self._end_surplus, key)
+            self._looks[key] = loop.call_later(demand.SECONDS + 1, self.end_surplus, key)
         if not self._closed and key not in self._refilling and self._wants_spare(key):
             self._refilling.add(key)
             self._in_background(self._refill(key, spec))
 
     def _wants_spare(self, key: _SpareKey) -> bool:
-        return key in self._spares and len(self._spares[key]) < self._wanted(key)
+        return key in self.spares and len(self.spares[key]) < self._wanted(key)
 
     def _wanted(self, key: _SpareKey) -> int:
         """How many spares a key should have."""
         at_least = self._spares_wanted
-        return max(at_least, min(self._demand.at_once(key), MOST_SPARES)) if at_least else 0
+        return max(at_least, min(self.demand.at_once(key), MOST_SPARES)) if at_least else 0
 
-    def _end_surplus(self, key: _SpareKey) -> None:
-        spares = self._spares.get(key, deque())
+    def end_surplus(self, key: _SpareKey) -> None:
+        """End the spares of a key that nobody has asked for lately."""
+        spares = self.spares.get(key, deque())
         while len(spares) > self._wanted(key):
             self._forget(spares.pop())
 
@@ -225,7 +226,7 @@ class ForkKernelProvider(LocalKernelProvider):
             await self._fill(key, spec)
         finally:
             self._refilling.discard(key)
-            self._demand.met(key)
+            self.demand.met(key)
 
     async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
         await asyncio.sleep(PAUSE_SECONDS)
@@ -245,7 +246,7 @@ class ForkKernelProvider(LocalKernelProvider):
             if not self._wants_spare(key):  # any more
                 self._forget(kernel)
                 return
-            self._spares[key].append(kernel)
+            self.spares[key].append(kernel)
 
 
 def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:

@@ -64,8 +64,8 @@ class ForkServer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
-        self._starting: dict[int, asyncio.Future[_Kernel]] = {}
-        self._kernels: dict[int, _Kernel] = {}
+        self.starting: dict[int, asyncio.Future[_Kernel]] = {}
+        self.kernels: dict[int, _Kernel] = {}
         self.ready: Mapping[str, Any] = {}
         """What the server told of itself when it was ready."""
         self.alive = False
@@ -163,7 +163,7 @@ class ForkServer:
             raise KernelStartError("the fork server has ended")
         number = next(self._numbers)
         started: asyncio.Future[_Kernel] = asyncio.get_running_loop().create_future()
-        self._starting[number] = started
+        self.starting[number] = started
         self._send({"op": operation, "id": number, **request})
         try:
             return await asyncio.shield(started)
@@ -207,26 +207,26 @@ class ForkServer:
         match message:
             case {"started": number, "pid": pid}:
                 kernel = _Kernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
-                self._kernels[pid] = kernel
-                self._starting.pop(number).set_result(kernel)
-            case {"failed": number, "reason": reason} if number in self._starting:
-                self._starting.pop(number).set_exception(KernelStartError(f"the kernel could not be forked: {reason}"))
+                self.kernels[pid] = kernel
+                self.starting.pop(number).set_result(kernel)
+            case {"failed": number, "reason": reason} if number in self.starting:
+                self.starting.pop(number).set_exception(KernelStartError(f"the kernel could not be forked: {reason}"))
             case {"bound": pid}:
-                _resolve(self._kernels[pid].bound, None)
+                _resolve(self.kernels[pid].bound, None)
             case {"ended": pid, "code": code}:
-                kernel = self._kernels.pop(pid)
+                kernel = self.kernels.pop(pid)
                 _fail(kernel.bound, f"the kernel ended while it started, with exit code {code}")
                 _resolve(kernel.ended, code)
 
     def _lose_all(self) -> None:
         """The server is gone, and so are its kernels."""
-        for started in self._starting.values():
+        for started in self.starting.values():
             _fail(started, "the fork server ended")
-        for kernel in self._kernels.values():
+        for kernel in self.kernels.values():
             _fail(kernel.bound, "the fork server ended")
             _resolve(kernel.ended, -signal.SIGKILL)
-        self._starting.clear()
-        self._kernels.clear()
+        self.starting.clear()
+        self.kernels.clear()
 
     def _end_unwanted(self, started: asyncio.Future[_Kernel]) -> None:
         if not started.cancelled() and started.exception() is None:

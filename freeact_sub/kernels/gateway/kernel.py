@@ -100,11 +100,11 @@ class GatewayKernel(JupyterKernel):
         place = importlib.resources.files("freeact_sub.kernels.gateway").joinpath("guest.py").read_text(encoding="utf-8")
         return INSTALL.format(
             place=place,
-            environment=dict(self._spec.environment),
-            workspace=str(self._spec.workspace) if self._settings.workspace == "shared" else None,
+            environment=dict(self.spec.environment),
+            workspace=str(self.spec.workspace) if self._settings.workspace == "shared" else None,
             guest=guest_source(),
-            audit=self._spec.hook_settings(),
-            servers=list(self._spec.mcp_servers),
+            audit=self.spec.hook_settings(),
+            servers=list(self.spec.mcp_servers),
             lease_seconds=self._settings.lease_seconds,
         )
 

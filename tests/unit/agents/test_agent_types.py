@@ -112,7 +112,7 @@ async def test_a_plain_child_has_its_parent_s_type(make, types):
     script = Recorder({"root": [task("one", agent="boss"), "done"], "one": [task("two"), "done"]})
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
-        modes = [node.policy.mode for node in agent._tree.nodes.values()]
+        modes = [node.policy.mode for node in agent.debug.agents.values()]
     assert script.instructions["two"].endswith("You are the boss.")
     assert modes == ["auto", "plan", "plan"]
 
@@ -132,7 +132,7 @@ async def test_a_type_never_has_more_than_the_agent_that_starts_it(make, types, 
     script = Recorder({"root": [task("one", agent="kind", mode=argument), "done"]})
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
-        assert [node.policy.mode for node in agent._tree.nodes.values()] == [mode, expected]
+        assert [node.policy.mode for node in agent.debug.agents.values()] == [mode, expected]
 
 
 async def test_a_type_s_budget_stands_between_the_default_and_the_call(make, types):
@@ -140,7 +140,7 @@ async def test_a_type_s_budget_stands_between_the_default_and_the_call(make, typ
     script = Recorder({"root": [[task("one", agent="kind"), task("two", agent="kind", max_turns=2)], "done"]})
     async with make(script, config=config) as agent:
         await read(agent.run("root"))
-        given = [run.account.budget for run in agent._shared.runs.values()]
+        given = [node.run.account.budget for node in agent.debug.agents.values()]
         budgets = [(budget.turns, budget.seconds, budget.depth) for budget in given]
     assert budgets[1:] == [(3, 50, 0), (2, 50, 0)]
 

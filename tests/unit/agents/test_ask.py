@@ -66,7 +66,7 @@ async def test_only_models_of_the_settings_are_asked(make):
 async def test_a_provider_that_fails_is_an_answer(make):
     async with make(script_of(ask("colour?"), "done", answer=RuntimeError("down"))) as agent:
         events, result = await read(agent.run("root"))
-        account = agent._root.run.account
+        account = agent.debug.root.run.account
     [output] = of_kind(events, ToolOutput)
     assert output.content == "[ERROR] the model gave no answer: RuntimeError: down"
     assert result.status == "completed"
@@ -77,7 +77,7 @@ async def test_a_budget_that_is_used_up_is_an_answer_and_what_is_reserved_is_giv
     config = {"budget": {"tokens": 20_000}}
     async with make(script_of([ask("colour? " + "x" * 80_000), ask("hue?")], "done"), config=config) as agent:
         events, result = await read(agent.run("root"))
-        account = agent._root.run.account
+        account = agent.debug.root.run.account
     outputs = [event.content for event in of_kind(events, ToolOutput)]
     assert sum(text.startswith("[ERROR] the model was not asked: the limit of tokens is reached") for text in outputs) == 1
     assert "blue" in outputs
@@ -209,7 +209,7 @@ async def test_an_answer_that_the_provider_is_not_ready_with_is_waited_for_and_b
     async with make(script_of(ask("colour?"), "done"), config={"budget": {"tokens": 1_000_000}}) as agent:
         agent.scripted.function = respond  # the question's requests; the root's are streamed
         events, result = await read(agent.run("root"))
-        account = agent._root.run.account
+        account = agent.debug.root.run.account
     [output] = of_kind(events, ToolOutput)
     assert output.content == "blue"
     assert account.in_flight.tokens == 0

@@ -249,7 +249,7 @@ async def test_when_the_parent_ends_its_children_have_ended_before(make):
     )
     async with make(script, config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
-        assert not agent._tree.at_work
+        assert not agent.debug.at_work
     assert result.status == "completed"
     assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled"] * 7 + ["completed"]
     assert all(kernel.lost_reason for kernel in agent.provider.kernels)
@@ -296,13 +296,14 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
         events = [event async for event in run]
         assert [event.status for event in of_kind(events, AgentFinished)] == ["completed"]
         assert (await run.result()).output == "I go home"  # nobody was asked about a child that lives on
-        [loop] = agent._tree.at_work.values()
+        [child] = agent.debug.at_work
+        child = agent.debug.agents[child]
         go.set()
-        while agent._tree.at_work:
+        while agent.debug.at_work:
             await asyncio.sleep(0)
-        while not agent._tree.between_runs.messages:
+        while not agent.debug.untold:
             await asyncio.sleep(0)
-        assert loop.node.run.status == "completed"
+        assert child.run.status == "completed"
         result = await agent.run("and now?").result()
     assert "has ended]" in result.output
     assert result.output.endswith("found it\n\nand now?")
@@ -314,9 +315,10 @@ async def test_detached_children_end_when_the_root_is_closed(make):
     agent = make(script, config=ALLOW | {"subagents": {"detach": True}})
     async with agent:
         [event async for event in agent.run("root")]
-        [loop] = agent._tree.at_work.values()
-    assert loop.node.run.status == "cancelled"
-    assert not agent._tree.at_work
+        [child] = agent.debug.at_work
+        child = agent.debug.agents[child]
+    assert child.run.status == "cancelled"
+    assert not agent.debug.at_work
     assert all(kernel.lost_reason for kernel in agent.provider.kernels)
 
 

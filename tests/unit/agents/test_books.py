@@ -118,7 +118,7 @@ def counted(model: Sent) -> tuple[int, int, int]:
 
 def check(agent: Agent, events: Any, result: Any, sent: list[int]) -> None:
     requests, refused, tokens = sent
-    whole, account = result.tree_usage, agent._root.run.account
+    whole, account = result.tree_usage, agent.debug.root.run.account
     ends = of_kind(events, AgentFinished)
     assert (account.spent.tokens, account.in_flight.tokens, account.for_reports.tokens) == (whole.tokens, 0, 0)
     assert account.spent.cost_usd == (whole.cost_usd or 0)
@@ -167,7 +167,7 @@ async def test_a_broken_stream_is_paid_and_so_is_the_request_that_is_made_again(
         config = Config(workspace=tmp_path, model="openai-chat:gpt-4o", base_url=server.base_url)
         async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
             _, result = await read(agent.run("go"))
-            assert agent._root.run.account.spent.tokens == result.usage.tokens
+            assert agent.debug.root.run.account.spent.tokens == result.usage.tokens
     assert (result.status, result.usage.estimated_requests) == ("completed" if breaks == 1 else "failed", breaks)
     assert result.usage.output_tokens >= 3 * breaks + 5 * (breaks == 1)
     assert result.usage.cost_usd > 0
@@ -181,7 +181,7 @@ async def test_a_broken_stream_is_not_made_again_where_the_budget_has_no_room_fo
     async with make(script) as agent:
         _, result = await read(agent.run("go", budget=Budget(tokens=6500)))
         assert agent.scripted.requests < 2 + 1
-        assert result.usage.tokens == agent._root.run.account.spent.tokens
+        assert result.usage.tokens == agent.debug.root.run.account.spent.tokens
     assert result.status in ("limit", "failed")
     assert result.usage.tokens <= 6500
 

@@ -76,7 +76,7 @@ async def test_requests_of_all_below_count_and_never_more_are_made_than_the_boun
         async with make(turns, config=FULL) as agent:
             events, result = await asyncio.wait_for(read(agent.run("root", budget=Budget(requests=bound))), 120)
             assert agent.scripted.requests <= bound
-            account = agent._root.run.account
+            account = agent.debug.root.run.account
             assert account.counts["requests"] == agent.scripted.requests
         assert result.status == "limit"
         assert {event.status for event in of_kind(events, AgentFinished)} <= {"completed", "limit"}

@@ -80,7 +80,7 @@ async def test_twenty_children_that_spend_all_they_can_never_pass_the_bound(tmp_
             assert result.tree_usage.tokens == model.tokens == sum(end.usage.tokens for end in ends)
             assert {end.status for end in ends} == {"limit"}
             assert all("tokens" in end.error for end in ends)
-            assert agent._root.run.account.in_flight.tokens == agent._root.run.account.for_reports.tokens == 0
+            assert agent.debug.root.run.account.in_flight.tokens == agent.debug.root.run.account.for_reports.tokens == 0
 
 
 async def test_money_is_bounded_like_tokens(tmp_path):

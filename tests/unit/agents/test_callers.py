@@ -117,7 +117,7 @@ async def test_five_children_that_each_start_one_end_with_one_slot(make, way):
     ways = toolbox(make, nested(way, 2, size=5))
     async with ways.agent as agent:
         events, result = await asyncio.wait_for(read(agent.run("root")), LIMIT)
-        assert not agent._shared.slots.full
+        assert agent.debug.free_slots == agent.config.subagents.max_concurrent
     assert result.status == "completed"
     check_family(events, 2)
     answers = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "helper"]
@@ -144,11 +144,10 @@ async def test_at_the_default_depth_it_is_refused_and_says_why(make):
 
 
 async def test_it_has_the_mode_and_the_budget_of_the_agent_that_calls(make):
-    ways = toolbox(make, nested("spawn_and_run", 2))
-    ways.agent._shared.factory = Narrow()
+    ways = toolbox(make, nested("spawn_and_run", 2), factory=Narrow())
     async with ways.agent as agent:
         _, result = await asyncio.wait_for(read(agent.run("root")), LIMIT)
-        child, grandchild = list(agent._tree.nodes.values())[1:]
+        child, grandchild = list(agent.debug.agents.values())[1:]
     assert (child.policy.mode, grandchild.policy.mode) == ("auto", "auto")
     assert grandchild.run.account.budget.tokens < child.run.account.budget.tokens == 50_000
     assert result.tree_usage.turns == 5
@@ -167,8 +166,10 @@ class Narrow:
 class Caller:
     """A child that answers by itself and starts others."""
 
-    def __init__(self, ways, way):
-        self.ways, self.way = ways, way
+    ways: Ways
+
+    def __init__(self, way):
+        self.way = way
 
     async def run(self, prompt, context):
         del context
@@ -182,8 +183,8 @@ class Caller:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_child_of_a_factory_that_calls_its_factory_s_agent(make, way):
     script = {"leaf": ["answer"], "root": [[task(f"own {number}") for number in range(5)], "done"]}
-    ways = toolbox(make, script)
-    ways.agent._shared.factory = Caller(ways, way)
+    caller = Caller(way)
+    ways = caller.ways = toolbox(make, script, factory=caller)
     async with ways.agent as agent:
         events, _ = await asyncio.wait_for(read(agent.run("root")), LIMIT)
         check_family(events, 2)
@@ -255,8 +256,8 @@ async def test_a_cancel_at_any_moment_ends_all_and_gives_back_all_slots(make, wa
         cancelling = asyncio.create_task(cancel())
         events, result = await asyncio.wait_for(read(run), LIMIT)
         await cancelling
-        assert not agent._shared.slots.full
-        assert not any(run._holds_slot or run._calls_waiting for run in agent._shared.runs.values())
+        assert agent.debug.free_slots == agent.config.subagents.max_concurrent
+        assert not any(node.waits_for_child for node in agent.debug.agents.values())
     assert result.status == "completed"
     assert of_kind(events, AgentFinished)[-1].status == "completed"
 

@@ -31,13 +31,12 @@ ENDED = {"completed", "failed", "timeout", "limit", "cancelled", "rejected", "ke
 
 def nothing_is_held(agent) -> None:
     """All that agents share is back where it was: slots, places, amounts; only the root's kernel lives."""
-    tree, shared = agent._tree, agent._shared
-    assert not tree.at_work
-    assert shared.slots._semaphore._value == shared.config.subagents.max_concurrent
-    assert shared.kernel_places._holders == {agent._root}
-    assert not shared.kernel_places._waiting
-    assert not shared.ledger._waiting
-    for node in tree.nodes.values():
+    debug = agent.debug
+    assert not debug.at_work
+    assert debug.free_slots == agent.config.subagents.max_concurrent
+    assert debug.kernel_holders == (agent.agent_id,)
+    assert (debug.waiting_for_kernels, debug.waiting_for_budget) == (0, 0)
+    for node in debug.agents.values():
         account, status = node.run.account, node.run.status
         assert (account.in_flight.tokens, account.for_reports.tokens, account.open_reservation) == (0, 0, None)
         assert status in ENDED or (status == "idle" and node.parent is None)  # cancelled before it began
@@ -141,9 +140,9 @@ async def test_the_reader_leaves_at_any_step(make):
                 await asyncio.sleep(0)
             reading.cancel()
             await asyncio.wait({reading}, timeout=120)
-            if agent._run is not None:
-                await agent._run.aclose()
-            if agent._root.run.status != "idle":
+            if agent.present_run is not None:
+                await agent.present_run.aclose()
+            if agent.debug.root.run.status != "idle":
                 nothing_is_held(agent)
             await own_tasks(before)
 
@@ -196,9 +195,7 @@ async def test_a_kernel_that_does_not_start_fails_a_call_or_an_agent_and_nobody_
                 raise KernelStartError("no memory")
             return await super().start(spec, handler)
 
-    async with make(FAMILY, config=DEEP) as agent:
-        agent._shared.provider = agent.provider = Provider()
-        agent._loop.resources.kernel._starting = None
+    async with make(FAMILY, config=DEEP, kernel_provider=Provider()) as agent:
         events, result = await asyncio.wait_for(read(agent.run("root", budget=BOUNDS)), 120)
         nothing_is_held(agent)
     assert result.status == "completed"

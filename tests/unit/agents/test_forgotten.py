@@ -194,7 +194,7 @@ async def test_each_detached_agent_begins_and_ends_once_over_all_streams(make):
     async with make(script, config=DETACH) as agent:
         first = await all_of(agent.run("root"))
         go.set()
-        await eventually(lambda: not agent._tree.at_work)
+        await eventually(lambda: not agent.debug.at_work)
         second = await all_of(agent.run("next"))
         third = await all_of(agent.run("next"))
     every = [*first, *second, *third]
@@ -236,8 +236,8 @@ async def test_what_a_grandchild_finds_between_runs_is_told_to_the_root_in_its_n
     async with make(script, config=DETACH) as agent:
         await all_of(agent.run("root"))
         go.set()
-        await eventually(lambda: not agent._tree.at_work)
-        await eventually(lambda: agent._tree.between_runs.messages)
+        await eventually(lambda: not agent.debug.at_work)
+        await eventually(lambda: agent.debug.untold)
         await all_of(agent.run("next"))
     assert "two is done" in told(script.conversations["root"])
 
@@ -253,7 +253,7 @@ async def test_a_question_to_a_parent_that_has_ended_is_answered_at_once(make):
     async with make(script, config=DETACH) as agent:
         await all_of(agent.run("root"))
         go.set()
-        await eventually(lambda: not agent._tree.at_work)
-        await eventually(lambda: agent._tree.between_runs.messages)
+        await eventually(lambda: not agent.debug.at_work)
+        await eventually(lambda: agent.debug.untold)
         await all_of(agent.run("next"))
     assert "Your parent's run has ended: decide yourself" in told(script.conversations["root"])

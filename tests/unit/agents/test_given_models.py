@@ -25,11 +25,12 @@ async def test_a_name_in_the_settings_may_stand_for_a_model_object(make):
     async with make(["from the root's"], config={"models": {"little": small}}) as agent:
 
         async def program():
-            return await agent.spawn_and_run(SpawnRequest(prompt="x", model="little"))
+            return await agent.spawn_and_run(SpawnRequest(prompt="x", model="little")), await agent.ask("x", model="little")
 
         events, result = await read(agent.run_program(program))
-        assert await agent._loop.asker.ask("x", model="little") == "from small"
-    assert result.output.output == "from small"
+    child, answer = result.output
+    assert answer == "from small"
+    assert child.output == "from small"
     assert [event.model for event in of_kind(events, AgentStarted) if event.depth] == ["function:small"]
 
 

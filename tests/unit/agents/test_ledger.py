@@ -188,7 +188,7 @@ async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():
         await waiting
     first.settle(Usage(input_tokens=900))
     assert root.in_flight.tokens == 0
-    assert not ledger._waiting
+    assert ledger.waiting == 0
 
 
 async def test_what_is_held_for_a_last_report_is_there_for_it_and_for_nobody_else():

@@ -34,7 +34,7 @@ async def test_three_levels_finish_with_few_slots(make, concurrency):
     config = {"subagents": {"max_depth": 3, "max_concurrent": concurrency}}
     async with make(family(3, 3), config=config) as agent:
         events, _ = await asyncio.wait_for(read(agent.run("root")), 120)
-        assert not agent._shared.slots.full
+        assert agent.debug.free_slots == concurrency
     ends = of_kind(events, AgentFinished)
     assert len(ends) == 1 + 3 + 9 + 27
     assert {end.status for end in ends} == {"completed"}
@@ -53,8 +53,7 @@ async def test_a_bound_on_kernels_makes_work_wait_and_refuses_only_what_could_ne
             most = max(most, sum(kernel.lost_reason is None for kernel in agent.provider.kernels))
 
         events, _ = await asyncio.wait_for(read(agent.run("root"), on_event=on_event), 120)
-        places = agent._shared.kernel_places
-        assert (len(places._holders), len(places._waiting)) == (1, 0)
+        assert (len(agent.debug.kernel_holders), agent.debug.waiting_for_kernels) == (1, 0)
     assert most <= kernels
     assert {end.status for end in of_kind(events, AgentFinished)} == {"completed"}
     refused = [event for event in of_kind(events, ToolOutput) if "`kernel.max_live`" in event.content]
@@ -121,7 +120,7 @@ async def test_hundreds_of_children_finish_and_nothing_of_them_is_kept_but_a_lin
                     agent.provider.kernels.clear()
                     objects.append(our_objects())
         result = await run.result()
-        assert not any(node.run.record.history for node in agent._tree.nodes.values() if node.parent is not None)
+        assert not any(node.run.record.history for node in agent.debug.agents.values() if node.parent is not None)
     assert (result.status, ended, result.tree_usage.turns) == ("completed", waves * size, waves * size + waves + 1)
     assert most <= 21
     grown = [(later - earlier) / size for earlier, later in pairwise(objects[1:])]

@@ -13,7 +13,7 @@ async def test_the_record_of_a_run_can_be_written_and_read_back(make):
     script = {"child": ["x"], "root": [[cell("1 + 1"), task("child")], "done"]}
     async with make(script, config={"mode": "full"}) as agent:
         await read(agent.run("root"))
-        records = [run.record for run in agent._shared.runs.values()]
+        records = [node.run.record for node in agent.debug.agents.values()]
     adapter = TypeAdapter(RunRecord)
     stored = [adapter.dump_json(record) for record in records]
     assert [adapter.dump_json(adapter.validate_json(text)) for text in stored] == stored
@@ -24,7 +24,7 @@ async def test_the_record_of_a_run_can_be_written_and_read_back(make):
 async def test_who_an_agent_is_never_changes_and_an_ended_run_holds_nothing(make):
     async with make(["done"]) as agent:
         await read(agent.run("root"))
-        assert not agent._root.run.is_live
-        assert not agent._root.run.cancel()
+        assert not agent.debug.root.run.is_live
+        assert not agent.debug.root.run.cancel()
         with pytest.raises(dataclasses.FrozenInstanceError):
-            agent._root.description = "another"
+            agent.debug.root.description = "another"

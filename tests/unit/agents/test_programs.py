@@ -56,10 +56,10 @@ async def test_the_run_that_begins_for_a_child_can_be_seen_and_cancelled(make):
 
 
 async def test_code_that_goes_on_between_runs_starts_no_child(make):
-    async with make(SCRIPT) as agent:
+    async with make(SCRIPT, config={"mode": "full"}) as agent:
         await read(agent.run("root"))
         with pytest.raises(FreeactError, match="takes no more children"):
-            await agent._loop.children.run(SpawnRequest(prompt="one"))
+            await agent.provider.kernels[0].ask_host("task", task_id="0" * 32, prompt="one")
         assert len(agent.agents()) == 1
 
 
@@ -181,7 +181,7 @@ async def test_a_factory_decides_what_every_child_is(make):
         texts = [event.content for event in of_kind(events, ToolOutput)]
         results = await agent.run_parallel(["fail", "crash", "nothing"])
         ids = [info.agent_id for info in agent.agents()]
-        assert agent._tree.nodes[ids[2]].policy.mode == "auto"  # a factory lifts no bound
+        assert agent.debug.agents[ids[2]].policy.mode == "auto"  # a factory lifts no bound
     assert any('{"echo": "echo"}' in text for text in texts)
     assert any(text.endswith("first") for text in texts)
     assert any("forbidden: nothing bad here" in text for text in texts)

@@ -105,7 +105,7 @@ async def test_the_answer_of_a_child_that_has_written_or_removed_files_is_not_ke
 
     async with make(script, config={**CACHE, "mode": "full"}) as agent:
         child = await agent.spawn("write")
-        getattr(agent._shared.runs[child.agent_id].files, what)["out.txt"] = None  # as the kernel's hook reports it
+        getattr(agent.debug.agents[child.agent_id].run.files, what)["out.txt"] = None  # as the kernel's hook reports it
         first = await child.result()
         second = await agent.spawn_and_run("write")
         third = await agent.spawn_and_run("write")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 import typing
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ def test_every_promised_name_is_there_and_every_name_that_is_there_is_promised()
     assert sorted(freeact_sub.__all__) == freeact_sub.__all__
     stub = ast.parse(Path(freeact_sub.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    assert {name.asname: node.module for node in imports for name in node.names} == freeact_sub._HOME_OF
+    homes = {name.asname: node.module for node in imports for name in node.names}
+    assert sorted(homes) == freeact_sub.__all__
+    for name, home in homes.items():
+        assert getattr(freeact_sub, name) is getattr(import_module(home), name)
     for name in freeact_sub.__all__:
         assert getattr(freeact_sub, name) is not None
     assert set(dir(freeact_sub)) == set(freeact_sub.__all__)

@@ -366,7 +366,7 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(store, monkeypatch)
     async with writing(store, failures=failures) as writer:
         writer.put(lambda to: go_on.wait(60))
         assert not await writer.commit()
-        thread = writer._thread
+        [thread] = [thread for thread in threading.enumerate() if thread.name.startswith("writes session")]
     assert "does not answer" in failures[0]
     go_on.set()
     await asyncio.to_thread(thread.join, 60)

@@ -37,10 +37,10 @@ def test_lats_selects_expands_simulates_and_backpropagates():
     assert b.value == pytest.approx(0.9)
 
 
-def test_ucb1_is_the_formula():
+def testucb1_is_the_formula():
     algorithm = LATS(exploration=1.414)
     node = SimpleNamespace(value=0.5, visits=2, parent=SimpleNamespace(visits=10))
-    assert algorithm._ucb1(node) == pytest.approx(0.5 + 1.414 * math.sqrt(math.log(10) / 2))
+    assert algorithm.ucb1(node) == pytest.approx(0.5 + 1.414 * math.sqrt(math.log(10) / 2))
     assert (LATS().simulations, LATS().exploration, LATS().depth, LATS().branching) == (5, 1.414, 10, 3)
 
 
