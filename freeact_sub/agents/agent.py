@@ -1,4 +1,4 @@
-"""`Agent`: what a user of the SDK holds: the root of a tree of agents, with a kernel and a history that last."""
+"""`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -40,7 +40,7 @@ from freeact_sub.tools import SpawnRequest
 
 
 class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
-    """An agent that acts by running code in a kernel of its own, and may start children.
+    """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
 
@@ -66,25 +66,25 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         """Make an agent; nothing is started yet.
 
         Args:
-            config: All settings. Default: `Config()`, which reads no file and no environment (see `load_config`).
-            model: A pydantic-ai model, or a model's name, which then replaces `config.model`.
-            toolsets: pydantic-ai toolsets for this agent and its children. Their tools ask for approval like ours.
+            config: All settings. Default: `Config()`, which reads neither files nor environment (see `load_config`).
+            model: A pydantic-ai model, or the name of one; replaces `config.model`.
+            toolsets: pydantic-ai toolsets for this agent and its children. Their tools need approval like the built-in ones.
             capabilities: pydantic-ai capabilities for this agent and its children.
-            output_type: What the root's answer must be, as pydantic-ai's `output_type`. Children answer with text.
-            model_settings: Win over `config.model_settings`.
-            kernel_provider: Where kernels come from; whoever made it closes it, after the agents that use it. Default: what
-                `config.kernel.provider` names, shared with the other agents of this event loop and closed with the last.
-            taps: Called with every event before the reader gets it.
+            output_type: The type of the root's answer, as pydantic-ai's `output_type`. Children answer with text.
+            model_settings: Override `config.model_settings`.
+            kernel_provider: Starts the kernels. Its creator closes it, after the agents that use it. Default: the one that
+                `config.kernel.provider` names; the agents of an event loop share it, and the last one closes it.
+            taps: Called with every event before the reader receives it.
             factory: Decides what each child is. Default: an agent like its parent.
-            history: A conversation to go on with, as `Agent.history` has it. Its kernel is gone, which the model is told.
-            session: `new`: all that agents do is kept on disk; or the id of a session to go on with. None: nothing is kept.
+            history: A conversation to continue, as returned by `Agent.history`. The model is told that its kernel is new.
+            session: `new` records everything on disk; the id of a session continues it; None records nothing.
 
         Raises:
-            ConfigError: There is no model, or it cannot be built; a file with rules is wrong; or the history is none.
-            SessionError: There is no such session, or it cannot be read.
+            ConfigError: No model is set, or it cannot be built; a rule file is invalid; or `history` is not a conversation.
+            SessionError: The session does not exist or cannot be read.
         """
         if session not in (None, NEW) and history:
-            raise ConfigError("give either `history` or the id of a session, which has a history of its own")
+            raise ConfigError("give either `history` or the id of a session, which has its own history")
         self.config = config or Config()
         if model is not None and not isinstance(model, str | Model):
             raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
@@ -110,17 +110,22 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         self._root = self._session.add_root(self._tree, checked_history(history))
         self._closes_provider = kernel_provider is None
         self._home: asyncio.AbstractEventLoop | None = None
-        """The event loop in which the agent was opened: its kernel, its connections and its tasks live there."""
+        """The event loop that opened the agent; its kernel, connections and tasks live there."""
         self._loop: AgentLoop | None = None
         self._run: Run | None = None
         self._resources = AsyncExitStack()
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, **options: Any) -> Self:
-        """Make an agent that goes on with a session, in its workspace and with its model; `options` as the constructor's.
+        """Make an agent that continues a session, in its workspace and with its model.
 
-        Args: session_id: or how only its id begins. config: All settings. None: workspace and model of the session.
-        Raises: SessionError: There is no such session, or it cannot be read.
+        Args:
+            session_id: The id, or an unambiguous prefix of it.
+            config: All settings. None: the session's workspace and model, and defaults.
+            options: As for the constructor.
+
+        Raises:
+            SessionError: The session does not exist or cannot be read.
         """
         stored = SessionStore(state_folder()).find(session_id)
         config = config or Config(workspace=stored.workspace, model=stored.model or None)
@@ -133,7 +138,7 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
 
     @property
     def session_id(self) -> str | None:
-        """The id of its session, by which it can be resumed. None: nothing is kept."""
+        """The id under which the session can be resumed. None: nothing is recorded."""
         return self._session.session_id
 
     @property
@@ -143,16 +148,16 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
 
     @property
     def usage(self) -> Usage:
-        """What the agent and its descendants have spent in all runs."""
+        """What the agent and its descendants have spent over all runs."""
         return self._shared.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
-        """The root and every child there was, in order of start."""
+        """The root and every child so far, in the order in which they started."""
         return tuple(node.info for node in self._tree.nodes.values())
 
     @property
     def debug(self) -> DebugState:
-        """What its agents hold at this moment, for tests and for whoever looks for what is left."""
+        """What the agents hold at this moment, for tests and for tracking down leaks."""
         return debug_state(self._tree, self._loop)
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
@@ -160,49 +165,49 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
 
         Args:
             prompt: What to do.
-            budget: What the run may spend, with all its children; `config.budget` counts for what it does not name.
+            budget: What the run and all its children may spend. `config.budget` fills in the bounds that it leaves open.
 
         Raises:
-            AgentBusyError: The agent's present run has not ended.
+            AgentBusyError: The previous run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
         return self._begin(Work(prompt=prompt), budget)
 
     @property
     def present_run(self) -> Run | None:
-        """The run that goes on, whoever has begun it: `run`, `run_program`, or `spawn` where there was none."""
+        """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
         return self._run
 
     def run_program(self, program: Program, *, budget: Budget = NO_BOUNDS) -> Run:
-        """Begin a run in which a function of yours, and no model, starts the children: with `spawn` and the like.
+        """Begin a run that a function drives instead of a model: it starts children with `spawn` and similar methods.
 
-        What it returns is the result's `output`; if it raises, the run has failed. Children that are still at work when it
+        Its return value becomes the result's `output`; an exception fails the run. Children that are still working when it
         returns are cancelled.
 
         Args:
-            program: Called without arguments.
-            budget: What the children may spend together; `config.budget` counts for what it does not name.
+            program: An async function without parameters.
+            budget: What the children may spend together. `config.budget` fills in the bounds that it leaves open.
 
         Raises:
-            AgentBusyError: The agent's present run has not ended.
+            AgentBusyError: The previous run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
         return self._begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
 
     async def spawn(self, request: SpawnRequest | str) -> Child:
-        """Start a child and do not wait for it.
+        """Start a child without waiting for it.
 
-        In a tool, a `ChildAgent` or whatever else an agent runs it is a child of that agent, below its depth, mode and
-        budget, and is cancelled when that agent's run ends. Else it is a child of the root and of its present run. If
-        there is none, one begins (see `present_run`) that lasts until no child is at work; its events go to the taps alone,
-        nobody is asked.
+        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
+        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
+        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
+        events reach the taps only, and its approval requests get the answer for unattended runs.
 
         Args:
-            request: What is asked for; text is a prompt.
+            request: The child to start; a string is its prompt.
 
         Raises:
-            SpawnForbiddenError: No child may be started now, or none of this type.
-            FreeactError: It cannot be started; the agent is not open; or its run has not begun, or ends.
+            SpawnForbiddenError: No child, or none of this type, may be started now.
+            FreeactError: It cannot be started, the agent is not open, or its run has not begun or is ending.
         """
         if isinstance(request, str):
             request = SpawnRequest(prompt=request)
@@ -212,13 +217,13 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         return await children.spawn(request)
 
     async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """Start a child (see `spawn`) and wait for its end, whatever it is. To give up waiting ends it.
+        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
 
-        An agent whose tool waits gives its place among those at work to others meanwhile.
+        An agent whose tool waits here lends its slot to other agents meanwhile.
 
         Raises:
-            SpawnForbiddenError: No child may be started now, or none of this type.
-            FreeactError: It cannot be started; the agent is not open; or its run has not begun, or ends.
+            SpawnForbiddenError: No child, or none of this type, may be started now.
+            FreeactError: It cannot be started, the agent is not open, or its run has not begun or is ending.
         """
         child = await self.spawn(request)
         try:
@@ -228,27 +233,27 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
             raise
         outside = caller_in(self._shared) in (None, self._root)
         if outside and self._run is not None and not self._run.has_reader and self._opened.children.is_idle:
-            await self._run.ended()  # whoever waited for the last one may begin a run
+            await self._run.ended()  # the caller may begin the next run at once
         return result
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
         """Start children (see `spawn`) side by side, within `subagents.max_concurrent`, and wait for all.
 
         Returns:
-            One for each request, in their order. A child that did not complete is a result with another status; one that
-            could not be started is the exception.
+            One item per request, in order: the result, whatever its status, or the exception for a child that could not be
+            started.
         """
 
         async def one(request: SpawnRequest | str) -> RunResult | Exception:
             try:
                 return await self.spawn_and_run(request)
-            except Exception as error:  # noqa: BLE001  # border: one that cannot be started takes nothing from the others
+            except Exception as error:  # noqa: BLE001  # border: a child that cannot be started must not affect the others
                 return error
 
         return await asyncio.gather(*(one(request) for request in requests))
 
     async def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncIterator[Any]:
-        """The events of a run; the arguments are those of `run`.
+        """Run a prompt and yield the events; the arguments are those of `run`.
 
         Leaving the loop early cancels the run. To use the agent again after that, close the stream first:
         `async with contextlib.aclosing(agent.stream(prompt)) as events`.
@@ -260,15 +265,15 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
     def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult:
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
 
-        The next call goes on with the conversation, in a new kernel. What needs a person is answered as where nobody is
-        asked (see `Config.headless`); events go to the taps alone.
+        The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
+        `Config.headless`); events reach the taps only.
 
         Args:
             prompt: What to do.
-            budget: What the run may spend, with all its children; `config.budget` counts for what it does not name.
+            budget: What the run and all its children may spend. `config.budget` fills in the bounds that it leaves open.
 
         Raises:
-            FreeactError: It is called where an event loop runs; or the agent is open.
+            FreeactError: An event loop is running in this thread, or the agent is open.
         """
         if in_event_loop():
             raise FreeactError(
@@ -285,7 +290,7 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         return asyncio.run(run())
 
     async def aclose(self) -> None:
-        """End all that is open. Can be called again, and the agent can be opened again, with its history and a new kernel.
+        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.
 
         Raises:
             FreeactError: The agent was opened in another event loop.
@@ -294,26 +299,26 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         await carry_out(self._close(), timeout_seconds=60)
 
     async def open(self) -> Self:
-        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` ends it.
+        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it.
 
         Raises:
-            FreeactError: It is open already.
+            FreeactError: The agent is already open.
         """
         if self._loop is not None:
-            raise FreeactError("the agent is open already: it is opened once, and used by all")
+            raise FreeactError("the agent is already open: open it once and share it")
         await self._session.open()
         self._home = asyncio.get_running_loop()
-        self._resources.push_async_callback(self._session.aclose)  # last of all: until then there is something to keep
+        self._resources.push_async_callback(self._session.aclose)  # closed last: everything before it is still recorded
         self._shared.renew()
         if self._closes_provider:
             self._resources.push_async_callback(self._shared.provider.aclose)
-        await self._resources.enter_async_context(self._shared.model)  # its HTTP client is closed when the agent is
+        await self._resources.enter_async_context(self._shared.model)  # closes its HTTP client with the agent
         self._resources.push_async_callback(self._shared.other_models.aclose)
         self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
         self._loop.children.begin_run = self._begin_if_idle
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._resources.push_async_callback(self._session.follow(self._loop, is_new=not self.history))
-        self._loop.resources.kernel.start_soon()  # it is there when the first prompt is
+        self._loop.resources.kernel.start_soon()  # ready when the first prompt comes
         return self
 
     async def __aenter__(self) -> Self:
@@ -335,7 +340,7 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
 
     @property
     def _callers_loop(self) -> AgentLoop:
-        """Of the agent in whose name this is called."""
+        """That of the agent on whose behalf this is called."""
         loop, caller = self._opened, caller_in(self._shared)
         return loop if caller is None or caller is self._root else self._loop_of(caller)
 
@@ -343,16 +348,16 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
         return self._callers_loop.children
 
     async def _begin_if_idle(self) -> None:
-        """Begin a run that lasts until nothing is at work, unless there is one."""
+        """Begin a run that lasts until no child is working, unless a run is live."""
         while self._run is not None and not self._run.has_reader and not self._opened.children.is_open:
-            await self._run.ended()  # it has just come to its end
+            await self._run.ended()  # it is just ending
         if self._run is None:
             self.run_program(self._opened.children.until_idle).start_without_reader()
 
     def _loop_of(self, node: AgentNode) -> AgentLoop:
         loop = self._tree.at_work.get(node.agent_id)
         if not isinstance(loop, AgentLoop):
-            raise FreeactError(f"the run of {node.agent_id}, in which this was to be done, has ended")
+            raise FreeactError(f"the run of {node.agent_id}, which this call belongs to, has ended")
         return loop
 
     @property
@@ -365,7 +370,7 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
     def _begin(self, work: Work, budget: Budget) -> Run:
         loop = self._opened
         if self._run is not None:
-            raise AgentBusyError("the agent is at work: wait for its run to end, cancel it, or close its stream")
+            raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
         self._shared.pictures = "saved"
         self._shared.channel = EventChannel(self.config.event_buffer, self._taps)
         self._run = Run(loop, self._tree, work, budget=budget, on_end=self._forget_run, home=self._home)

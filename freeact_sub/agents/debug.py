@@ -1,4 +1,4 @@
-"""`DebugState`: what the agents of a root hold at one moment, for tests and for whoever looks for what is left."""
+"""`DebugState`: what the agents of a root hold at one moment, for tests and for tracking down leaks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from freeact_sub.agents.tree import AgentNode, Tree
 
 @dataclass(frozen=True, kw_only=True)
 class DebugState:
-    """A snapshot. Its names and fields may change with any version."""
+    """A snapshot. Its fields may change in any version."""
 
     agents: Mapping[str, AgentNode]
-    """By id, in order of start; the root is the first."""
+    """By id, in the order in which they started; the root comes first."""
     at_work: tuple[str, ...]
-    """The ids of the agents whose run has begun and not ended."""
+    """The ids of the agents with a live run."""
     free_slots: int
     kernel_holders: tuple[str, ...]
-    """The ids of the agents and nodes that have a place for a kernel, in alphabetical order."""
+    """The ids of the agents and nodes that hold a place for a kernel, sorted."""
     waiting_for_kernels: int
     """How many agents wait for a place."""
     waiting_for_budget: int
-    """How many requests wait for others to end."""
+    """How many model requests wait until others give budget back."""
     untold: tuple[str, ...]
-    """What the root's model reads before its next prompt."""
+    """Messages that the root's model reads before its next prompt."""
     open_tasks: int
-    """How many children code in the root's kernel has asked for and not taken the answer of."""
+    """How many `agent.task` calls of code in the root's kernel have not returned."""
 
     @property
     def root(self) -> AgentNode:
@@ -34,7 +34,7 @@ class DebugState:
 
 
 def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
-    """Take the snapshot. Args: loop: runs the root. None: it is not open."""
+    """Take a snapshot. Args: loop: the root's. None: the agent is not open."""
     shared = tree.shared
     return DebugState(
         agents=dict(tree.nodes),

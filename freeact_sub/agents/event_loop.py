@@ -1,4 +1,4 @@
-"""The event loop in which an agent was opened: its kernel, its connections and its tasks live there and nowhere else."""
+"""Checks that an agent is used in the event loop that opened it, where its kernel, connections and tasks live."""
 
 import asyncio
 
@@ -15,13 +15,13 @@ def in_event_loop() -> bool:
 
 
 def check_event_loop(home: asyncio.AbstractEventLoop | None) -> None:
-    """Refuse what is asked for in another loop than the agent's.
+    """Refuse a call from an event loop other than the agent's.
 
     Args:
-        home: The agent's. None: it is not open.
+        home: The agent's loop. None: the agent is not open.
 
     Raises:
-        FreeactError: Another loop runs here.
+        FreeactError: Another loop is running here.
     """
     if home is None or not in_event_loop() or asyncio.get_running_loop() is home:
         return

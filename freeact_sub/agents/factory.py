@@ -1,7 +1,7 @@
-"""`AgentFactory`: what makes a child of a request; a user of the SDK may put another in its place.
+"""`AgentFactory`: turns a request into a child; a user of the SDK may supply another.
 
-It is asked for every child, whoever starts it: a model, code in a cell, a program. It stands behind the approval and before
-the bounds: whatever it returns, mode and budget are narrowed to the parent's and spawns are counted.
+Every child passes through it, whether a model, code in a cell or a program starts it. It runs after the approval and before
+the bounds: whatever it returns, mode and budget are narrowed to the parent's, and the spawn is counted.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from freeact_sub.tools import SpawnRequest
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionContext:
-    """An agent at work, as those see it who work for it."""
+    """A working agent, as its factory and its children see it."""
 
     agent_id: str
     parent_id: str | None
@@ -26,51 +26,50 @@ class ExecutionContext:
 
     @property
     def budget_left(self) -> Budget:
-        """What a child of the agent could be given at this moment."""
+        """The most that a child of the agent could be given at this moment."""
         return self._left()
 
     @property
     def cancelled(self) -> bool:
-        """Its run, or one above it, is being ended."""
+        """Whether its run, or that of an ancestor, is being cancelled."""
         return self._cancelled()
 
 
 @runtime_checkable
 class ChildAgent(Protocol):
-    """A child that answers by itself: without a model of ours, without kernel and tools."""
+    """A child implemented in Python: it has no model, kernel or tools of its own."""
 
     async def run(self, prompt: str, context: ExecutionContext) -> Any:
-        """Do the work and return the answer; what is raised ends the child as `failed`.
+        """Do the work and return the answer; an exception ends the child as `failed`.
 
         Args:
-            prompt: What is asked for.
-            context: Of this child. Its cancellation and the end of its time come as `asyncio.CancelledError`.
+            prompt: The child's prompt.
+            context: The child. Cancellation and timeout arrive as `asyncio.CancelledError`.
         """
         ...
 
 
 class AgentFactory(Protocol):
-    """Makes the children of a tree."""
+    """Decides what each child of a tree is."""
 
     def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
-        """Decide what a child is.
+        """Turn a request into a child.
 
         Args:
-            request: What is asked for.
-            context: Of the agent that asks.
+            request: The child as requested.
+            context: The agent that starts it.
 
         Returns:
-            The request as it is or changed (see `dataclasses.replace`), of which one of our agents is made; or a child that
-            answers by itself.
+            The request, unchanged or changed with `dataclasses.replace`, to start an ordinary agent; or a `ChildAgent`.
 
         Raises:
-            SpawnForbiddenError: There is to be no such child; whoever asks reads the reason.
+            SpawnForbiddenError: The child must not start; the caller reads the reason.
         """
         ...
 
 
 class DefaultFactory:
-    """Makes one of our agents of each request, as it is."""
+    """Starts an ordinary agent for each request, unchanged."""
 
     def create(self, request: SpawnRequest, context: ExecutionContext) -> SpawnRequest | ChildAgent:
         """See `AgentFactory`."""

@@ -1,4 +1,4 @@
-"""`agent.ask` and `agent.task` for programs: what they are in a cell, so that a strategy runs in both."""
+"""`agent.ask` and `agent.task` for programs, with the same meaning as in a cell, so that strategies run in both."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,24 +28,24 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
 
 
 class AsInACell(ABC):
-    """The methods of `Agent` that do in a program what `agent` does in a cell."""
+    """The methods of `Agent` that mirror `agent` in a cell."""
 
     @property
     def execution_context(self) -> ExecutionContext:
-        """The agent in whose name this is called, the root or one below it: `budget_left`, `depth`, `cancelled`."""
+        """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
         return self._callers_loop.node.context
 
     async def ask(self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = ()) -> Any:
         """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
 
         Args:
-            prompt: All that the model reads, but for the history.
-            model: A name of the setting `models`. None: the agent's own.
-            output: The type of the answer, such as `int`, a dataclass or a pydantic model; a value of it comes back.
-            history: Earlier prompts and answers, in turn: the model reads them as a conversation.
+            prompt: The only text that the model reads besides the history.
+            model: A name in the setting `models`. None: the agent's own model.
+            output: The type of the answer, such as `int`, a dataclass or a pydantic model; the call returns a value of it.
+            history: Earlier prompts and answers, alternating; the model reads them as a conversation.
 
         Raises:
-            FreeactError: No run is live; or the request is denied, or fails.
+            FreeactError: No run is live, or the request is denied or fails.
         """
         loop = self._callers_loop
         if not loop.node.run.is_live:
@@ -60,16 +60,16 @@ class AsInACell(ABC):
         return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
 
     async def task(self, prompt: str, **options: Any) -> RunResult:
-        """Start a child and wait for its end.
+        """Start a child and wait until it ends.
 
         Args:
-            prompt: What it is to do.
+            prompt: The child's task.
             options: `inputs` (values that it finds as variables in its kernel, by name), `output` (the type of its answer),
                 `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`.
 
         Raises:
-            TaskError: It did not complete; `error.result` tells how far it came.
-            FreeactError: It cannot be started, or an option is wrong.
+            TaskError: The child did not complete; `error.result` has what it achieved.
+            FreeactError: The child cannot be started, or an option is invalid.
         """
         result = await self.spawn_and_run(request_of(prompt, options))
         if result.status != "completed":
@@ -83,14 +83,14 @@ class AsInACell(ABC):
     @property
     @abstractmethod
     def _callers_loop(self) -> AgentLoop:
-        """Of the agent in whose name this is called."""
+        """That of the agent on whose behalf this is called."""
 
 
 def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
-    """The request for a child. Args: options: see `Agent.task`.
+    """Return the request for a child. Args: options: see `Agent.task`.
 
     Raises:
-        InvalidRequestError: An option is wrong; the text names it.
+        InvalidRequestError: An option is invalid; the message names it.
     """
     rest = {name: value for name, value in options.items() if value is not None}
     inputs, output, turns = rest.pop("inputs", {}), rest.pop("output", None), rest.pop("max_turns", None)
@@ -105,7 +105,7 @@ def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
 
 
 def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
-    """What a model is to answer so that a value of the type can be made of it; a wrong answer goes back to the model."""
+    """Return the adapter of a type and the answer asked of the model; an invalid answer goes back to it."""
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(output)
         schema = adapter.json_schema()

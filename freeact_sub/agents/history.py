@@ -1,4 +1,4 @@
-"""A conversation that a program gives an agent to go on with."""
+"""Checks a conversation that a program passes to an agent."""
 
 from collections.abc import Sequence
 
@@ -8,15 +8,15 @@ from freeact_sub.errors import ConfigError
 
 
 def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The conversation; calls in it that were never answered get an answer, or no model would take it.
+    """Return the conversation; unanswered calls get an answer, because providers reject them otherwise.
 
     Raises:
-        ConfigError: It is no list of messages.
+        ConfigError: An item is not a message.
     """
     for message in history:
         if not isinstance(message, ModelRequest | ModelResponse):
             raise ConfigError(
-                f"`history` must be messages of pydantic-ai, and holds a {type(message).__name__}: of JSON, "
-                "`ModelMessagesTypeAdapter.validate_json` makes them"
+                f"`history` must be messages of pydantic-ai, and holds a {type(message).__name__}: for JSON, use "
+                "`ModelMessagesTypeAdapter.validate_json`"
             )
     return repair_messages(list(history))

@@ -1,4 +1,4 @@
-"""`OtherModels`: the models of a tree besides the root's own, each built when it is first needed, closed with the root."""
+"""`OtherModels`: all models of a tree but the root's, each built on first use and closed with the root."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -19,20 +19,20 @@ class OtherModels:
         self._config = config
         self._traffic = traffic
         self._models: dict[str | int, Model] = {}
-        """By name; one that was given as it is, by its identity: models need not be hashable."""
+        """By name, or by identity for a model object: models need not be hashable."""
         self._lock = asyncio.Lock()
         self._open = AsyncExitStack()
 
     async def get(self, wanted: str | Model) -> Model:
-        """The model that is wanted, as agents use it.
+        """Return a model, wrapped as agents use it.
 
         Args:
-            wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. An address that is set for the root's model
-                counts for others of the same provider that are named as well.
+            wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. The address configured for the root's model
+                also applies to named models of the same provider.
 
         Raises:
             InvalidRequestError: It is none of these.
-            ConfigError: It cannot be built; the text says why.
+            ConfigError: It cannot be built; the message says why.
         """
         full = self._config.models.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if not isinstance(full, str | Model):
@@ -48,6 +48,6 @@ class OtherModels:
             return self._models[key]
 
     async def aclose(self) -> None:
-        """Close what was built."""
+        """Close all models that were built."""
         self._models.clear()
         await self._open.aclose()

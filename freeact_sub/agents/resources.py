@@ -1,4 +1,4 @@
-"""What one agent has open: its kernel and its MCP connections. Closed in reverse, for certain."""
+"""The resources of one agent, its kernel and its MCP connections; they are always closed, in reverse order."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.tools import KernelAccess
 
 MAX_DEATHS: Final = 3
-"""A kernel that dies this often in one run ends the run."""
+"""After this many kernel deaths the run ends."""
 
 SWAP_SECONDS: Final = 5.0
 OWN_FILES: Final = (
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentKernel:
-    """The agent's kernel: started in the background, watched, replaced when it dies."""
+    """The agent's kernel: starts in the background, is watched, and is replaced when it dies."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AgentKernel:
         provider = node.shared.provider
         place = provider.place(node.policy.mode, settings, node.shared.config.workspace)
         self.told = place.told
-        """What the model is told of where the kernel runs."""
+        """Tells the model where the kernel runs."""
         self._spec = KernelSpec(
             owner_id=node.agent_id,
             python=settings.python,
@@ -67,12 +67,12 @@ class AgentKernel:
         self.deaths = 0
         """In the present run."""
         self._kept = False
-        """It is a node's: it is not replaced."""
+        """It belongs to a node, so it is not replaced."""
         self.is_used = False
-        """Somebody has had it, and so something may have run in it."""
+        """It has been handed out, so code may have run in it."""
 
     def start_soon(self) -> None:
-        """Begin to start the kernel, unless there is one."""
+        """Begin to start the kernel, unless it has begun."""
         if not self._closed and (self._starting is None or (self._starting.done() and self._failed(self._starting))):
             self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._node.agent_id}")
 
@@ -88,14 +88,14 @@ class AgentKernel:
                 await asyncio.wait({starting})
             if starting is not None and starting is self._starting:
                 return starting.result()
-            # it was reset, or has died, meanwhile: there is another one
+            # reset or dead by now: another one replaces it
         raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
 
     async def pass_on(self, node: AgentNode) -> Kernel:
-        """The live kernel, which is this node's from now on, and is not replaced when it dies.
+        """Hand the live kernel over to a node; it is not replaced when it dies.
 
         Raises:
-            KernelStartError: It does not start.
+            KernelStartError: It failed to start.
             KernelLostError: It has ended.
         """
         kernel = await self.get()
@@ -106,10 +106,10 @@ class AgentKernel:
         return kernel
 
     async def become(self, origin: KernelAccess) -> None:
-        """Replace the kernel by a copy of another one.
+        """Replace the kernel with a copy of another one.
 
         Raises:
-            KernelBranchError: That cannot be branched; the kernel stays as it is.
+            KernelBranchError: The other one cannot be branched; this kernel stays.
         """
         new = await (await origin.get()).branch(self._spec, self._host.answer)
 
@@ -124,18 +124,18 @@ class AgentKernel:
         await self.get()
 
     async def copy(self) -> Kernel:
-        """A branch of the live kernel that asks in this agent's name; whoever calls closes it, or hands it to `exchange`.
+        """Branch the live kernel, with this agent answering its requests; the caller closes it or passes it to `exchange`.
 
         Raises:
-            KernelError: It does not start, or cannot be branched.
+            KernelError: The kernel failed to start, or cannot be branched.
         """
         return await (await self.get()).branch(self._spec, self._host.answer)
 
     async def exchange(self, new: Kernel | None) -> Kernel | None:
-        """Goes on with another kernel: one that `copy` has made, or None for a new one.
+        """Switch to another kernel: one that `copy` made, or a new one for None.
 
         Returns:
-            The one there was, for the caller to close. None: it did not live.
+            The previous kernel, for the caller to close. None: it had died.
         """
         old: Kernel | None = None
 
@@ -162,12 +162,12 @@ class AgentKernel:
         await self.get()
 
     async def aclose(self) -> None:
-        """End the kernel, in whatever state it is, for good."""
+        """Close the kernel for good, whatever its state."""
         self._closed = True
         await carry_out(self._drop())
 
     async def _start(self) -> Kernel:
-        origin, self._branch_of = self._branch_of, None  # a kernel that replaces it starts empty
+        origin, self._branch_of = self._branch_of, None  # its replacement starts empty
         with span("kernel start", agent_id=self._node.agent_id, branch=origin is not None):
             if origin is not None:
                 kernel = await (await origin.get()).branch(self._spec, self._host.answer)
@@ -185,7 +185,7 @@ class AgentKernel:
         return kernel
 
     async def _watch(self, kernel: Kernel) -> None:
-        """Tell of the kernel's death at once, and start a new one."""
+        """Report the kernel's death at once and start a new one."""
         reason = self._lost_reason = await kernel.wait_lost()
         if self._kept:
             self._closed = True
@@ -199,7 +199,7 @@ class AgentKernel:
         await carry_out(kernel.aclose())
 
     async def _drop(self) -> None:
-        """End what there is: first what starts, so that nobody begins to watch it."""
+        """End the kernel; cancel a pending start first, so that nobody begins to watch it."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()
@@ -214,7 +214,7 @@ class AgentKernel:
 
 
 def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
-    """What the agent's code does without asking."""
+    """What the agent's code may do unasked."""
     workspace = node.shared.config.workspace
     folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
     no_network = "" if network else f"denied: the sandbox has no network (mode {node.policy.mode})"
@@ -222,26 +222,26 @@ def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
 
 
 def _folders(node: AgentNode, kernel: Kernel) -> tuple[Path, ...]:
-    """Those that are an agent's own besides the workspace."""
+    """The agent's own folders besides the workspace."""
     own = kernel.own_files.root if kernel.own_files is not None else None
     return (*_also_writable(node), *filter(None, (kernel.scratch, own)))
 
 
 def _also_writable(node: AgentNode) -> tuple[Path, ...]:
-    """What the agent's wall leaves open besides the workspace."""
+    """Folders besides the workspace to which the agent's wall grants write access."""
     return node.shared.config.kernel.writable if node.policy.mode == "auto" else ()
 
 
 class AgentResources:
-    """Everything one agent has open."""
+    """The kernel and connections of one agent."""
 
     def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
-        """Open nothing yet.
+        """Nothing is opened yet.
 
         Args:
             node: The agent.
-            branch_of: Its kernel starts as a copy of this one. None: it starts empty.
-            own_files: A branch works in a copy of the workspace.
+            branch_of: The kernel starts as a copy of this one. None: it starts empty.
+            own_files: The branch works in a copy of the workspace.
         """
         shared = node.shared
         self.mcp = McpServers(
@@ -252,12 +252,12 @@ class AgentResources:
         self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of, own_files=own_files)
 
     async def pass_on(self, node: AgentNode) -> None:
-        """All of it is this node's from now on, and its code asks in that one's name. Raises: see `AgentKernel.pass_on`."""
+        """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
         await self.kernel.pass_on(node)
         self._serve(node)
 
     def _serve(self, node: AgentNode) -> None:
-        """Code in the kernel asks in this agent's name."""
+        """Answer requests of code in the kernel on behalf of this agent."""
         self.calls = CodeCalls(node)
         self.files = FileRequests(node)
         handlers = {
@@ -269,7 +269,7 @@ class AgentResources:
         self.requests.serve(node, handlers)
 
     async def aclose(self) -> None:
-        """Close the kernel, then the connections; one that fails to close does not keep the other open."""
+        """Close the kernel, then the connections; a failure of one does not prevent the other."""
         results = await asyncio.gather(self.kernel.aclose(), self.mcp.aclose(), return_exceptions=True)
         for error in results:
             if isinstance(error, BaseException):

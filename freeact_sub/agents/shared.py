@@ -1,4 +1,4 @@
-"""`Shared`: what all agents of one root share."""
+"""`Shared`: the settings, services and accounts that all agents of one root share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,14 +31,14 @@ from freeact_sub.models.traffic import Traffic
 
 @dataclass(kw_only=True)
 class Shared:
-    """Settings, services and books; knows agents by their ids alone."""
+    """Refers to agents by id only."""
 
     config: Config
     model: Model
     provider: KernelProvider
     gate: Gate
     policy: Policy
-    """Of the root; a child's is its parent's, or narrower."""
+    """The root's; a child's is its parent's or narrower."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
     capabilities: Sequence[AbstractCapability[Any]] = ()
     model_settings: dict[str, Any] = field(default_factory=dict)
@@ -46,21 +46,21 @@ class Shared:
     factory: AgentFactory = field(default_factory=DefaultFactory)
     """Decides what a child is."""
     traffic: Traffic
-    """What all requests share."""
+    """Slots and pauses that all model requests share."""
     pictures: Pictures = "saved"
-    """What becomes of pictures that cells display, in the present run of the root."""
+    """How pictures that cells display reach the user, in the root's present run."""
     channel: EventChannel = field(default_factory=EventChannel)
-    """Of the present run of the root."""
+    """That of the root's present run."""
     ledger: Ledger = field(default_factory=Ledger)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
-    """What children have answered, where `subagents.cache` is set."""
+    """Answers of children, if `subagents.cache` is set."""
     journal: Journal = field(default_factory=Journal)
-    """What is kept of all agents."""
+    """Records all agents in the session."""
     activities: Activities = field(default_factory=Activities)
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
-    """Who has written which file, in the present run of the root."""
+    """Which agent wrote which file, in the root's present run."""
     runs: dict[str, PresentRun] = field(default_factory=dict)
-    """By agent id: its present run, or its last."""
+    """The present or last run of each agent, by id."""
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
     slots: Slots = field(init=False)
@@ -71,7 +71,7 @@ class Shared:
         self.renew()
 
     def renew(self) -> None:
-        """The root is opened, perhaps again and in another event loop, to which locks of the last one belong."""
+        """Renew what belongs to an event loop: the root may be reopened in another one."""
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = Slots(self.config.subagents.max_concurrent)
         self.catalogue = McpCatalogue()
@@ -89,21 +89,21 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     journal: Journal,
     on_notice: Callable[[str], None],
 ) -> Shared:
-    """What the agents of a new root share.
+    """Make what the agents of a new root share.
 
     Args:
         config: All settings.
         model: None: the one that the settings name.
-        toolsets: Of the user.
-        capabilities: Of the user.
-        model_settings: Win over those of the settings.
+        toolsets: The user's.
+        capabilities: The user's.
+        model_settings: Override the configured ones.
         kernel_provider: None: the one that the settings name.
         factory: None: each child is an agent like its parent.
-        journal: Of its session.
-        on_notice: Tells people something.
+        journal: Records its session.
+        on_notice: Shows a text to people.
 
     Raises:
-        ConfigError: There is no model, or it cannot be built; or a file with rules is wrong.
+        ConfigError: No model is set, or it cannot be built; or a rule file is invalid.
     """
     traffic, trust = make_traffic(config), Trust(user_folder())
     rules = RuleFiles(config.permission_files, config.workspace, trust)

@@ -1,6 +1,6 @@
-"""`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are at work.
+"""`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are working.
 
-Ids, depth and parenthood are decided here, by the host. Nothing of it is ever read from a kernel.
+The host decides ids, depth and parenthood here; it never reads them from a kernel.
 """
 
 import itertools
@@ -29,12 +29,12 @@ from freeact_sub.events import Notice
 from freeact_sub.tools import SpawnRequest
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
-"""Where in the workspace long outputs and answers are written."""
+"""The folder in the workspace for long outputs and answers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AgentNode:
-    """Who an agent is: decided when it is made, and never changed. What changes is its `run`."""
+    """Who an agent is, fixed when it is created; only its `run` changes."""
 
     shared: Shared
     agent_id: str
@@ -43,38 +43,38 @@ class AgentNode:
     parent: "AgentNode | None"
     description: str = ""
     work_scope: str = ""
-    """What the agent is told to keep to."""
+    """The part of the task that the agent is told to keep to."""
     policy: Policy
-    """Decides about its calls; that of its `run` counts the folders of its kernel as well."""
+    """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
     model: Model
     agent_type: AgentType | None = None
-    """None: it has none."""
+    """None: it has no type."""
     tool_call_id: str | None = None
-    """Of the call of its parent's that started it. None: a program has."""
+    """The parent's call that started it. None: a program did."""
     in_background: bool = False
-    """Its parent goes on while it works, and can be asked and told."""
+    """Its parent continues while it works; the two can exchange messages."""
     detached: bool = False
     """It may outlive its parent's run."""
     keeps_kernel: bool = False
-    """Its kernel is to outlive its run as a node."""
+    """Its kernel outlives its run as a node."""
 
     @property
     def run(self) -> PresentRun:
-        """Its present run, or its last."""
+        """Its present or last run."""
         return self.shared.runs[self.agent_id]
 
     @property
     def principal(self) -> "AgentNode":
-        """The agent in whose run its code runs: itself, unless it stands for the code of a node (`NodeCode`)."""
+        """The agent whose run its code belongs to: itself, except for the code of a node (`NodeCode`)."""
         return self
 
     @property
     def present_policy(self) -> Policy:
-        """Decides about its calls at this moment."""
+        """The policy in effect at this moment."""
         return self.run.policy
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """It has a new kernel. Args: folders: those that are its own besides the workspace."""
+        """Note a new kernel. Args: folders: its own folders besides the workspace."""
         self.run.use_kernel(folders)
 
     @property
@@ -94,29 +94,29 @@ class AgentNode:
 
     @property
     def may_spawn(self) -> bool:
-        """Whether this agent is offered the spawning tools."""
+        """Whether this agent gets the spawning tools."""
         has_levels = bool(self.run.account.budget.depth)
         return has_levels and self.shared.config.subagents.enabled and self.denied_by("task") is None
 
     def denied_by(self, tool: str) -> AgentType | None:
-        """The type, of the agent or of one above it, that takes a tool away."""
+        """The type, of the agent or an ancestor, that denies a tool. None: none does."""
         types = (above.agent_type for above in self.ancestors())
         return next((agent_type for agent_type in types if agent_type and agent_type.tools.denies(tool)), None)
 
     @property
     def output_folder(self) -> Path:
-        """Where the agent's long outputs and its long answer are written."""
+        """The folder for the agent's long outputs and its long answer."""
         return self.shared.config.workspace / OUTPUT_FOLDER / self.agent_id
 
     @property
     def emitter(self) -> Emitter:
-        """Writes its events to the stream of the root's present run."""
+        """Writes its events to the root's present stream."""
         channel = self.shared.channel
         return Emitter(channel=channel, agent_id=self.agent_id, parent_id=self.parent_id, depth=self.depth)
 
     @property
     def label(self) -> str:
-        """The agent, as people see it."""
+        """The agent's name for people."""
         return f"{self.agent_id} ({self.description})" if self.description else self.agent_id
 
     @property
@@ -126,7 +126,7 @@ class AgentNode:
 
     @property
     def info(self) -> AgentInfo:
-        """What a front end lists."""
+        """The agent as a front end lists it."""
         return AgentInfo(
             agent_id=self.agent_id,
             parent_id=self.parent_id,
@@ -142,7 +142,7 @@ class AgentNode:
 
     @property
     def context(self) -> ExecutionContext:
-        """The agent, as code sees it that works for it."""
+        """The agent as its factory and children see it."""
         return ExecutionContext(
             agent_id=self.agent_id,
             parent_id=self.parent_id,
@@ -159,12 +159,12 @@ class AgentNode:
             node = node.parent
 
     def outlives(self, above: "AgentNode") -> bool:
-        """Whether it may go on when the run of an agent above it has ended."""
+        """Whether it may continue after the run of this ancestor has ended."""
         return any(node.detached for node in itertools.takewhile(lambda node: node is not above, self.ancestors()))
 
 
 class AtWork(Protocol):
-    """A run that has begun and not ended, as other agents of the tree reach it."""
+    """A live run, as other agents of the tree see it."""
 
     @property
     def node(self) -> AgentNode:
@@ -172,11 +172,11 @@ class AtWork(Protocol):
         ...
 
     def send(self, text: str) -> bool | None:
-        """Give its model a message. None: it has made no request yet; False: it makes none more."""
+        """Send its model a message. Returns None before its first request, False after its last."""
         ...
 
     def give_up(self) -> None:
-        """End it as it is: it did not end in time."""
+        """Declare it ended, because it did not end in time."""
         ...
 
 
@@ -207,14 +207,14 @@ class Tree:
         return next(iter(self.nodes.values()))
 
     def notice(self, text: str) -> None:
-        """Tell whoever reads the root's events; where nobody does at the moment, in the next run."""
-        if not self.nodes or self.root.agent_id not in self.at_work:  # the start of its run comes first on the stream
+        """Show a notice in the root's stream, or in its next one if no run is live."""
+        if not self.nodes or self.root.agent_id not in self.at_work:  # a stream starts with AgentStarted
             self.between_runs.notices.append(text)
         else:
             self.root.emitter.put(Notice(content=text))
 
     def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> AgentNode:
-        """Make the root; its runs begin later. Args: history: a conversation to go on with. agent_id: that it had before."""
+        """Make the root. Args: history: the conversation to continue. agent_id: its id in the resumed session."""
         shared, agent_id = self.shared, agent_id or self._new_id()
         root = AgentNode(
             shared=shared, agent_id=agent_id, key=root_key(agent_id), parent=None, policy=shared.policy, model=shared.model
@@ -226,7 +226,7 @@ class Tree:
         return root
 
     def begin_root(self, budget: Budget) -> None:
-        """A run of the root begins. Args: budget: what is asked for; the configured one for all else."""
+        """Begin a run of the root. Args: budget: overrides the configured one."""
         root, last = self.root, self.root.run
         account = self.shared.ledger.open(root.agent_id, self._root_budget(budget))
         self.shared.file_attribution.clear()
@@ -243,14 +243,14 @@ class Tree:
         model: Model | None,
         in_background: bool,
     ) -> AgentNode:
-        """Make a child and begin its run. `check_spawn` must have passed in this step.
+        """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
 
         Args:
-            parent: Who asks for it.
-            request: Its budget is cut to what the parent has left; it has at most its parent's mode.
-            agent_type: None: it has none.
+            parent: Starts it.
+            request: Its budget is cut to what the parent has left, and its mode to the parent's.
+            agent_type: None: it has no type.
             model: None: its parent's.
-            in_background: Its parent does not wait for it.
+            in_background: The parent does not wait for it.
         """
         config, policy = self.shared.config.subagents, parent.run.policy
         node = AgentNode(
@@ -276,7 +276,7 @@ class Tree:
         return node
 
     def withdraw(self, node: AgentNode) -> None:
-        """Take back a child whose work cannot begin: it is no agent of the tree, and its parent has not spent a spawn."""
+        """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent."""
         node.run.account.withdraw()
         del self.nodes[node.agent_id], self.shared.runs[node.agent_id]
 
@@ -294,7 +294,7 @@ class Tree:
         return run
 
     def _new_id(self) -> str:
-        """One that no other agent of the tree has, nor had in its session."""
+        """Return an id that is new to the tree and its session."""
         while (agent_id := f"agent-{secrets.token_hex(4)}") in self.nodes or self.shared.journal.runs[agent_id]:
             pass
         return agent_id

@@ -113,7 +113,7 @@ class TaskRequests:
 
     @property
     def open_tasks(self) -> int:
-        """How many children code has asked for and not taken the answer of."""
+        """How many calls of `agent.task` have not returned."""
         return len(self._tasks)
 
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:

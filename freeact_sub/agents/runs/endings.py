@@ -1,4 +1,4 @@
-"""What an error says of the end of a run: its status, and one sentence on it."""
+"""Translates the error that ended a run into a status and one sentence."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ MAX_PROBLEM_CHARS: Final = 600
 
 
 def status_of(error: Exception) -> RunStatus:
-    """The status of a run that an error has ended."""
+    """Return the status of a run that an error ended."""
     match error:
         case LimitReachedError(limit="seconds"):
             return "timeout"
@@ -37,20 +37,20 @@ def status_of(error: Exception) -> RunStatus:
 
 
 def sentence(error: Exception, model: Model) -> str:
-    """One sentence for people; the log has the traceback. Args: model: that was asked."""
+    """Return one sentence for people; the log has the traceback. Args: model: the run's."""
     is_request = isinstance(error, ModelAPIError | FallbackExceptionGroup)
     return f"the model request failed: {reason(error, model)}" if is_request else reason(error, model)
 
 
 def reason(error: Exception, model: Model) -> str:
-    """What went wrong. Args: model: that was asked."""
+    """Return what went wrong. Args: model: the run's."""
     if isinstance(error, UnexpectedModelBehavior) and (problem := _last_problem(error)):
         return f"the model was told what was wrong, and went on as before ({error.message}); the last time it was: {problem}"
     return failure(error, model)
 
 
 def _last_problem(error: BaseException) -> str:
-    """What the model was told the last time; empty: that is not why it ended."""
+    """Return the last problem that the model was told of; empty if that is not why the run ended."""
     match error.__cause__:
         case ToolRetryError() as cause:
             content = cause.tool_retry.content

@@ -1,7 +1,7 @@
 """`AgentLoop`: one prompt to one answer by one agent. The turns are pydantic-ai's; the ending is ours.
 
-`run` is the whole life of a run: start, slot, model and tools, ending, closing, and last of all `AgentFinished`, exactly
-once, whatever happens in between. The status comes from what the host saw happen, never from how a text reads.
+`run` covers the whole life of a run: start, slot, model and tools, ending, closing, and finally exactly one `AgentFinished`,
+whatever happens in between. The status follows from what the host observed, never from the wording of a text.
 """
 
 import asyncio
@@ -52,16 +52,16 @@ from freeact_sub.tools import (
 )
 
 ABANDON_SECONDS: Final = 1.0
-"""How long a cancelled run is waited for before it is abandoned, per level of agents below it."""
+"""How long to wait for a cancelled run before abandoning it, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
 CHILDREN_SECONDS: Final = 40.0
 FILES_SECONDS: Final = 5.0
 RETRIES: Final = 5
-"""Invalid outputs in a row that a model may send; turns bound it as well."""
+"""How many invalid outputs in a row a model may send; the bound on turns applies as well."""
 
 logger = logging.getLogger(__name__)
 
-pydantic_ai.BANNER_ENABLED = False  # shown once, it would stand between the lines of whoever uses us
+pydantic_ai.BANNER_ENABLED = False  # it would appear between the caller's own lines
 
 
 class AgentLoop:
@@ -77,15 +77,15 @@ class AgentLoop:
         own_files: bool = False,
         parent: ChildOwner | None = None,
     ) -> None:
-        """Make what runs an agent.
+        """Nothing is started yet.
 
         Args:
             node: The agent.
             tree: All agents of its root.
-            output_type: What its answer must be, as pydantic-ai's `output_type`.
+            output_type: The type of its answer, as pydantic-ai's `output_type`.
             branch_of: Its kernel starts as a copy of this one. None: it starts empty.
-            own_files: A branch works in a copy of the workspace.
-            parent: Owns it. None: it is the root.
+            own_files: The branch works in a copy of the workspace.
+            parent: Owns the agent. None: it is the root.
         """
         self.node = node
         self.resources = AgentResources(node, branch_of, own_files=own_files)
@@ -94,9 +94,9 @@ class AgentLoop:
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.before_prompt: Callable[[str], Awaitable[None]] | None = None
-        """Called with each prompt that a model is to work on, before anything is done for it."""
+        """Called with each prompt for a model, before anything else happens."""
         self.kernel_news: Callable[[], Awaitable[str]] | None = None
-        """The conversation is older than the kernel, and the model has not been told; what it is to be told."""
+        """Returns what to tell the model about a kernel that is younger than the conversation. None: nothing to tell."""
         self._tree = tree
         self._parent = parent
         self._output_type = output_type
@@ -112,12 +112,12 @@ class AgentLoop:
         self.resources.requests.add(BackgroundRequests(self.resources.calls, self.children).handlers)
 
     def begin(self, budget: Budget) -> None:
-        """A run of the root begins: a cancel finds it from now on, before `run`. A child's begins when it is made."""
+        """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
         self._tree.begin_root(budget)
         self.children.open()
 
     async def run(self, work: Work) -> RunResult:
-        """Run to the end; a failure is a result. Raises only the cancellation that comes from outside."""
+        """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
         node, run = self.node, self.node.run
         self._tree.at_work[node.agent_id] = self
         node.shared.gate.begin(node.agent_id)
@@ -154,7 +154,7 @@ class AgentLoop:
             run.clock.check()
             run.account.check_request()
             if (known := known_answer(node, work.digest)) is not None:
-                self._digest = None  # the session has it already
+                self._digest = None  # already in the session
                 return known
             if work.known is not None and (found := await work.known()) is not None:
                 return RunResult(status="completed", output=found.output, reused_from=found.agent_id)
@@ -169,9 +169,9 @@ class AgentLoop:
                 output = await self._bounded(self._run_program(work.program), turns)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
             logger.info("run of %s failed", node.agent_id, exc_info=True)
-            if turns.kept_answer is not None:  # it was there, and the model was only asked about children that it has left
+            if turns.kept_answer is not None:  # the answer was complete; the model was only asked about children it had left
                 return RunResult(status="completed", output=turns.kept_answer.output)
-            # what the host decided counts, also where something on the way up made another error of it
+            # the host's decision counts, even if code on the way up turned it into another error
             return self._failure(turns.ended or error)
         if turns.ended is not None:
             return replace(self._failure(turns.ended), output=output)
@@ -186,15 +186,15 @@ class AgentLoop:
         return self._turns.messages if self._turns is not None and self.node.run.is_live else self.node.run.record.history
 
     def rewrite(self, messages: Sequence[ModelMessage]) -> None:
-        """The conversation goes on with these messages, in a run without a model."""
+        """Replace the conversation, in a run without a model."""
         if self._turns is not None:
             self._turns.messages = messages
 
     async def _close(self, *, keeps: bool) -> None:
-        """End what the run has started, children first; a cancel that comes during one part does not keep the next open.
+        """End everything the run started, children first; a cancel during one step does not skip the next.
 
         Args:
-            keeps: The kernel is to stay, as a node of the parent's.
+            keeps: The kernel stays, as a node of the parent.
         """
         async with AsyncExitStack() as stack:
             if self._parent is not None:
@@ -218,7 +218,7 @@ class AgentLoop:
             await self.resources.aclose()
 
     def _finish(self, ending: RunResult) -> RunResult:
-        """Tell of the end, once; whoever was abandoned below ends here too, or its end would come after its parent's."""
+        """Report the end, once; abandoned descendants end here too, so that no end follows its parent's."""
         node, at_work = self.node, self._tree.at_work
         result = self._measured(ending)
         if node.agent_id not in at_work:
@@ -227,7 +227,7 @@ class AgentLoop:
             if other is not self and node in other.node.ancestors() and not other.node.outlives(node):
                 other.give_up()
         if node.parent is None:
-            node.shared.gate.abandon()  # what code in a kernel still asks finds nobody
+            node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[node.agent_id]
         keep_answer(node, self._digest, result)
         node.shared.journal.run_ends(node, result, node.run.record.history)
@@ -235,11 +235,11 @@ class AgentLoop:
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)
         self._tell(result.event)
-        node.run.give_back_places()  # not before all is closed: a slot stands for a live kernel
+        node.run.give_back_places()  # only now that all is closed: a slot stands for a live kernel
         return result
 
     def _measured(self, ending: RunResult) -> RunResult:
-        """An ending with all that is known of the run."""
+        """Complete an ending with the facts of the run."""
         run, tally = self.node.run, self.node.shared.gate.end(self.node.agent_id)
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()
@@ -292,13 +292,13 @@ class AgentLoop:
             self.node.emitter.put(event)
 
     async def _opening_prompt(self, work: Work) -> str:
-        """The prompt as the model reads it; the kernel is made ready as far as that needs it."""
+        """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
         if self.before_prompt is not None:
             await self.before_prompt(work.prompt)
         if self._is_branch:
-            await kernel.get()  # what cannot be branched fails before anything is paid for
+            await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         news = "" if self.kernel_news is None else await self.kernel_news()
@@ -321,7 +321,7 @@ class AgentLoop:
             instructions=instructions(self.node, prompt, self.resources.kernel.told, self.resources.mcp.names),
             toolsets=[self._ours, self._mcp, *shared.toolsets],
             capabilities=[CompactionHooks(turns=turns, compactor=self.compactor), *shared.capabilities, *hooks],
-            model_settings=shared.model_settings or None,  # type: ignore[arg-type]  # a TypedDict that config leaves open
+            model_settings=shared.model_settings or None,  # type: ignore[arg-type]  # the config leaves this TypedDict open
             retries=RETRIES,
         )
 
@@ -335,14 +335,14 @@ class AgentLoop:
                 message_history=self.node.run.record.history or None,
                 event_stream_handler=relay,
                 infer_name=False,
-                # a backstop for steps that a user's capability takes past our hooks; ours comes first
+                # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
             )
         turns.messages = result.all_messages()
         return result.output
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:
-        """Await the work; when cancelled, wait for it within a bound and then abandon it."""
+        """Await the work; after a cancel, wait for it for a bounded time, then abandon it."""
         with acting_as(self.node):
             task = asyncio.create_task(work, name=f"run of {self.node.agent_id}")
         try:
@@ -353,16 +353,16 @@ class AgentLoop:
             with anyio.CancelScope(shield=True):
                 task.cancel()
                 if self.node.parent is not None:
-                    # nobody needs the state of a child's kernel any more: no cell is waited for
+                    # a child's kernel is no longer needed: do not wait for its cell
                     await self.resources.kernel.aclose()
                 await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
                 await turns.inner_tasks.end()
             if not task.done():
-                logger.error(  # noqa: TRY400  # the cancellation is no news; the tool is
+                logger.error(  # noqa: TRY400  # the tool is the news, not the cancellation
                     "a tool of %s does not end when it is cancelled: it is abandoned", self.node.agent_id
                 )
             elif not task.cancelled():
-                task.exception()  # retrieved: the cancellation is what counts
+                task.exception()  # retrieve it: the cancellation is what counts
             raise
         if task.cancelled():
             raise FreeactError("something in the run cancelled itself")
@@ -388,7 +388,7 @@ class AgentLoop:
         )
 
     def _last_text(self) -> str:
-        """The newest text of the model in this run: what a run that did not complete has to show."""
+        """Return the model's latest text in this run, the partial output of a run that did not complete."""
         if self._turns is not None and self._turns.answers.so_far:
             return self._turns.answers.so_far
         if self._turns is None or self._turns.context is None:

@@ -1,7 +1,7 @@
-"""`PresentRun`: what is true of one run of an agent. `RunRecord` is that part of it which could be written to disk.
+"""`PresentRun`: the state of one run of an agent. `RunRecord` is the part of it that can be written to disk.
 
-Others change a run by its methods alone. When it has ended its limits, its slot and its place for a kernel are given back,
-and what is left to read is the record and the account.
+Other code changes a run only through its methods. At its end it gives back its limits, its slot and its place for a kernel;
+the record and the account remain.
 """
 
 import time
@@ -31,14 +31,14 @@ class RunRecord:
     """What the run may spend."""
     status: AgentStatus = "idle"
     usage: Usage = Usage()
-    """What the agent itself has spent."""
+    """What the agent itself has spent, without its children."""
     seconds: float = 0.0
-    """How long the run has lasted. 0: it has not ended."""
+    """How long the run lasted. 0: it has not ended."""
     files: RunFiles
     history: list[ModelMessage] = field(default_factory=list)
-    """The conversation; a root goes on with that of its last run."""
+    """The conversation; a root continues that of its last run."""
     acted_outside: bool = False
-    """The agent, or one below it, has been let do something whose effect is not its answer."""
+    """The agent or a descendant was allowed an action with an effect besides its answer."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,15 +48,15 @@ class PresentRun:
     record: RunRecord
     account: Account
     parent: "PresentRun | None"
-    """The run of the agent that started this one, until this one has ended. None: it is the root's."""
+    """The parent agent's run, until this one ends. None: this is the root's."""
     policy: Policy
-    """Decides about the agent's calls; it counts the folders of the present kernel as the agent's own."""
+    """Decides on the agent's calls; includes the folders of the present kernel."""
     slots: Slots
     kernel_places: KernelPlaces
     holder: Holder
-    """The agent, as it holds a place for its kernel."""
+    """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
-    """Covers the run from its begin to its end: cancelling it reaches all descendants that do not outlive it."""
+    """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
     clock: RunClock = field(init=False)
     _started: float = 0.0
     _holds_slot: bool = False
@@ -68,22 +68,22 @@ class PresentRun:
 
     @property
     def status(self) -> AgentStatus:
-        """What the agent does, or how the run has ended."""
+        """What the agent is doing, or how the run ended."""
         return self.record.status
 
     @property
     def files(self) -> RunFiles:
-        """What the run has read and written."""
+        """The files that the run has read and written."""
         return self.record.files
 
     @property
     def is_live(self) -> bool:
-        """Whether it has begun and not ended."""
+        """Whether the run has begun and not ended."""
         return self.scope is not None
 
     @property
     def waits_for_child(self) -> bool:
-        """Whether a call of the agent waits for a child, so that the run cannot end before that."""
+        """Whether a call of the agent waits for a child."""
         return self._calls_waiting > 0
 
     @property
@@ -93,53 +93,53 @@ class PresentRun:
 
     @property
     def left(self) -> Budget:
-        """What a child could be given at this moment."""
+        """The most that a child could be given at this moment."""
         return self.account.remaining(seconds=self.clock.left)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it, or a run above it, is being ended."""
+        """Whether it, or the run of an ancestor, is being cancelled."""
         return any(run.scope is not None and run.scope.cancel_called for run in self._with_ancestors())
 
     def begin(self) -> None:
-        """The run begins; its time counts from now, and a cancel finds its scope."""
+        """Begin the run: start its clock and open its cancel scope."""
         self._started, self.scope = time.monotonic(), anyio.CancelScope()
         self.clock = RunClock(self.account.budget.seconds, self.account.limit_error)
         self.record.status = "starting" if self._is_root else "queued"
 
     def work(self) -> None:
-        """The agent has what it needs and works."""
+        """Note that the agent has its slot and works."""
         self.record.status = "running"
 
     def keep_history(self, messages: Sequence[ModelMessage]) -> None:
-        """The conversation as it is at the end; calls without an answer get one, or no model would take it."""
+        """Keep the final conversation; unanswered calls get an answer, because providers reject them otherwise."""
         self.record.history = repair_messages(list(messages))
 
     def end(self, status: RunStatus) -> None:
-        """The run has ended, and nothing stays reserved for it. Nobody reads a child's conversation any more."""
+        """End the run and release its reservations; a child's conversation is dropped, as nobody reads it any more."""
         self.account.close()
         if not self._is_root:
             self.parent, self.record.history = None, []
         self.record.seconds, self.record.status, self.scope = self.seconds, status, None
 
     def cancel(self) -> bool:
-        """Begin to end it. Returns: False if it is not live."""
+        """Cancel the run. Returns False if it is not live."""
         if self.scope is None:
             return False
         self.scope.cancel()
         return True
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """The agent has a new kernel. Args: folders: those that are its own besides the workspace."""
+        """Note a new kernel. Args: folders: its own folders besides the workspace."""
         self.policy = self.policy.with_scratch(folders)
 
     def note_outside_action(self) -> None:
-        """The agent has been let do something outside; it counts for all above it as well."""
+        """Note an action with an outside effect, for the agent and its ancestors."""
         for run in self._with_ancestors():
             run.record.acted_outside = True
 
     def spend(self, usage: Usage, account: Account | None = None) -> None:
-        """Book what was spent. Args: account: one below the run's, or of an earlier run. None: the run's own."""
+        """Book usage. Args: account: a descendant's, or that of an earlier run. None: the run's own."""
         account = account or self.account
         account.book(usage)
         if self.account in account.self_and_ancestors():
@@ -156,14 +156,14 @@ class PresentRun:
 
     @contextmanager
     def clocks_paused(self) -> Iterator[None]:
-        """A person is asked: meanwhile the time of this run, and of those that wait for it, stands still."""
+        """Stop the clocks of this run and of its ancestors, while a person is asked."""
         with ExitStack() as stack:
             for run in self._with_ancestors():
                 stack.enter_context(run.clock.paused())
             yield
 
     async def take_kernel_place(self) -> None:
-        """Wait for a place among the live kernels; the root has one."""
+        """Wait for a place for a live kernel; the root always has one."""
         if not self._is_root:
             with self.clock.paused():
                 await self.kernel_places.take(self.holder)
@@ -175,23 +175,23 @@ class PresentRun:
         with self.clock.paused():
             await self.slots.acquire()
         if self._holds_slot or self._calls_waiting or self.scope is None:
-            # meanwhile another call of this agent has taken one, or waits for a child and needs none; or the run has ended
+            # by now another call of this agent holds one, or waits for a child and needs none, or the run has ended
             self.slots.release()
         else:
             self._holds_slot = True
 
     def give_back_places(self) -> None:
-        """Let the next child work, and have a kernel; the root keeps its place."""
+        """Give back slot and kernel place to the next child; the root keeps its place."""
         self._give_slot_back()
         if not self._is_root:
             self.kernel_places.give_back(self.holder)
 
     @asynccontextmanager
     async def waiting_for_child(self) -> AsyncIterator[None]:
-        """Give the slot back while waiting: agents that wait for each other's slots would wait for ever.
+        """Give the slot back while waiting for a child, so that agents never deadlock on each other's slots.
 
         Raises:
-            SpawnForbiddenError: The child waits for a kernel that would never be free if this agent waited as well.
+            SpawnForbiddenError: The child waits for a kernel that could never become free while this agent waits.
         """
         self._calls_waiting += 1
         if self.kernel_places.stuck:
@@ -205,7 +205,7 @@ class PresentRun:
             cut_short = False
         finally:
             self._calls_waiting -= 1
-            # whoever gave this child up may go on: with a slot if one is free, for a cancellation must not wait for one
+            # after an interrupted wait take a slot only if one is free: a cancellation must not wait for one
             if self._calls_waiting == 0 and self.is_live and not (cut_short and self.slots.full):
                 await self.take_slot()
             if self._calls_waiting == 0 and self.record.status == "waiting":

@@ -1,4 +1,4 @@
-"""All that an agent's model reads before its first turn: its instructions, and the prompt with what is to be said of it."""
+"""Composes what an agent's model reads before its first turn: instructions and opening prompt."""
 
 import functools
 import importlib.resources
@@ -19,7 +19,7 @@ PICTURES: Final[dict[Pictures, str]] = {
 SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 REPEATED_CHARS: Final = 1000
-"""A task of at most this length stands before and after all that a child reads: small models forget what is far away."""
+"""A task up to this length is repeated in a child's instructions, because small models forget distant text."""
 KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
 BRANCHED: Final = (
     "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
@@ -28,20 +28,20 @@ BRANCHED: Final = (
 
 
 def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
-    """The prompt of a run, with all that its model has to know besides.
+    """Return the prompt of a run, with what else its model has to know.
 
     Args:
         prompt: What to do.
-        messages: What children have found since the last run.
-        kernel_news: What is to be said of a kernel that is younger than the conversation.
+        messages: Answers of children since the last run.
+        kernel_news: What to say about a kernel that is younger than the conversation.
         branched: The kernel started as a copy of the parent's.
-        values: What was put into the kernel for this run.
+        values: A description of the variables put into the kernel for this run.
     """
     return "\n\n".join(part for part in (*messages, kernel_news, prompt, BRANCHED if branched else "", values) if part)
 
 
 def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
-    """The system prompt of a run. Args: prompt: what its model is asked for. kernel: what it is told of where that runs."""
+    """Return the system prompt of a run. Args: prompt: the run's. kernel: tells the model where its kernel runs."""
     config, servers = node.shared.config, ", ".join(mcp_servers)
     text = _template("system.md").substitute(
         kernel=kernel,
@@ -63,13 +63,13 @@ def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequenc
 
 
 def summary_prompt(conversation: str, *, words: int, keep: str) -> str:
-    """What a model reads that summarises a conversation. Args: keep: what a person wants it to keep; empty: nothing more."""
+    """Return the prompt for summarising a conversation. Args: keep: what the user wants kept above all; may be empty."""
     above_all = f"\nAbove all, keep what the user asks for: {keep}" if keep else ""
     return _template("summary.md").substitute(conversation=conversation, words=words, keep=above_all)
 
 
 def _spawning(node: AgentNode) -> str:
-    """The children that the agent may start."""
+    """Describe the children that the agent may start."""
     text = (
         f"\n- You can start child agents with task; {node.shared.config.subagents.max_concurrent} work at the same time. "
         "Code can start them too, with values in and out: help(agent.task)."

@@ -1,4 +1,4 @@
-"""What is told of an agent to those outside: `AgentInfo` while it lives, `RunResult` when a run has ended."""
+"""`RunResult`, how a run ended, and `AgentInfo`, an agent as front ends list it."""
 
 import json
 from dataclasses import dataclass, field, fields
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 NO_BOUNDS: Final = Budget()
 
 AgentStatus: TypeAlias = Literal["idle", "queued", "starting", "running", "waiting"] | RunStatus
-"""Of a live run, or how the last one ended; `waiting` is for children, `idle` before the first run."""
+"""The state of a live run, or how the last one ended. `waiting`: for children; `idle`: before the first run."""
 
 ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
-"""Of agents that do something; those that are queued or start do nothing yet."""
+"""The states of working agents; queued and starting ones do nothing yet."""
 
 
 Pictures: TypeAlias = Literal["saved", "shown", "unseen"]
-"""Whoever reads of a cell's picture is told where it is saved, or is shown it, or gets nothing but the answer."""
+"""How a cell's picture reaches the user: as the path of a file, displayed, or not at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +32,19 @@ class RunResult(Ending):
     """How a run ended, and with what."""
 
     output: Any
-    """The answer (of the agent's output type if `status` is `completed`); else the last text there was."""
+    """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
     node: "KernelNode | None" = field(default=None, compare=False)
-    """Its kernel, which stays. None: that was not asked for, or the child was cancelled, or it had no live kernel."""
+    """Its kernel, if `keep` was set. None: it was not, the child was cancelled, or it had no live kernel."""
 
     @property
     def event(self) -> AgentFinished:
-        """The event that tells of it."""
+        """The result as an event."""
         return AgentFinished(output=text_of(self.output), **self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All but the answer, by name."""
+        """All fields but the answer, by name."""
         return {fact.name: getattr(self, fact.name) for fact in fields(Ending)}
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class RunResult(Ending):
 
 
 def text_of(output: Any) -> str:
-    """An answer as text: JSON for what is not text; where there is none of it, as of what holds itself, its `str`."""
+    """Return an answer as text: JSON for other values, or `str` for those without JSON, such as cyclic ones."""
     if isinstance(output, str):
         return output
     try:
@@ -74,12 +74,12 @@ class AgentInfo:
     description: str
     status: AgentStatus
     usage: Usage
-    """What the agent itself has spent in its present or last run."""
+    """What the agent itself spent in its present or last run."""
     seconds: float
-    """How long its present or last run has lasted."""
+    """The duration of its present or last run."""
     key: str = ""
-    """The agent's durable name, which shows the chain above it."""
+    """The agent's durable name, which shows its ancestors."""
     budget: Budget = NO_BOUNDS
     """What its present or last run may spend."""
     action: str = ""
-    """What it does right now, in one line: a call, a question to a person, a model request. Empty: it is not at work."""
+    """What it is doing, in one line: a call, a question to a person, a model request. Empty: nothing."""

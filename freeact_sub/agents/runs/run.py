@@ -1,4 +1,4 @@
-"""`Run`: one prompt to the root agent, as its reader sees it: events in order, then a result."""
+"""`Run`: one prompt to the root agent, as its reader sees it: ordered events, then a result."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from freeact_sub.system.closing import carry_out
 class Run:
     """A run of the root agent and all its descendants.
 
-    Iterate over it for the events, or await `result()`, or both in turn. As a context manager it cancels what still runs
-    when it is left. It starts when it is first used in one of these ways.
+    Iterate over it for the events, await `result()`, or do both in turn. As a context manager, it cancels what is still
+    running on exit. It starts on the first of these uses.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Run:
         self._shared = tree.shared
         self._channel = self._shared.channel
         self.has_reader = True
-        """Somebody reads its events and may be asked."""
+        """Somebody reads its events and can answer questions."""
         self._task: asyncio.Task[RunResult] | None = None
         self._unsent: list[str] = []
         self._closed = False
 
     @property
     def status(self) -> AgentStatus:
-        """What the root agent does, or how it ended."""
+        """What the root agent is doing, or how it ended."""
         return self._node.run.status
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def pictures(self) -> Pictures:
-        """What the model is told of pictures that cells display; who draws them sets it before the run starts."""
+        """How pictures that cells display reach the user; a front end sets it before the run starts."""
         return self._shared.pictures
 
     @pictures.setter
@@ -68,10 +68,10 @@ class Run:
         self._shared.pictures = pictures
 
     def cancel(self, agent_id: str | None = None) -> bool:
-        """Cancel the run, or one child with its descendants. Returns at once; the endings come as events.
+        """Cancel the run, or one child with its descendants. Returns at once; the endings arrive as events.
 
         Returns:
-            False if there is no such agent at work.
+            False if no such agent is working.
         """
         node = self._node if agent_id is None else self._tree.nodes.get(agent_id)
         if node is self._node and self._task is None and not self._closed:
@@ -83,11 +83,11 @@ class Run:
         """Steer an agent: its model reads the text before its next request.
 
         Args:
-            text: What it reads.
-            agent_id: A child at work. None: the root agent, which is sent the text also where it has not begun yet.
+            text: The message.
+            agent_id: A working child. None: the root agent, which receives it even if it has not begun yet.
 
         Returns:
-            False if nobody reads it: there is no such child at work, or it has not made its first request yet; the root has
+            False if nobody will read it: no such child is working, or it has not made its first request yet; or the root has
             made its last request, has ended, or is a program.
         """
         if agent_id is not None and agent_id != self._node.agent_id:
@@ -100,19 +100,19 @@ class Run:
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest, ...]:
-        """The questions that wait for an answer, in the order in which they were asked."""
+        """The questions that wait for an answer, oldest first."""
         return self._shared.gate.open_requests
 
     def answer(self, request_id: str, decision: Decision) -> bool:
         """Answer an approval request by its id, from any thread.
 
-        A rule that cannot be written into the project's file is told by a `Notice`.
+        A `Notice` reports a rule that cannot be written into the project's file.
 
         Returns:
-            False if nobody waits for this answer: there is no such request, it was answered already, or it is withdrawn.
+            False if the request is unknown, already answered or withdrawn.
 
         Raises:
-            ValueError: The answer's pattern is none; the question stays open.
+            ValueError: The decision's pattern is invalid; the question stays open.
         """
         try:
             return self._shared.gate.answer(request_id, decision)
@@ -120,13 +120,13 @@ class Run:
             return True
 
     async def result(self) -> RunResult:
-        """Read to the end and return how it ended. What is asked meanwhile is answered as where nobody is asked."""
+        """Read to the end and return the result. Approval requests get the answer for unattended runs."""
         async for event in self:
             self._answer_for_nobody(event)
         return await self._outcome()
 
     async def aclose(self) -> None:
-        """Cancel what still runs and wait until all of it has ended. Can be called again.
+        """Cancel what is still running and wait until it has ended. Can be called again.
 
         Raises:
             FreeactError: The agent was opened in another event loop.
@@ -172,7 +172,7 @@ class Run:
         self._on_end()
 
     def start(self) -> None:
-        """Begin, unless it has begun.
+        """Start the run, unless it has started.
 
         Raises:
             FreeactError: The agent was opened in another event loop.
@@ -183,7 +183,7 @@ class Run:
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
 
     def start_without_reader(self) -> None:
-        """Begin a run whose events go to the taps alone. What is asked is answered as where nobody is asked."""
+        """Start a run whose events reach the taps only. Approval requests get the answer for unattended runs."""
         self.has_reader = False
         self.start()
 
@@ -216,11 +216,11 @@ class Run:
         return await asyncio.shield(self._task)
 
     def _flush(self) -> bool:
-        """Hand on what was sent; False if nobody reads it any more."""
+        """Deliver the messages; returns False if nobody will read them."""
         taken: bool | None = True
         while self._unsent and (taken := self._loop.send(self._unsent[0])):
             self._unsent.pop(0)
-        if taken is False and self.status in ACTIVE:  # else it is the last run of the root that takes no more
+        if taken is False and self.status in ACTIVE:  # otherwise the root's previous run refused it
             self._unsent.clear()
             return False
         return True
