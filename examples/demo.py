@@ -78,7 +78,7 @@ async def _run(demo: "Demo") -> int:
     """Run in the front end that fits: a terminal asks; without one, or with `--yes`, all is approved."""
     print(f"model: {demo.model or MODEL_NAME}\nfiles: {demo.out}\n", flush=True)
     if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        return await converse(demo.agent, prompt=demo.prompt)
+        return await converse(demo.agent, config=demo.config, prompt=demo.prompt)
     approver = NoApprover() if demo.approve_all else LineApprover(sys.stderr)
     return await run_once(demo.agent, demo.prompt, output="plain", approver=approver)
 
@@ -116,13 +116,18 @@ class Demo:
         for name in (*self.stations, *MADE):
             (self.out / name).unlink(missing_ok=True)
 
-    def agent(self) -> Agent:
-        """The root agent."""
+    @property
+    def config(self) -> Config:
+        """The settings of the root agent."""
         units = McpServerConfig(command=sys.executable, args=(str(HERE / "units_server.py"),))
         config = Config(workspace=self.out, model=self.model, base_url=self.base_url, mcp_servers={"units": units})
         if self.approve_all:
             config = config.model_copy(update={"headless": "allow"})
-        return Agent(config, model=None if self.model else demo_model(), taps=[self.events.append])
+        return config
+
+    def agent(self) -> Agent:
+        """The root agent."""
+        return Agent(self.config, model=None if self.model else demo_model(), taps=[self.events.append])
 
     def problems(self) -> Iterator[str]:
         """What was to happen and did not."""

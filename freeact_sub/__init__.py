@@ -15,7 +15,9 @@ _HOMES = {
     ),
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",
-    "freeact_sub.config.schema": "Config ContextConfig KernelConfig McpServerConfig SessionsConfig SubagentsConfig",
+    "freeact_sub.config.schema": (
+        "Config ContextConfig KernelConfig McpServerConfig SessionsConfig SubagentsConfig TerminalConfig"
+    ),
     "freeact_sub.errors": (
         "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
         "KernelBranchError KernelError KernelLostError KernelSnapshotError KernelStartError LimitReachedError McpError "

@@ -27,6 +27,7 @@ from freeact_sub.config.schema import (
     McpServerConfig as McpServerConfig,
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
+    TerminalConfig as TerminalConfig,
 )
 from freeact_sub.ending import (
     RunStatus as RunStatus,

@@ -229,6 +229,8 @@ def _converse(options: argparse.Namespace) -> int:
 
     conversation = converse(
         lambda: _agent(config, session),
+        config=config,
+        session=session,
         verbose=hasattr(options, "verbose"),
         open_session=functools.partial(_agent, config),
     )
@@ -247,7 +249,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        return asyncio.run(converse(lambda: _agent(config, session), prompt=prompt, verbose=hasattr(options, "verbose")))
+        verbose = hasattr(options, "verbose")
+        return asyncio.run(converse(lambda: _agent(config, session), config=config, prompt=prompt, verbose=verbose))
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"

@@ -202,6 +202,17 @@ class SessionsConfig(Section):
     """What all sessions may take on disk; the oldest are removed. None: there is no bound."""
 
 
+class TerminalConfig(Section):
+    """How the terminal shows things and calls for attention (docs/terminal.md)."""
+
+    notify: Literal["auto", "bell", "osc9", "off"] = "auto"
+    """How a person who looks elsewhere is called when a question opens or a long run ends. `auto`: by a notification (OSC 9)
+    where the terminal is known to make one, else by its bell."""
+    pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
+    """How pictures are drawn. `auto`: by what the terminal is known to draw, else not at all; `blocks`: of half blocks,
+    which any terminal with colours can. The path is shown all the same."""
+
+
 class McpServerConfig(Section):
     """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
 
@@ -314,6 +325,7 @@ class Config(Section):
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
     sessions: SessionsConfig = SessionsConfig()
+    terminal: TerminalConfig = TerminalConfig()
     agent_folders: tuple[Path, ...] = ()
     """Folders with named types of agents, the most specific first. `load_config` adds the workspace's and the user's where
     they exist."""

@@ -21,6 +21,7 @@ from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -38,10 +39,12 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
+from freeact_sub.terminal.attention import Attention, Notify, focus_keys
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input_line import InputLine
+from freeact_sub.terminal.pictures.ways import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 WAITING_CHARS: Final = 100_000
@@ -57,8 +60,14 @@ STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 class Screen:
     """The terminal of an interactive session; an async context manager."""
 
-    def __init__(self, picture: Picture, keyboard: Keyboard) -> None:
-        """Args: picture: supplies what is drawn. keyboard: gets what is typed."""
+    def __init__(self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto") -> None:
+        """Make it; nothing is drawn yet.
+
+        Args:
+            picture: Supplies what is drawn.
+            keyboard: Gets what is typed.
+            notify: How a person who looks elsewhere is called.
+        """
         self._picture = picture
         self._keyboard = keyboard
         self._stdout: TextIO = sys.stdout
@@ -77,6 +86,7 @@ class Screen:
         self._closing = False
         self._outside: asyncio.subprocess.Process | None = None
         self._live = ""
+        self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
         self._patch = patch_stdout()  # for what warnings and other libraries print
@@ -114,7 +124,10 @@ class Screen:
         self._fit_console()
         with self.console.capture() as capture:
             self.console.print(renderable)
-        text = capture.get()
+        self.post_raw(capture.get())
+
+    def post_raw(self, text: str) -> None:
+        """Print what ends in the first column of a row, as it is."""
         self._printed.append(text)
         self._waiting_chars += len(text)
         self._changed.set()
@@ -136,6 +149,16 @@ class Screen:
     def room(self) -> int:
         """Rows of the terminal."""
         return self._fit_console()
+
+    @property
+    def columns(self) -> int:
+        """Columns of the terminal."""
+        return self._output.get_size().columns
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Width and height of a character in pixels."""
+        return cell_size(self._stdout.fileno())
 
     def write_raw(self, text: str) -> None:
         """Write a sequence that the terminal obeys and does not draw."""
@@ -170,18 +193,21 @@ class Screen:
         """
         with set_app(self._application):
             async with in_terminal():
+                self.attention.pause()
                 try:
                     self._outside = await asyncio.create_subprocess_exec(*command)
                     await self._outside.wait()
                 except OSError:
                     return False
                 finally:
+                    self.attention.resume()
                     self._outside = None
                     self._changed.set()
         return True
 
     def restore(self) -> None:
         """Undo at once what was changed of the terminal's settings; for a program that is about to end."""
+        self.attention.end()
         with suppress(OSError):
             os.write(self._stdout.fileno(), b"\x1b[?2004l\x1b[?25h\x1b[0m\r\n")  # end of bracketed paste; show the cursor
         if self._settings is not None:
@@ -210,6 +236,7 @@ class Screen:
             self._drained.set()
             if not self._closing:
                 await asyncio.sleep(DRAW_SECONDS)  # what comes meanwhile is printed at once
+        self.attention.end()
         if self._application.is_running:
             self._application.exit()
 
@@ -248,15 +275,20 @@ class Screen:
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
                 focused_element=line,
             ),
-            key_bindings=self.line.bindings(),
+            key_bindings=merge_key_bindings([self.line.bindings(), focus_keys(self.attention)]),
             style=STYLE,
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,
             min_redraw_interval=DRAW_SECONDS,
             before_render=lambda _: self._draw_live(),
-            after_render=lambda _: self._shown.set(),
+            after_render=lambda _: self._was_shown(),
         )
+
+    def _was_shown(self) -> None:
+        if not self._shown.is_set() and not self._closing:
+            self.attention.begin()
+            self._shown.set()
 
     def _draw_live(self) -> None:
         menu = MENU_ROWS if self.line.buffer.complete_state is not None else 0

@@ -26,6 +26,7 @@ from freeact_sub.config.schema import (
     RootBudget,
     SessionsConfig,
     SubagentsConfig,
+    TerminalConfig,
 )
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -142,6 +143,7 @@ def shown_default(path: str, field: FieldInfo) -> str:
                 "kernel.gateway.": GatewayConfig,
                 "context.": ContextConfig,
                 "sessions.": SessionsConfig,
+                "terminal.": TerminalConfig,
                 "subagents.": SubagentsConfig,
                 "subagents.budget.": ChildBudget,
             },

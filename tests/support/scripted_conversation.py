@@ -81,7 +81,7 @@ def main() -> int:
 
     prompt = sys.argv[1] if len(sys.argv) > 1 else None
     session = os.environ.get("SESSION")
-    return asyncio.run(converse(lambda: open_session(session), prompt=prompt, open_session=open_session))
+    return asyncio.run(converse(lambda: open_session(session), config=config, prompt=prompt, open_session=open_session))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ sys.exit(cli.main([]))
 
 def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) -> None:
     with Terminal([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment()) as terminal:
-        terminal.wait_at_bottom("starting")
+        terminal.wait_at_bottom("starting", "freeact-sub ", "mode    ask: ", "session new", "/help")
         terminal.enter("typed ahead")
         terminal.wait_for("next prompt: typed ahead")
         (tmp_path / "go").touch()

@@ -3,9 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
-from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.sessions import NEW, Opening
 from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 async def converse(
     open_agent: OpenAgent,
     *,
+    config: Config,
+    session: str = NEW,
     prompt: str | None = None,
     verbose: bool = False,
     open_session: "OpenSession | None" = None,
@@ -29,11 +32,16 @@ async def converse(
 
     Args:
         open_agent: Makes the agent.
+        config: Its settings, which are shown before it is made.
+        session: The session that it goes on with.
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
         verbose: Print everything that every agent does.
         open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
     """
-    return await Conversation(prompt=prompt, verbose=verbose, open_session=open_session).hold(open_agent)
+    conversation = Conversation(config=config, prompt=prompt, verbose=verbose, open_session=open_session)
+    if prompt is None:
+        conversation.display.print(banner(config, session))
+    return await conversation.hold(open_agent)
 
 
 def _open(open_agent: OpenAgent) -> "Agent":
@@ -46,9 +54,9 @@ def _open(open_agent: OpenAgent) -> "Agent":
 class Conversation:
     """See `converse`."""
 
-    def __init__(self, *, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
+    def __init__(self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
         self._open_session = open_session
-        self.present = Present(once=prompt is not None)
+        self.present = Present(config=config, once=prompt is not None)
         self.interrupts = Interrupts(self.interrupted)
         self.display = Display(
             self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
@@ -78,8 +86,6 @@ class Conversation:
     async def _talk(self, open_agent: OpenAgent) -> None:
         await self.display.screen.shown()  # first: the imports of an agent would take half of the CPU from the drawing
         agent = await asyncio.to_thread(_open, open_agent)
-        if not self.present.once:
-            self.display.print(banner(agent.config))
         self.present.agent = agent
         try:
             await agent.open()
@@ -110,11 +116,12 @@ class Conversation:
 
     async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
         async with agent.run(asked) if isinstance(asked, str) else asked.run(agent) as run:
-            self.present.run = run
+            self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else "a summary"
             self._set_phase("running")
             try:
                 async for event in run:
                     self._observe(event)
+                    await self.display.draw_pictures(event)
                     await self.display.screen.drained()
                 self._last_exit = exit_status(await run.result())
             finally:

@@ -1,20 +1,21 @@
 """`Display`: what a person sees of a conversation: what is finished in the scrollback, what changes below it, the status."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.config.budget import Usage
-from freeact_sub.events import ApprovalRequest, Event
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
+from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
@@ -22,6 +23,7 @@ from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.outside import page
+from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.screen import Screen
 from freeact_sub.text import visible
@@ -55,7 +57,9 @@ class Display:
         self._present = present
         self._verbose = verbose
         self._other_program = other_program
-        self.screen = Screen(self, keyboard)
+        self.screen = Screen(self, keyboard, notify=present.config.terminal.notify)
+        self._pictures = Pictures(present.config.terminal.pictures)
+        self._status = Status(present)
         self.forget()
 
     def forget(self) -> None:
@@ -64,6 +68,7 @@ class Display:
         self.questions = Questions(asks_always=True)
         self._records = Records(self.views)
         self._transcript: Transcript | Story = Transcript(self.views) if self._verbose else Story(self.views)
+        self._status.forget()
         self._presented: str | None = None
         """The question whose call is known to be on the screen as a whole."""
 
@@ -75,7 +80,22 @@ class Display:
         drawn = self._transcript.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
+        was_asked = self.questions.current is not None
         self.questions.observe(event)
+        self._status.observe(event)
+        if (request := self.questions.current) is not None and not was_asked:
+            self.screen.attention.call(f"{asker(self.views, request)} {request.call.question}")
+        elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
+            self.screen.attention.call(f"{event.status}: {event.output or event.error}")
+
+    async def draw_pictures(self, event: Event) -> None:
+        """Draw what a cell of the root has shown, below what was printed of it, where the terminal can."""
+        if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
+            return
+        for file in event.picture_files[:MAX_SHOWN]:
+            screen = self.screen
+            if drawn := await self._pictures.drawn(Path(file), screen.columns, screen.room, screen.cell):
+                screen.post_raw(drawn)
 
     def note(self, text: str) -> None:
         """Say something to the person."""
@@ -94,6 +114,7 @@ class Display:
             if self.screen.rows_of(drawn_call(request)) > self.screen.room - CARD_ROWS:
                 asks = Text(f"{asker(self.views, request)} {request.call.question}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
+        self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:
@@ -135,22 +156,5 @@ class Display:
 
     def status(self) -> str:
         """What goes on, and what can be done."""
-        present = self._present
-        match present.phase:
-            case "idle":
-                return "type a prompt · /help · Ctrl-D leaves"
-            case "cancelling":
-                return "cancelling … Ctrl-C again leaves at once"
-            case "running" if present.run is not None and (root := self.views.root) is not None:
-                working = sum(view.is_running for view in self.views.by_id.values())
-                agents = "1 agent" if working == 1 else f"{working} agents"
-                state = f"{agents} at work · {time.time() - root.started:.0f} s · {_spent(present.run.usage)}"
-                if present.focus is not None:  # first: a narrow terminal cuts the end
-                    return f"Ctrl-C cancels {self.name(present.focus)} · {state}"
-                return f"{state} · Ctrl-C cancels"
-            case _:
-                return f"{present.phase} …"
-
-
-def _spent(usage: Usage) -> str:
-    return " · ".join(filter(None, [f"{usage.tokens_text} tokens", usage.cost_text]))
+        focus = self._present.focus
+        return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from freeact_sub.config.schema import Config
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.undo import Rewind
@@ -28,6 +29,11 @@ class Waiting:
         """The prompts among it, the next one first."""
         return [asked for asked in self._asked if isinstance(asked, str)]
 
+    @property
+    def count(self) -> int:
+        """How much it is."""
+        return len(self._asked)
+
     def put(self, asked: Asked) -> None:
         """Adds something at the end."""
         self._asked.append(asked)
@@ -45,11 +51,15 @@ class Waiting:
 class Present:
     """What is going on."""
 
+    config: Config
+    """The settings that the conversation began with."""
     once: bool
     """There is one prompt, and no other is typed."""
     phase: Phase = "starting"
     agent: "Agent | None" = None
     run: "Run | None" = None
+    prompt: str = ""
+    """Of the run."""
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)

@@ -1,0 +1,118 @@
+"""`Attention`: calls a person who looks elsewhere, by a bell or a notification, and tells the window's title what goes on.
+
+A terminal that reports its focus (mode 1004) says whether it is looked at. Of another one nothing is known, so a person who
+has pressed a key a moment ago counts as looking.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, TypeAlias
+
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
+
+from freeact_sub.text import one_line
+
+Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
+BEGIN: Final = "\x1b[22;2t\x1b[?1004h"
+"""Keep the title, and report the focus from now on."""
+END: Final = "\x1b[?1004l\x1b[23;2t"
+QUIET: Final = "\x1b[?1004l"
+AGAIN: Final = "\x1b[?1004h"
+"""For the time in which another program has the terminal."""
+LOOKING_SECONDS: Final = 10.0
+LONG_SECONDS: Final = 20.0
+"""A run that took as long is told of at its end."""
+TITLE_CHARS: Final = 60
+FOCUS: Final = {"\x1b[I": Keys.ControlF23, "\x1b[O": Keys.ControlF24}
+"""What the terminal sends when its window is looked at, and no longer; as keys that no keyboard has."""
+KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
+"""Of `TERM_PROGRAM`: terminals that make a notification of OSC 9; others would print it, or ring."""
+
+
+class Attention:
+    """Writes what a terminal obeys and does not draw."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        notify: Notify,
+        environment: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Args: write: writes to the terminal. notify: how a person is called."""
+        self._write = write
+        self._how = "osc9" if notify == "auto" and knows_osc9(environment) else "bell" if notify == "auto" else notify
+        self._clock = clock
+        self._is_focused: bool | None = None
+        """None: the terminal has not said."""
+        self._pressed: float | None = None
+        self._title = ""
+        self._begun = False
+
+    def begin(self) -> None:
+        """The terminal is ours."""
+        self._begun = True
+        self._write(BEGIN + self._title_text())
+
+    def pause(self) -> None:
+        """Another program gets the terminal: it would take a report of the focus for keys."""
+        self._write(QUIET)
+
+    def resume(self) -> None:
+        """The terminal is ours again."""
+        self._is_focused = None
+        self._write(AGAIN + self._title_text())
+
+    def end(self) -> None:
+        """Give the terminal back, with its title; called again, it does nothing."""
+        if self._begun:
+            self._begun = False
+            self._write(END)
+
+    def focus(self, has_focus: bool) -> None:
+        """The terminal has told whether its window is looked at."""
+        self._is_focused = has_focus
+
+    def key(self) -> None:
+        """A key was pressed."""
+        self._pressed = self._clock()
+
+    @property
+    def looks(self) -> bool:
+        """Whether somebody seems to look at the window."""
+        if self._is_focused is not None:
+            return self._is_focused
+        return self._pressed is not None and self._clock() - self._pressed < LOOKING_SECONDS
+
+    def call(self, text: str) -> None:
+        """Call the person, unless they look."""
+        if self._begun and self._how != "off" and not self.looks:
+            self._write("\x07" if self._how == "bell" else f"\x1b]9;{one_line(text)}\x07")
+
+    def title(self, text: str) -> None:
+        """Set the window's title."""
+        if text != self._title:
+            self._title = text
+            if self._begun:
+                self._write(self._title_text())
+
+    def _title_text(self) -> str:
+        return f"\x1b]2;{one_line(self._title, TITLE_CHARS)}\x07" if self._title else ""
+
+
+def focus_keys(attention: Attention) -> KeyBindings:
+    """What the terminal's reports of its focus do."""
+    ANSI_SEQUENCES.update(FOCUS)
+    keys = KeyBindings()
+    keys.add(FOCUS["\x1b[I"])(lambda _: attention.focus(True))
+    keys.add(FOCUS["\x1b[O"])(lambda _: attention.focus(False))
+    return keys
+
+
+def knows_osc9(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal makes a notification of OSC 9. tmux keeps it for itself."""
+    known = environment.get("TERM_PROGRAM") in KNOW_OSC9 or environment.get("TERM") in ("xterm-kitty", "xterm-ghostty")
+    return known and "TMUX" not in environment

@@ -1,0 +1,91 @@
+"""`Status`: the line at the bottom of a conversation, and the title of its window."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.events import Compacted, Event, UsageUpdated
+from freeact_sub.show.agent_view import Views
+from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.drawing.status_line import Piece, status_line
+from freeact_sub.text import one_line, visible
+
+MODEL_CHARS: Final = 40
+PROGRAM: Final = "freeact-sub"
+
+
+class Status:
+    """What goes on, what can be done, and what there is left."""
+
+    def __init__(self, present: Present) -> None:
+        """Args: present: what is going on."""
+        self._present = present
+        self._context_left = ""
+
+    def observe(self, event: Event) -> None:
+        """Take in an event of the run: the root's requests and compactions change what its context has left."""
+        agent = self._present.agent
+        if agent is None or event.parent_id is not None or not isinstance(event, UsageUpdated | Compacted):
+            return
+        use = agent.context()
+        left = max(0.0, 1 - use.tokens / use.window_tokens) if use.window_tokens else None
+        self._context_left = "" if left is None else f"{left:.0%} context left"
+
+    def forget(self) -> None:
+        """Another conversation begins."""
+        self._context_left = ""
+
+    def line(self, views: Views, focus: str, columns: int) -> str:
+        """The line. Args: focus: the name of the agent that Ctrl-C cancels first; empty: the run's."""
+        return status_line(self._state(views, focus), self._facts(), columns)
+
+    def title(self, views: Views, questions: Questions) -> str:
+        """Of the window."""
+        root, present = views.root, self._present
+        if questions.current is not None:
+            return f"? {PROGRAM}: {len(questions.waiting)} to answer"
+        if present.run is not None and root is not None and root.is_running:
+            return f"● {PROGRAM}: {one_line(visible(present.prompt))}"
+        return f"{PROGRAM}: {one_line(visible(Path(present.config.workspace).name))}"
+
+    def _state(self, views: Views, focus: str) -> list[Piece]:
+        present = self._present
+        match present.phase:
+            case "idle":
+                texts = ["type a prompt", "/help", "Ctrl-D leaves"]
+                return [Piece(text=text, rank=rank) for text, rank in zip(texts, (0, 3, 4), strict=True)]
+            case "cancelling":
+                return [Piece(text="cancelling … Ctrl-C again leaves at once", rank=0)]
+            case "running" if present.run is not None and (root := views.root) is not None:
+                working = sum(view.is_running for view in views.by_id.values())
+                agents = "1 agent at work" if working == 1 else f"{working} agents at work"
+                return [
+                    Piece(text=f"Ctrl-C cancels {focus}" if focus else "", rank=0),
+                    Piece(text=agents, rank=1),
+                    Piece(text=f"{time.time() - root.started:.0f} s", rank=4),
+                    Piece(text="" if focus else "Ctrl-C cancels", rank=3),
+                ]
+            case _:
+                return [Piece(text=f"{present.phase} …", rank=0)]
+
+    def _facts(self) -> list[Piece]:
+        present = self._present
+        config = present.config if present.agent is None else present.agent.config
+        waiting = present.waiting.count
+        usage = self._usage()
+        return [
+            Piece(text=f"{waiting} waiting" if waiting else "", rank=2),
+            Piece(text=config.mode, rank=5),
+            Piece(text=self._context_left, rank=6),
+            Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),
+            Piece(text=f"{usage.tokens_text.replace('at least ', '≥ ')} tokens" if usage.tokens else "", rank=8),
+            Piece(text=one_line(visible((config.model or "").partition(":")[2]), MODEL_CHARS), rank=9),
+        ]
+
+    def _usage(self) -> Usage:
+        present = self._present
+        if present.run is not None:
+            return present.run.usage
+        return Usage() if present.agent is None else present.agent.usage

@@ -1,0 +1,80 @@
+"""`Pictures`: draws picture files into the terminal, if it can."""
+
+import asyncio
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from freeact_sub.terminal.pictures.ways import Way, way_of
+
+MAX_BYTES: Final = 8_000_000
+MAX_SHOWN: Final = 4
+"""Of one cell; the others are paths."""
+MAX_COLUMNS: Final = 90
+MAX_ROWS: Final = 24
+LIMIT_SECONDS: Final = 15.0
+
+
+class Pictures:
+    """How pictures are shown in one terminal."""
+
+    def __init__(self, setting: Literal["auto"] | Way, environment: Mapping[str, str] = os.environ) -> None:
+        """Args: setting: `terminal.pictures`."""
+        self.way = way_of(setting, environment)
+
+    @property
+    def missing(self) -> bool:
+        """Whether the terminal could draw pictures, if the extra `pictures` were installed."""
+        return self.way != "off" and importlib.util.find_spec("textual_image") is None
+
+    async def drawn(self, file: Path, columns: int, rows: int, cell: tuple[int, int]) -> str:
+        """What draws a picture, from the first column of a row to that of the row below it. Empty: it cannot be drawn.
+
+        Args:
+            file: The picture.
+            columns: Of the terminal.
+            rows: Of the terminal.
+            cell: Width and height of a character in pixels.
+        """
+        if self.way == "off" or self.missing:
+            return ""
+        try:
+            if (await asyncio.to_thread(file.stat)).st_size > MAX_BYTES:
+                return ""
+            content = await asyncio.to_thread(file.read_bytes)
+        except OSError:
+            return ""
+        size = (min(columns - 2, MAX_COLUMNS), min(rows - 4, MAX_ROWS))
+        if min(size) < 1:
+            return ""
+        try:
+            return await _encoded(content, [self.way, *map(str, (*size, *cell))])
+        except (OSError, TimeoutError):
+            return ""
+
+
+async def _encoded(content: bytes, arguments: list[str]) -> str:
+    """What the encoder writes; empty if it fails. `-P`: the folder in which an agent works holds none of our modules."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        f"{__package__}.encoder",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            output, _ = await process.communicate(content)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return output.decode() if process.returncode == 0 else ""
