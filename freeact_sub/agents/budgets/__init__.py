@@ -1,1 +1,1 @@
-"""What runs may spend, and have spent."""
+"""Budgets: what runs may spend and have spent."""

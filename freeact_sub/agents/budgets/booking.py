@@ -1,7 +1,7 @@
-"""`Booking`: the model requests of one run, or of one ask, one after the other: reserved, made, and counted.
+"""`Booking`: reserves, makes and counts the model requests of one run, or of one ask, one after another.
 
-Whatever becomes of a request, what it took is booked once, in the account and in the agent's usage in the same step, so that
-the two never differ. Requests that were cut off are booked with an estimate.
+Every request is booked exactly once, in the account and in the agent's usage in the same step, so the two never differ. A
+request that was cut off is booked with an estimate.
 """
 
 from collections.abc import Iterator
@@ -34,17 +34,17 @@ class Booking:
     """Pays for the requests of one agent."""
 
     def __init__(self, node: AgentNode, account: Account) -> None:
-        """Args: account: reserves for the requests: the agent's, or one below it."""
+        """Args: account: pays for the requests: the agent's, or a descendant's."""
         self._node = node
         self._account = account
         self._reservation: Reservation | None = None
         self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
         self.shortened = False
-        """The request may answer less than it would, because the budget has no more."""
+        """The request's output is bounded by the budget."""
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Requests are made inside; one that is left behind has ended."""
+        """Requests are made inside this block; leaving it ends an open one."""
         try:
             with charge_to(self._bill):
                 yield
@@ -54,20 +54,20 @@ class Booking:
     async def reserve(
         self, request: ModelRequestContext, *, salvage: bool, last: bool = False, wait: bool = True
     ) -> ModelRequestContext:
-        """Reserve what a request may take; the request as it is to be made.
+        """Reserve what a request may take, and return the request to send.
 
         Args:
-            request: What will be sent.
+            request: The request as prepared.
             salvage: A last report may follow at a limit.
             last: This is the last report.
-            wait: For the requests of others, which may leave enough.
+            wait: Wait for other requests that may leave enough.
 
         Raises:
             LimitReachedError: There is not enough left.
-            FreeactError: Money is bounded, and the model's price is not known.
+            FreeactError: Money is bounded, and the model's price is unknown.
         """
         account = self._account
-        self._give_back()  # of a request that goes on in this one
+        self._give_back()  # of a request that this one continues
         priced = any(above.bound("cost_usd") is not None for above in account.self_and_ancestors())
         estimate = estimate_request(request, priced=priced, last=last) if account.counts_amounts else Estimate()
         if salvage and not last:
@@ -79,14 +79,14 @@ class Booking:
         return replace(request, model_settings=with_max_tokens(request, self._reservation.output_tokens))
 
     async def settle(self, response: ModelResponse) -> None:
-        """The request is answered."""
+        """Book an answered request."""
         attempt, self._bill.attempt = self._bill.attempt, None
         self._book(usage_of(response, attempt))
         self.give_up()
         await self._node.emitter.emit(self._updated())
 
     def give_up(self) -> None:
-        """The request has ended; one without an answer is booked as far as it has come. Can be called again."""
+        """End the request; one without an answer is booked as far as it got. Can be called again."""
         if self._bill.attempt is not None:
             self._bill.close()
         self._give_back()
@@ -108,7 +108,7 @@ class Booking:
 
 
 def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
-    """What a response took. Args: attempt: that has brought it. None: nothing was sent for it."""
+    """Return the usage of a response. Args: attempt: produced it. None: nothing was sent."""
     tokens, cost = response.usage, _cost_of(response)
     estimated = attempt is not None and not (tokens.input_tokens or tokens.output_tokens)
     if attempt is not None and estimated:
@@ -119,7 +119,7 @@ def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
 
 
 def usage_of_cut_off(attempt: Attempt) -> Usage:
-    """What an attempt took whose answer nobody got. An estimate, unless the answer was there."""
+    """Return the usage of an attempt whose answer nobody received: an estimate, unless the answer had arrived."""
     if attempt.response is not None:
         return usage_of(attempt.response, attempt)
     tokens = _estimated(attempt, attempt.received)
@@ -138,7 +138,7 @@ def _usage(tokens: RequestUsage, cost: Decimal | None, *, turns: int, estimated:
 
 
 def _estimated(attempt: Attempt, response: ModelResponse | None) -> RequestUsage:
-    """Tokens of what was sent, and of what has come; what the provider has counted so far counts."""
+    """Return the tokens sent and received, counted by the provider where it has counted."""
     counted = RequestUsage() if response is None else response.usage
     received = 0 if response is None else sum(size_of(part) for part in response.parts) // BYTES_PER_TOKEN
     return RequestUsage(

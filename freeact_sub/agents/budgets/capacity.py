@@ -1,8 +1,8 @@
-"""Two bounds on what works at once in a tree: `Slots` for children at work, `KernelPlaces` for live kernels.
+"""Two bounds on concurrency in a tree: `Slots` for working children, `KernelPlaces` for live kernels.
 
-A slot is given back while its agent waits for a child; a kernel cannot be, its variables are in it. So agents that wait for
-children may fill all places for kernels, and a further child would wait for ever. A child asks for its kernel first and for
-its slot then: whoever waits for a kernel has no slot that others need.
+An agent gives its slot back while it waits for a child, but not its kernel, which holds its variables. So agents that wait
+for children may occupy all kernel places, and one more child would wait for ever. A child takes its kernel place before its
+slot: whoever waits for a kernel holds no slot that others need.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ class Slots:
     def __init__(self, size: int) -> None:
         self._semaphore = asyncio.Semaphore(size)
         self.free = size
-        """How many are not taken."""
+        """The number of free slots."""
 
     @property
     def full(self) -> bool:
-        """True where the next child has to wait."""
+        """Whether the next child has to wait."""
         return self._semaphore.locked()
 
     async def acquire(self) -> None:
@@ -38,7 +38,7 @@ class Slots:
 
 
 class Holder(Protocol):
-    """An agent or a node, as far as places for kernels are concerned."""
+    """An agent or a node that holds a kernel place."""
 
     @property
     def agent_id(self) -> str:
@@ -47,12 +47,12 @@ class Holder(Protocol):
 
     @property
     def keeps_kernel(self) -> bool:
-        """Its kernel stays when its run has ended: it gives its place back when somebody closes it."""
+        """Whether its kernel outlives its run, so that it keeps its place until it is closed."""
         ...
 
     @property
     def waits_for_child(self) -> bool:
-        """Its run cannot end before a child's has."""
+        """Whether its run cannot end before a child's."""
         ...
 
 
@@ -61,7 +61,7 @@ class _WaitingHolder:
     holder: Holder
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
-    """All places have come to belong to nodes and to agents that wait."""
+    """All places now belong to nodes and to waiting agents."""
 
 
 class KernelPlaces:
@@ -74,16 +74,16 @@ class KernelPlaces:
 
     @property
     def full(self) -> bool:
-        """True where the next agent has to wait."""
+        """Whether the next agent has to wait."""
         return len(self._holders) >= self.size
 
     def would_never_come(self, parent: Holder) -> bool:
-        """Whether a place would never be free for a child of this agent: who has one waits for a child, or is a node."""
+        """Whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
         return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
 
     @property
     def holders(self) -> tuple[Holder, ...]:
-        """Those that have a place."""
+        """The agents and nodes that hold a place."""
         return tuple(self._holders)
 
     @property
@@ -93,18 +93,18 @@ class KernelPlaces:
 
     @property
     def stuck(self) -> bool:
-        """Whether somebody waits for a place, and whoever has one waits for a child or is a node."""
+        """Whether somebody waits for a place while all holders are nodes or wait for children."""
         return bool(self._waiting) and all(map(self._keeps_place, self._holders))
 
     def take_now(self, holder: Holder) -> None:
-        """Take a place without waiting: for the root, which comes first."""
+        """Take a place without waiting, for the root."""
         self._holders.add(holder)
 
     async def take(self, holder: Holder) -> None:
         """Wait for a place and take it.
 
         Raises:
-            SpawnForbiddenError: While it waited, the last place went to a node.
+            SpawnForbiddenError: Meanwhile the last place went to a node.
         """
         if not self.full and not self._waiting:
             self._holders.add(holder)
@@ -120,12 +120,12 @@ class KernelPlaces:
             raise no_kernel_left(self)
 
     def pass_on(self, holder: Holder, other: Holder) -> None:
-        """Give the place of one to another."""
+        """Transfer a place."""
         self._holders.discard(holder)
         self._holders.add(other)
 
     def give_back(self, holder: Holder) -> None:
-        """Let the next agent have the place, if this one has one."""
+        """Give the holder's place, if it has one, to the next agent."""
         self._holders.discard(holder)
         while self._waiting and not self.full:
             first = self._waiting.popleft()
@@ -142,7 +142,7 @@ class KernelPlaces:
 
 
 def no_kernel_left(places: KernelPlaces) -> SpawnForbiddenError:
-    """Why what would wait for a kernel for ever is not started."""
+    """Return the error for a start that would wait for a kernel for ever."""
     return SpawnForbiddenError(
         f"all {places.size} kernels belong to agents that wait for a child or are kept as nodes, so one more would never "
         "come (setting `kernel.max_live`): close nodes, or do the work yourself"

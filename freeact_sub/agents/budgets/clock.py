@@ -1,7 +1,6 @@
 """`RunClock`: the time a run may take.
 
-It stands still while a person is asked for the run, or for a run below it, and while the run waits for its turn: for a place
-among the agents at work, or for a kernel.
+It stops while a person is asked on behalf of the run or a descendant, and while the run waits for a slot or a kernel.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ class RunClock:
     """The clock of one run."""
 
     def __init__(self, seconds: float | None, reached: Callable[[str, float, float], LimitReachedError]) -> None:
-        """Args: seconds: what the run may take; None: no bound. reached: the error for a limit, an amount and a bound."""
+        """Args: seconds: the bound; None: no bound. reached: makes the error from a limit, an amount and a bound."""
         self._reached = reached
         self._seconds = seconds
         self._watch = Stopwatch(self._set_deadline)
@@ -25,12 +24,12 @@ class RunClock:
 
     @property
     def left(self) -> float | None:
-        """Seconds; None where there is no bound."""
+        """The remaining seconds. None: no bound."""
         return None if self._seconds is None else self._seconds - self._watch.seconds
 
     @property
     def stood_still(self) -> float:
-        """Seconds for which it has stood still so far."""
+        """For how many seconds it has stood still."""
         return self._watch.paused_seconds
 
     @property
@@ -45,13 +44,13 @@ class RunClock:
 
     @contextmanager
     def running(self) -> Iterator[anyio.CancelScope]:
-        """Cancels what is inside when the time is up; `cancelled_caught` of the scope tells."""
+        """Cancel the block when the time is up; the scope's `cancelled_caught` tells."""
         with anyio.CancelScope() as self._scope:
             self._set_deadline()
             yield self._scope
 
     def paused(self) -> AbstractContextManager[None]:
-        """Time in here does not count."""
+        """Stop the clock during the block."""
         return self._watch.paused()
 
     def _set_deadline(self) -> None:

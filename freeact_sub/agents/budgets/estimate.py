@@ -1,8 +1,8 @@
-"""What a model request may use at most: an estimate, made before the request from what it will carry.
+"""Estimates, before a model request, what it may use at most.
 
-Input is what the provider counted for the conversation so far, and for what is new (or for all of it, at the beginning) one
-token for three bytes, which is more than tokenizers make of text or code. A picture counts as `IMAGE_TOKENS`. Output is
-bounded by `max_tokens`, which the request carries to the provider.
+Input is the provider's count of the conversation so far plus one token for three bytes of everything new, which is more than
+tokenizers produce for text or code. A picture counts as `IMAGE_TOKENS`. Output is bounded by `max_tokens`, which the request
+carries to the provider.
 """
 
 import json
@@ -19,12 +19,12 @@ from pydantic_ai.usage import RequestUsage
 from freeact_sub.models.inner import models_in
 
 OUTPUT_TOKENS: Final = 4_096
-"""`max_tokens` of a request under a budget where the settings name none; models that are in use can answer that much."""
+"""`max_tokens` of a request under a budget if the settings name none; current models can answer that much."""
 REPORT_TOKENS: Final = 512
 """Reserved for the text of a last report."""
 IMAGE_TOKENS: Final = 1_600
 OVERHEAD_TOKENS: Final = 64
-"""Roles and separators, of which providers tell nothing."""
+"""For roles and separators, which providers do not report."""
 BYTES_PER_TOKEN: Final = 3
 OUTDATED: Final = "freeact_sub_outdated_count"
 """Mark in the metadata of responses, see `outdated`."""
@@ -32,7 +32,7 @@ OUTDATED: Final = "freeact_sub_outdated_count"
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """What is bounded for a whole subtree and known only after a request."""
+    """Quantities that are bounded for a whole subtree and known only after a request."""
 
     tokens: int = 0
     cost_usd: Decimal = Decimal(0)
@@ -54,16 +54,16 @@ class Estimate:
     input_tokens: int = 0
     output_tokens: int = 0
     price: Callable[[int, int], Decimal | None] = field(default=lambda _input, _output: None)
-    """Of input and output tokens. None: the price is not known."""
+    """The price of input and output tokens. None: unknown."""
     report_tokens: int = 0
-    """Output of a last report that may follow at a limit, and is reserved; 0: none follows."""
+    """The output reserved for a last report that may follow at a limit. 0: none follows."""
 
     def amount(self, output_tokens: int) -> Amount:
-        """What the request takes with so much output."""
+        """Return what the request takes with this much output."""
         return self._of(self.input_tokens, output_tokens)
 
     def report_amount(self, output_tokens: int) -> Amount:
-        """What the last report takes, after a response of so much output."""
+        """Return what the last report takes after a response with this much output."""
         return self._of(self.input_tokens + output_tokens, self.report_tokens) if self.report_tokens else NOTHING
 
     def _of(self, input_tokens: int, output_tokens: int) -> Amount:
@@ -74,7 +74,7 @@ def estimate_request(request: ModelRequestContext, *, priced: bool, last: bool =
     """Estimate a request.
 
     Args:
-        request: What will be sent.
+        request: The request as prepared.
         priced: Money is bounded.
         last: This is a last report.
     """
@@ -88,28 +88,28 @@ def estimate_request(request: ModelRequestContext, *, priced: bool, last: bool =
 
 
 def with_max_tokens(request: ModelRequestContext, output_tokens: int) -> ModelSettings:
-    """The request's settings, with the bound on its output for the provider."""
+    """Return the request's settings with a bound on its output."""
     return cast("ModelSettings", {**(request.model_settings or {}), "max_tokens": output_tokens})
 
 
 def estimate_input(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """An upper estimate of the tokens that a request sends."""
+    """Return an upper estimate of the tokens that a request sends."""
     known, new = _counted(messages)
     return known + _tokens(new) if known else estimate_uncounted(messages, parameters)
 
 
 def estimate_uncounted(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """The same without what the provider has counted."""
+    """Return the same, ignoring the provider's counts."""
     return _tokens(messages, more=instructions_size(parameters) + tools_size(parameters))
 
 
 def instructions_size(parameters: ModelRequestParameters) -> int:
-    """Bytes of the instructions."""
+    """Return the bytes of the instructions."""
     return sum(len(part.content.encode()) for part in parameters.instruction_parts or [])
 
 
 def tools_size(parameters: ModelRequestParameters) -> int:
-    """Bytes of the tools that are offered."""
+    """Return the bytes of the tool definitions."""
     return sum(
         len(json.dumps(tool.parameters_json_schema)) + len(tool.name) + len(tool.description or "")
         for tool in (*parameters.function_tools, *parameters.output_tools)
@@ -117,7 +117,7 @@ def tools_size(parameters: ModelRequestParameters) -> int:
 
 
 def outdated(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage]:
-    """The messages with a mark: what the provider has counted with them is of a conversation that was longer."""
+    """Return the messages, marked as counted by the provider in a longer conversation."""
     for message in messages:
         if isinstance(message, ModelResponse) and message.usage.input_tokens:
             yield replace(message, metadata={**(message.metadata or {}), OUTDATED: True})
@@ -131,7 +131,7 @@ def _tokens(messages: Sequence[ModelMessage], *, more: int = 0) -> int:
 
 
 def price_of(model: Model) -> Callable[[int, int], Decimal | None]:
-    """The price of so much input and output; of models that stand in for each other, the highest."""
+    """Return the price function of a model; for fallback models the highest price counts."""
     models = models_in(model)
 
     def price(input_tokens: int, output_tokens: int) -> Decimal | None:
@@ -144,7 +144,7 @@ def price_of(model: Model) -> Callable[[int, int], Decimal | None]:
 
 
 def _price(model: Model, usage: RequestUsage) -> Decimal | None:
-    """By provider and name; by the name alone for a model that stands for another."""
+    """Look the price up by provider and name, or by name alone for a wrapped model."""
     for provider in (model.system, None):
         response = ModelResponse(parts=[], usage=usage, model_name=model.model_name, provider_name=provider)
         response.provider_url = model.base_url
@@ -156,7 +156,7 @@ def _price(model: Model, usage: RequestUsage) -> Decimal | None:
 
 
 def _counted(messages: Sequence[ModelMessage]) -> tuple[int, Sequence[ModelMessage]]:
-    """What the provider has counted of the conversation, and the messages that have come since."""
+    """Return the provider's count of the conversation and the messages added since."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
         if isinstance(message, ModelResponse) and message.usage.input_tokens and OUTDATED not in (message.metadata or {}):
@@ -165,7 +165,7 @@ def _counted(messages: Sequence[ModelMessage]) -> tuple[int, Sequence[ModelMessa
 
 
 def size_of(part: Any) -> int:
-    """Bytes of what a part says, as text; a picture as the bytes of so many tokens."""
+    """Return the bytes of a part as text; a picture counts as the bytes of `IMAGE_TOKENS`."""
     if hasattr(part, "args_as_json_str"):
         return len(part.args_as_json_str().encode()) + len(part.tool_name)
     content = getattr(part, "content", "")

@@ -1,17 +1,17 @@
-"""`Ledger`: what all runs of one root may still spend; each run has an `Account` in it.
+"""`Ledger`: what all runs of one root may still spend. Each run has an `Account` in it.
 
-An amount is reserved before a model request, in the account of the agent that makes it and in those of all its ancestors,
-and settled when the response is there. Between the look at what is left and the reservation there is no `await`, and all
-agents of a root live in one event loop: that is the lock. A request that would fit if the requests in flight turned out
-smaller than what they have reserved waits for them to end; it waits for nothing else, so nobody waits for ever.
+Before a model request an amount is reserved, in the account of its agent and those of all ancestors; the response settles
+it. No `await` separates the check from the reservation, and all agents of a root share one event loop: that is the lock. A
+request that would fit if requests in flight used less than they reserved waits for them to end; it waits for nothing else,
+so nobody waits for ever.
 
-What was taken is booked as the `Usage` of the account and of all above it. What a run tells of its usage is read there, so
-that there is one book. What is bounded and counted one by one, as `Budget.turns` is, stands in `Account.counts` by its name
-in the budget: a new bound of this kind is a field of `Budget`, and a call of `take` where it counts.
+Spending is booked as the `Usage` of the account and of its ancestors; a run reports its usage from there, so there is one
+book. Quantities that are counted one by one, such as `Budget.turns`, stand in `Account.counts` under their name in the
+budget: to add one, add a field to `Budget` and call `take` where it is spent.
 
-A run's last report (the salvage) is paid from an amount that is reserved for it from its first request on; before that there
-is nothing to report. What a request may use at most is estimated (`estimate.py`) and, where a bound on tokens or money
-counts, passed to the provider as `max_tokens`. A bound is exceeded only by what a provider spends past that.
+A run's last report (the salvage) is paid from an amount reserved since its first request; before that there is nothing to
+report. `estimate.py` estimates what a request may use at most; under a bound on tokens or money the provider gets it as
+`max_tokens`. A bound is exceeded only by what a provider spends past that.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError, LimitReachedError
 
 MIN_OUTPUT_TOKENS: Final = 256
-"""A request that could not even answer this much is not made."""
+"""A request that could not answer even this much is not made."""
 AMOUNTS: Final = ("tokens", "cost_usd")
-"""Bounds on what is known only after a request: the fields of `Amount`."""
+"""Bounds whose use is known only after a request: the fields of `Amount`."""
 
 
 class Reservation:
@@ -38,18 +38,18 @@ class Reservation:
         self._account = account
         self._amount = estimate.amount(output_tokens)
         self.output_tokens = output_tokens
-        """The request must not answer more."""
+        """The bound on the request's output."""
         account.open_reservation = self
         for above in account.self_and_ancestors():
             above.in_flight += self._amount
 
     def settle(self, usage: Usage) -> None:
-        """The request has ended, and took this much."""
+        """Book what the request took, and release the reservation."""
         self._account.book(usage)
         self.give_up()
 
     def give_up(self) -> None:
-        """The request has ended, and what it took is booked."""
+        """Release the reservation; what the request took is booked."""
         account = self._account
         if account.open_reservation is not self:
             return
@@ -69,12 +69,12 @@ class Account:
     budget: Budget
     parent: "Account | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """What was taken one by one, by its name in the budget; of the whole subtree, except for what is the agent's own
-    (`Budget.OWN`). The requests are all that were made, failed ones included, and those reserved for last reports."""
+    """Quantities counted one by one, by their name in the budget: for the whole subtree, except those in `Budget.OWN`, which
+    are the agent's own. Requests include failed ones and those reserved for last reports."""
     usage: Usage = Usage()
     """What the run and its descendants have spent."""
     in_flight: Amount = NOTHING
-    """Reserved for requests that have not ended."""
+    """Reserved for requests in flight."""
     for_reports: Amount = NOTHING
     """Reserved for last reports in the whole subtree."""
     for_own_report: Amount = NOTHING
@@ -83,7 +83,7 @@ class Account:
     open_reservation: Reservation | None = None
 
     def self_and_ancestors(self) -> Iterator["Account"]:
-        """This account, its parent's, and so on up to the root's."""
+        """Yield this account, its parent's, and so on up to the root's."""
         account: Account | None = self
         while account is not None:
             yield account
@@ -91,26 +91,26 @@ class Account:
 
     @property
     def spent(self) -> Amount:
-        """What of its usage is bounded."""
+        """The bounded part of its usage."""
         return Amount(tokens=self.usage.tokens, cost_usd=self.usage.cost_usd or Decimal(0))
 
     @property
     def counts_amounts(self) -> bool:
-        """Whether tokens or money are bounded here or above."""
+        """Whether tokens or money are bounded, here or in an ancestor."""
         return any(account.amount_bounds() for account in self.self_and_ancestors())
 
     def amount_bounds(self) -> dict[str, Any]:
-        """The bounds on amounts that there are, by name."""
+        """Return the bounds on amounts that are set, by name."""
         return {name: bound for name in AMOUNTS if (bound := getattr(self.budget, name)) is not None}
 
     def book(self, usage: Usage) -> None:
-        """Count what was spent, here and in all accounts above."""
+        """Book spending, here and in all ancestors."""
         self.ledger.spent += usage
         for above in self.self_and_ancestors():
             above.usage += usage
 
     def remaining(self, *, seconds: float | None = None) -> Budget:
-        """What a child may be given now. Args: seconds: what is left of the run's time."""
+        """Return the most that a child may be given now. Args: seconds: the run's remaining time."""
         bounds: dict[str, Any] = {}
         for name in Budget.model_fields:
             limited = [account for account in self._counting(name) if account.bound(name) is not None]
@@ -120,22 +120,22 @@ class Account:
         return Budget(**bounds)
 
     def bound(self, name: str) -> Any:
-        """By its name in the budget."""
+        """Return a bound by its name in the budget."""
         return getattr(self.budget, name)
 
     def taken(self, name: str) -> Any:
-        """What counts against a bound, by its name in the budget; requests in flight are left out."""
+        """Return what counts against a bound, by its name in the budget, without requests in flight."""
         return getattr(self.spent, name) if name in AMOUNTS else self.counts[name]
 
     def check(self, name: str, wanted: int = 1) -> None:
-        """Raise LimitReachedError if so many more of what is counted one by one cannot be taken."""
+        """Raise LimitReachedError if so many more of a counted quantity cannot be taken."""
         for account in self._counting(name):
             bound = account.bound(name)
             if bound is not None and account.counts[name] + wanted > bound:
                 raise account.limit_error(name, account.counts[name], bound)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count what is taken, here and, where descendants count as well, above."""
+        """Count what is taken, here and in the ancestors to which it counts."""
         for account in self._counting(name):
             account.counts[name] += number
 
@@ -143,7 +143,7 @@ class Account:
         """Count one more.
 
         Raises:
-            LimitReachedError: There is none left.
+            LimitReachedError: None is left.
         """
         self.check(name)
         self.count(name)
@@ -152,7 +152,7 @@ class Account:
         return iter((self,)) if name in Budget.OWN else self.self_and_ancestors()
 
     def check_request(self) -> None:
-        """Raise LimitReachedError if it is certain that not even a first request can be made."""
+        """Raise LimitReachedError if certainly not even one request can be made."""
         self.check("turns")
         self.check("requests", 1 - self.has_report_request)
         for above in self.self_and_ancestors():
@@ -163,23 +163,23 @@ class Account:
                     raise above.limit_error(name, taken, bound)
 
     def check_spawn(self) -> None:
-        """Raise LimitReachedError if no child may be started any more, or if it would get no turn."""
+        """Raise LimitReachedError if no child may be started any more, or a child would get no turn."""
         self.check("turns")
         self.check("requests")
         self.check("children")
 
     def take_request(self, *, report_follows: bool) -> None:
-        """Count a model request that is about to be made. Args: report_follows: one is reserved for a last report.
+        """Count a model request that is about to be made. Args: report_follows: reserve one more for a last report.
 
         Raises:
-            LimitReachedError: There is none left.
+            LimitReachedError: None is left.
         """
         try:
             self.check("requests", 1 + report_follows - self.has_report_request)
         except LimitReachedError:
             if not report_follows or self.counts["turns"]:
                 raise
-            # a first request that leaves none for a last report is better than none: it may well be the answer
+            # better a first request without a last report than none: it may well be the answer
             report_follows = False
             self.check("requests", 1 - self.has_report_request)
         self._reserve_request(reserve=report_follows)
@@ -192,7 +192,7 @@ class Account:
     def limit_error(
         self, limit: str, amount: float | Decimal, bound: float | Decimal, needed: float | Decimal | None = None
     ) -> LimitReachedError:
-        """The error that names the limit, and whose it is. Args: needed: what one more request takes, if that is known."""
+        """Return the error that names the limit and its owner. Args: needed: what one more request takes, if known."""
         of_child = f"`subagents.budget.{limit}`, or what it was given"
         return LimitReachedError(
             limit,
@@ -204,7 +204,7 @@ class Account:
         )
 
     def shortage(self, needed: Amount) -> LimitReachedError | None:
-        """The error for a request that needs more than this account has left. None: it has enough."""
+        """Return the error for a request that needs more than is left here. None: enough is left."""
         taken = self.spent + self.in_flight + needed
         for name, bound in self.amount_bounds().items():
             if getattr(taken, name) > bound or not bound:
@@ -212,13 +212,13 @@ class Account:
         return None
 
     def check_again(self) -> None:
-        """Raise LimitReachedError if the request in flight, which was cut off and is booked, cannot be made once more."""
+        """Raise LimitReachedError if the request in flight, cut off and booked, cannot be repeated."""
         for above in self.self_and_ancestors():
             if (error := above.shortage(NOTHING)) is not None:
                 raise error
 
     def amount_error(self) -> LimitReachedError:
-        """The error for tokens or money: for that of which the smallest part is left, here or above."""
+        """Return the error for tokens or money, whichever is closest to its bound, here or in an ancestor."""
         candidates = [
             (1 - float(above.taken(name) / bound) if bound else 0.0, above.limit_error(name, above.taken(name), bound))
             for above in self.self_and_ancestors()
@@ -227,19 +227,19 @@ class Account:
         return min(candidates, key=lambda candidate: candidate[0])[1]
 
     def reserve_for_report(self, amount: Amount) -> None:
-        """Reserve this much for a last report, instead of what is reserved for it now."""
+        """Reserve this much for the last report, replacing the present reservation."""
         change, self.for_own_report = amount - self.for_own_report, amount
         for above in self.self_and_ancestors():
             above.for_reports += change
 
     def withdraw(self) -> None:
-        """The run will never begin: nothing was spent, its start included."""
+        """Undo the opening of the account: the run will never begin."""
         self.close()
         if self.parent is not None:
             self.parent.count("children", -1)
 
     def close(self) -> None:
-        """The run has ended: nothing stays reserved for it."""
+        """Release all reservations of a run that has ended."""
         if self.open_reservation is not None:
             self.open_reservation.give_up()
         self.reserve_for_report(NOTHING)
@@ -253,32 +253,32 @@ class Ledger:
     def __init__(self) -> None:
         self._waiting: list[asyncio.Event] = []
         self.spent = Usage()
-        """By all runs of the root."""
+        """The spending of all runs of the root."""
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for others to end."""
+        """How many requests wait until others end."""
         return len(self._waiting)
 
     def open(self, owner: str, budget: Budget, parent: Account | None = None) -> Account:
-        """Open the account of a run. A child's budget is cut, and `check_spawn` has passed, in this very step."""
+        """Open the account of a run. The caller has just cut the child's budget and passed `check_spawn`."""
         account = Account(ledger=self, owner=owner, budget=budget, parent=parent)
         if parent is not None:
             parent.count("children")
         return account
 
     async def reserve(self, account: Account, estimate: Estimate, *, last: bool = False, wait: bool = True) -> Reservation:
-        """Set aside what a request may take, in its account and all above; wait while requests in flight may leave enough.
+        """Reserve what a request may take, in its account and all ancestors; wait while requests in flight may leave enough.
 
         Args:
-            account: Of the agent that makes the request.
+            account: That of the requesting agent.
             estimate: What the request may use.
-            last: It is a last report: what is reserved for it may be used, and nothing is after it.
-            wait: False: what does not fit at this moment is refused.
+            last: It is the last report, which may use what is reserved for it.
+            wait: False: refuse a request that does not fit at this moment.
 
         Raises:
-            LimitReachedError: There is not enough left.
-            FreeactError: Money is bounded, and the model's price is not known.
+            LimitReachedError: Not enough is left.
+            FreeactError: Money is bounded, and the model's price is unknown.
         """
         while True:
             granted = self._try(account, estimate, last=last)
@@ -295,13 +295,13 @@ class Ledger:
                     self._waiting.remove(settled)
 
     def wake(self) -> None:
-        """Something was given back: all who wait look again, in order."""
+        """Let all waiting requests check again, in order, after something was released."""
         waiting, self._waiting = self._waiting, []
         for settled in waiting:
             settled.set()
 
     def _try(self, account: Account, estimate: Estimate, *, last: bool) -> Reservation | None:
-        """One look and, if it fits, the reservation, without an `await` between; None: there is something to wait for."""
+        """Check and reserve, without an `await` in between. Returns None if waiting may help."""
         output_tokens = estimate.output_tokens
         while account.counts_amounts and (short := _short_of(account, estimate, output_tokens, last=last)) is not None:
             above, error = short
@@ -310,7 +310,7 @@ class Ledger:
             if output_tokens > MIN_OUTPUT_TOKENS:
                 output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
             elif not account.counts["turns"] and estimate.report_tokens:
-                # a first request that leaves nothing for a last report is better than none: it may well be the answer
+                # better a first request without a last report than none: it may well be the answer
                 estimate = replace(estimate, report_tokens=0)
                 output_tokens = estimate.output_tokens
             else:
@@ -323,7 +323,7 @@ class Ledger:
 def _short_of(
     account: Account, estimate: Estimate, output_tokens: int, *, last: bool
 ) -> tuple[Account, LimitReachedError] | None:
-    """The account that has too little left, if there is one, and the error that says so."""
+    """Return the account with too little left, if any, and the error that says so."""
     needed = estimate.amount(output_tokens) - account.for_own_report
     if not last:
         needed += estimate.report_amount(output_tokens)

@@ -1,1 +1,1 @@
-"""Children: how they are started, what they and their parents tell each other, and how they end."""
+"""Children: how they start, exchange messages with their parents, and end."""

@@ -1,4 +1,4 @@
-"""`AnswerCache`: what children have answered in this session, for whoever asks the same again; see `reuse.py`."""
+"""`AnswerCache`: answers of children, reused for equal requests; see `reuse.py`."""
 
 import asyncio
 import copy
@@ -7,7 +7,7 @@ from typing import Final
 from freeact_sub.agents.runs.results import RunResult
 
 MAX_KEPT: Final = 200
-"""Results of one root agent; the oldest is dropped for a new one."""
+"""How many results are kept for one root; a new one replaces the oldest."""
 
 
 class AnswerCache:
@@ -16,13 +16,13 @@ class AnswerCache:
     def __init__(self) -> None:
         self._results: dict[str, RunResult] = {}
         self._at_work: dict[str, asyncio.Event] = {}
-        """What somebody finds out now; set when that has ended."""
+        """Requests whose child is working now; each event is set when it has ended."""
 
     async def find(self, key: str) -> RunResult | None:
-        """An earlier result, whose output is nobody else's; who finds out the same at this moment is waited for.
+        """Return a copy of an earlier result; wait for a child that is working on the same request.
 
         Returns:
-            None: there is none. Whoever asked finds it out, and must then call `settle`.
+            None if there is none; the caller runs the child and must then call `settle`.
         """
         while key not in self._results:
             if key not in self._at_work:
@@ -32,7 +32,7 @@ class AnswerCache:
         return copy.deepcopy(self._results[key])
 
     def settle(self, key: str, result: RunResult | None) -> None:
-        """Let those go on who wait. Args: result: to be used again. None: it is not to be, or there is none."""
+        """Wake all who wait. Args: result: to be reused. None: it must not be, or there is none."""
         if result is not None:
             self._results[key] = copy.deepcopy(result)
             if len(self._results) > MAX_KEPT:

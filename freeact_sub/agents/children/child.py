@@ -1,4 +1,4 @@
-"""`Child`: a child at work, in the hands of a program; `OwnedChild`: the same, as its owner keeps it."""
+"""`Child`: a program's handle on a child; `OwnedChild`: the child as its owner keeps it."""
 
 import asyncio
 from contextlib import nullcontext
@@ -11,13 +11,13 @@ from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import FreeactError
 
 StartedBy: TypeAlias = Literal["call", "background", "program"]
-"""A call of the model or of code that waits for its end; a call that does not; a program or a tool that uses the SDK."""
+"""A call of the model or of code that waits for its end; a call that does not; a program or tool that uses the SDK."""
 
 ABANDONED: Final = "it was abandoned"
 
 
 class Child:
-    """A child at work, in the hands of a program."""
+    """A program's handle on a child."""
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
@@ -25,33 +25,33 @@ class Child:
 
     @property
     def agent_id(self) -> str:
-        """Its id, as its events have it."""
+        """Its id, as in its events."""
         return self._node.agent_id
 
     @property
     def status(self) -> AgentStatus:
-        """What it does, or how it ended."""
+        """What it is doing, or how it ended."""
         return self._node.run.status
 
     async def result(self) -> RunResult:
-        """Wait for its end, whatever it is. Who gives up waiting does not end the child.
+        """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
 
         Raises:
-            SpawnForbiddenError: It waits for a kernel that would never be free if the agent that calls this waited as well.
-            FreeactError: The agent that calls this is the child, or one below it.
+            SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
+            FreeactError: The caller is the child itself or one of its descendants.
         """
         if self._task is None or self._task.done():
             return self._ended
         waiting = caller_in(self._node.shared)
         if waiting is not None and self._node in waiting.ancestors():
             raise FreeactError(f"{waiting.agent_id} cannot wait for the end of {self.agent_id}: its own run is part of it")
-        is_live = waiting is not None and waiting.run.is_live  # else the task has outlived the run that made it
+        is_live = waiting is not None and waiting.run.is_live  # otherwise the task has outlived the run that created it
         async with waiting.run.waiting_for_child() if waiting is not None and is_live else nullcontext():
             await asyncio.wait({self._task})
         return self._ended
 
     def cancel(self) -> None:
-        """End it and all below it. Returns at once; `result()` tells of the end."""
+        """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self._node.run.cancel()
 
     @property
@@ -63,7 +63,7 @@ class Child:
 
 @dataclass(kw_only=True, eq=False)
 class ChildQuestion:
-    """A child waits for an answer of its parent."""
+    """A child's question that waits for its parent's answer."""
 
     text: str
     correlation_id: str
@@ -78,37 +78,37 @@ class OwnedChild(Child):
         self.node = node
         self.started_by = started_by
         self.waiters = 0
-        """How many calls wait for it, and read its end and its questions as their result."""
+        """How many calls wait for it; they return its end and its questions."""
         self.given_up = False
-        """It is cancelled: its parent needs no word of it."""
+        """Cancelled by its parent, which needs no message about the end."""
         self.question: ChildQuestion | None = None
         self.report = f"[ERROR] {ABANDONED}"
-        """How it has ended, as its parent's model reads it."""
+        """The report on its end for its parent's model."""
 
     @property
     def label(self) -> str:
-        """The child, as people and models see it."""
+        """The child's name for people and models."""
         return self.node.label
 
     @property
     def task(self) -> asyncio.Task[RunResult]:
-        """In which it works."""
+        """The asyncio task in which it works."""
         if self._task is None:
             raise RuntimeError("the child has no task yet")
         return self._task
 
     def work_in(self, task: asyncio.Task[RunResult]) -> None:
-        """It works in this task."""
+        """Set the task in which it works."""
         self._task = task
 
     @property
     def ended(self) -> RunResult | None:
-        """How it has ended. None: it has not."""
+        """How it ended. None: it has not."""
         return self._ended if self.task.done() else None
 
     @property
     def completed(self) -> bool:
-        """It has ended as it should."""
+        """Whether it ended with the status `completed`."""
         return self.ended is not None and self.ended.status == "completed"
 
     def cancel(self) -> None:

@@ -1,8 +1,8 @@
-"""`Messages`: what an agent and its background children tell each other: questions, answers, steering, and ends.
+"""`Messages`: questions, answers, steering and ends between an agent and its background children.
 
-All go the way of steering: the model reads them before its next request. A call that waits for a child reads its questions
-and its end as the call's result instead. What is for an agent that is not at work goes to the nearest one above it that is,
-or to the root in its next run.
+All are delivered like steering: the model reads them before its next request. A call that waits for a child returns its
+questions and its end instead. A message to an agent that has ended goes to its nearest working ancestor, or to the root in
+its next run.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ NO_ANSWER: Final = "decide yourself, and say in your final answer what you have 
 
 
 class Messages:
-    """Between one agent and its background children."""
+    """The messages of one agent and its background children."""
 
     def __init__(self, node: AgentNode, tree: Tree) -> None:
         self._node = node
         self._tree = tree
 
     async def ask(self, child: OwnedChild, text: str, asked: asyncio.Event) -> str:
-        """A child asks its parent; returns what the child reads.
+        """Ask the parent on behalf of a child, and return the answer.
 
         Args:
-            child: It asks.
+            child: Asks.
             text: The question.
             asked: Set when the question is open.
         """
@@ -76,11 +76,11 @@ class Messages:
         return f"{child.label} reads it before its next request."
 
     def show_cancel(self, child: OwnedChild) -> None:
-        """Tell whoever reads the stream that the agent ends a child."""
+        """Emit an event: the agent cancels a child."""
         self._put("cancel", self._node, child.node)
 
     def show_end(self, child: OwnedChild, result: RunResult) -> None:
-        """Tell whoever reads the stream what the agent's model is about to be told of a child that ends."""
+        """Emit an event: the report on a child's end that the agent's model is about to read."""
         answer = shortened(text_of(result.output), ANSWER_BYTES)
         text = "\n".join(part for part in (status_line(result), result.error, answer) if part)
         message = AgentMessage(kind="status", recipient_id=self._node.agent_id, content=text)

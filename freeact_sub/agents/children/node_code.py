@@ -1,4 +1,4 @@
-"""`NodeCode`: who acts where code runs in a node, in which no agent works."""
+"""`NodeCode`: stands in for an agent where code runs in a node."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +11,11 @@ from freeact_sub.channel import Emitter
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NodeCode(AgentNode):
-    """Stands for the code in a node; its parent is the node's owner."""
+    """The code in a node; its parent is the node's owner."""
 
     owner: AgentNode
     folders: list[Path] = field(default_factory=list)
-    """Those of its kernel."""
+    """Its kernel's folders."""
 
     @property
     def principal(self) -> AgentNode:
@@ -24,22 +24,22 @@ class NodeCode(AgentNode):
 
     @property
     def run(self) -> PresentRun:
-        """Its owner's."""
+        """See `AgentNode`; the owner's."""
         return self.owner.run
 
     @property
     def emitter(self) -> Emitter:
-        """Its owner's."""
+        """See `AgentNode`; the owner's."""
         return self.owner.emitter
 
     @property
     def output_folder(self) -> Path:
-        """Its owner's."""
+        """See `AgentNode`; the owner's."""
         return self.owner.output_folder
 
     @property
     def label(self) -> str:
-        """The node, as people see it."""
+        """The node's name for people."""
         return f"node {super().label}"
 
     @property

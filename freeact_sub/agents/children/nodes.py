@@ -1,7 +1,7 @@
-"""`KernelNode`: a live kernel in which no agent works: what is left of a child that was kept, or a branch without a model.
+"""`KernelNode`: a live kernel without an agent: that of a kept child, or a branch without a model.
 
-Code that is run in a node is a cell of its owner, the agent that made it: it is asked for, counted and told of in that one's
-run. What it may do is decided by the node's own mode and type, which may be narrower. `NodeCode` stands for it.
+Code that runs in a node is a cell of its owner, the agent that made it: the owner's run asks for approval, counts it and
+emits its events. The node's own mode and type, which may be narrower, decide what it may do. `NodeCode` represents it.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, KernelAccess, run_cell
 
 PROMOTE_SECONDS: Final = 600.0
-"""How long files may be taken over, also where nobody waits for it any more."""
+"""How long promoting files may take, even if nobody waits for it any more."""
 
 
 class OwnKernel(KernelAccess, Protocol):
     """The kernel of an agent or a node."""
 
     async def become(self, origin: KernelAccess) -> None:
-        """Replaces it by a copy of another one.
+        """Replace it with a copy of another kernel.
 
         Raises:
-            KernelBranchError: That cannot be branched.
+            KernelBranchError: The other kernel cannot be branched.
         """
         ...
 
 
 class Resources(Protocol):
-    """What a node has open: `AgentResources`."""
+    """A node's resources: `AgentResources`."""
 
     @property
     def kernel(self) -> OwnKernel:
@@ -51,24 +51,24 @@ class Resources(Protocol):
 
     @property
     def calls(self) -> ToolCalls:
-        """Makes the calls of its code."""
+        """Carries out the calls of its code."""
         ...
 
     async def pass_on(self, node: AgentNode) -> None:
-        """All of it is this node's from now on; the kernel is not replaced when it dies.
+        """Hand everything over to a node; the kernel is not replaced when it dies.
 
         Raises:
-            KernelError: There is no live kernel.
+            KernelError: No kernel is live.
         """
         ...
 
     async def aclose(self) -> None:
-        """Ends it."""
+        """Close all of it."""
         ...
 
 
 class ResourcesMaker(Protocol):
-    """Opens what a node needs: `AgentResources`."""
+    """Makes a node's resources: `AgentResources`."""
 
     def __call__(self, node: AgentNode, branch_of: KernelAccess, *, own_files: bool) -> Resources:
         """See `AgentResources`."""
@@ -76,9 +76,9 @@ class ResourcesMaker(Protocol):
 
 
 class KernelNode:
-    """A live kernel that an agent keeps. It counts in `kernel.max_live`, and ends with its owner at the latest.
+    """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
 
-    As an async context manager it is closed when it is left.
+    As an async context manager it closes on exit.
     """
 
     def __init__(self, code: NodeCode, resources: Resources, owner: "Nodes", history: Sequence[ModelMessage] = ()) -> None:
@@ -91,7 +91,7 @@ class KernelNode:
 
     @property
     def node_id(self) -> str:
-        """Its id: that of the child whose kernel it was, or one of its own."""
+        """Its id: that of the child whose kernel it was, or its own."""
         return self.code.agent_id
 
     @property
@@ -101,22 +101,22 @@ class KernelNode:
 
     @property
     def history(self) -> list[ModelMessage]:
-        """The conversation of the child whose kernel it was; of a branch of a node, that node's."""
+        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
         return [*self._history]
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed; its kernel may have died."""
+        """Whether it is not closed; its kernel may have died."""
         return self._closing is None
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell, without a model. It is asked for and counted as any cell of the node's owner.
+        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner.
 
         Returns:
-            What the cell has put out, and how it ended: `status`, `text`, `displays`. An error of the code is a `status`.
+            The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
 
         Raises:
-            ApprovalDeniedError: It must not run.
+            ApprovalDeniedError: The cell was denied.
             LimitReachedError: The owner's budget has no call left.
             KernelLostError: The node's kernel has ended.
             FreeactError: The node is closed, or its owner's run has ended.
@@ -130,21 +130,21 @@ class KernelNode:
             return (await self.resources.calls.make(requested, partial(self._run, code, self._context(call_id)))).value
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
-        """A new node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
         self.check_open()
-        async with self._lock:  # its files are copied at rest
+        async with self._lock:  # no cell runs while its files are copied
             return await self._owner.branch(self, description, own_files=own_files)
 
     async def own_files(self) -> OwnFiles | None:
-        """The copy of the workspace in which it works. None: it works in the workspace itself."""
+        """The copy of the workspace in which it works. None: the workspace itself."""
         return (await self.resources.kernel.get()).own_files
 
     async def diff(self) -> Changes:
-        """What it has changed in its copy of the workspace; nothing where it has none.
+        """Return what it has changed in its copy of the workspace; empty if it has none.
 
         Raises:
             KernelLostError: The node's kernel has ended, and its copy with it.
-            FreeactError: The node is closed, or there is too much to look through.
+            FreeactError: The node is closed, or the copy is too large to compare.
         """
         self.check_open()
         own = await self.own_files()
@@ -154,13 +154,13 @@ class KernelNode:
             return await asyncio.to_thread(own.look)
 
     async def close(self) -> None:
-        """End its kernel; branches of it go on. Can be called again."""
+        """Close its kernel; its branches live on. Can be called again."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close {self.code.label}")
         await carry_out(_joined(self._closing))
 
     def check_open(self) -> None:
-        """Raise FreeactError if it is closed."""
+        """Raise FreeactError if the node is closed."""
         if not self.is_open:
             raise FreeactError(f"{self.code.label} is closed")
 
@@ -210,13 +210,13 @@ class Nodes:
         make_resources: ResourcesMaker,
         busy: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
-        """Make an empty list.
+        """Start without nodes.
 
         Args:
-            agent: Owns them.
+            agent: Owns the nodes.
             kernel: The agent's.
-            make_resources: Opens what a branch needs.
-            busy: Entered while something is done for the agent; raises FreeactError where its run does not go on.
+            make_resources: Makes the resources of a branch.
+            busy: Entered while the nodes work for the agent; raises FreeactError if its run is not live.
         """
         self._agent = agent
         self._kernel = kernel
@@ -226,21 +226,21 @@ class Nodes:
         self._promoting = asyncio.Lock()
 
     def list(self) -> Sequence[KernelNode]:
-        """Those that are open, in order of start."""
+        """Return the open nodes, oldest first."""
         return tuple(self._nodes.values())
 
     def find(self, node_id: str) -> KernelNode:
-        """The open node with this id.
+        """Return the open node with this id.
 
         Raises:
-            InvalidRequestError: The agent has none.
+            InvalidRequestError: The agent has no such node.
         """
         if node_id not in self._nodes:
             raise InvalidRequestError(f"there is no node {node_id!r}: {', '.join(self._nodes) or 'there are none'}")
         return self._nodes[node_id]
 
     async def branch(self, origin: KernelNode | None, description: str = "", *, own_files: bool = False) -> KernelNode:
-        """Make a node of a copy of another one's kernel. Args: origin: None: of the agent's own kernel."""
+        """Make a node by copying a kernel. Args: origin: the node to copy. None: the agent's own kernel."""
         async with self.busy():
             above = origin.code if origin is not None else self._agent
             code = NodeCode(
@@ -273,10 +273,10 @@ class Nodes:
             return self._add(KernelNode(code, resources, self, origin.history if origin is not None else ()))
 
     async def keep(self, child: AgentNode, resources: Resources) -> KernelNode:
-        """Make a node of what a child of the agent has open, whose run ends.
+        """Make a node of the resources of a child whose run is ending.
 
         Raises:
-            KernelError: It has no live kernel.
+            KernelError: The child has no live kernel.
         """
         code = NodeCode(
             shared=child.shared,
@@ -326,11 +326,11 @@ class Nodes:
             return taken[0]
 
     async def write_values(self, node: KernelNode, names: Sequence[str]) -> str:
-        """Have a node write variables into a file of its scratch folder; returns the file's name.
+        """Let a node write variables into a file of its scratch folder, and return the file's name.
 
         Raises:
-            FreeactError: What they are read by may do more than the node may: to read them is to run code of the node's.
-            KernelError: One is not there, or cannot be handed over.
+            FreeactError: The reader may do more than the node, and reading a pickle runs the node's code.
+            KernelError: A variable is missing or cannot be pickled.
         """
         mine, theirs = self._agent, node.code
         if theirs.policy.mode != mine.policy.mode or theirs.agent_type is not mine.agent_type:
@@ -341,12 +341,12 @@ class Nodes:
         return await give_values(await node.resources.kernel.get(), names)
 
     def forget(self, node: KernelNode) -> None:
-        """A node has been closed."""
+        """Remove a closed node."""
         self._nodes.pop(node.node_id, None)
         self._agent.shared.kernel_places.give_back(node.code)
 
     async def aclose(self) -> None:
-        """Close all of them."""
+        """Close all nodes."""
         await asyncio.gather(*(node.close() for node in self.list()), return_exceptions=True)
 
     def _add(self, node: KernelNode) -> KernelNode:

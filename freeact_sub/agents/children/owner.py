@@ -1,7 +1,7 @@
-"""`ChildOwner`: the children of one agent, whoever asked for them: begun, awaited, cancelled and ended here alone.
+"""`ChildOwner`: the only place that begins, awaits, cancels and ends the children of one agent.
 
-Each child is an asyncio task. When the agent's run ends the children end first; the run's result names those that nobody has
-given up. With `subagents.detach` background children live on until they end or the root agent is closed.
+Each child is an asyncio task. When the agent's run ends, its children end first; the result names those that were still
+wanted. With `subagents.detach`, background children live on until they end or the root is closed.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import ChildState, KernelAccess, SpawnRequest, ToolResult
 
 MAX_IN_BACKGROUND: Final = 20
-"""Background children of one agent that may be at work, or wait for their turn, at a time."""
+"""How many background children of one agent may work or wait for a slot at the same time."""
 END_SECONDS: Final = 30.0
-"""How long children that are cancelled are waited for. Their own bounds are shorter."""
+"""How long to wait for cancelled children. Their own bounds are shorter."""
 FORGOTTEN: Final = (
     "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
     "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoopMaker(Protocol):
-    """Makes what runs a child: `AgentLoop`."""
+    """Makes the loop of a child: `AgentLoop`."""
 
     def __call__(
         self,
@@ -56,7 +56,7 @@ class LoopMaker(Protocol):
 
 
 class ChildOwner:
-    """See above. For the model's tools it is the `freeact_sub.tools.BackgroundChildren` of its agent."""
+    """See above. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class ChildOwner:
         make_resources: ResourcesMaker,
         history: Callable[[], Sequence[ModelMessage]],
     ) -> None:
-        """Make what owns the children of an agent.
+        """Start without children.
 
         Args:
             node: The agent.
             tree: All agents of its root.
-            make_loop: Makes what runs a child.
-            kernel: The agent's, of which branches are made.
-            make_resources: Opens what a node needs.
+            make_loop: Makes the loop of a child.
+            kernel: The agent's, which branches copy.
+            make_resources: Makes the resources of a node.
             history: The agent's conversation so far.
         """
         self._node = node
@@ -84,32 +84,32 @@ class ChildOwner:
         self._history = history
         self.nodes = Nodes(node, kernel, make_resources, self.busy)
         self.begin_run: Callable[[], Awaitable[None]] | None = None
-        """Begins a run of the agent that lasts until it is idle. None: a run of it is begun by others alone."""
+        """Begins a run of the agent that lasts until it is idle. None: a child needs a live run."""
         self._messages = Messages(node, tree)
         self._children: dict[str, OwnedChild] = {}
-        """Those at work, and background children of this run that have ended."""
+        """Working children, and background children of this run that have ended."""
         self._starting = 0
         self._busy: list[asyncio.Task[Any]] = []
-        """The tasks that work with nodes."""
+        """Tasks that work with nodes."""
         self._was_asked = False
-        """The model was asked about the children that it has left at work."""
+        """The model was asked about the children it left working."""
         self._changed = asyncio.Event()
-        """A child has begun, asked or ended."""
+        """Set when a child begins, asks or ends."""
         self.is_open = node.run.is_live
-        """Whether the agent's run takes children."""
+        """Whether the agent's run accepts children."""
         self.left: list[str] = []
-        """A sentence on each child that was at work when the run ended, and was cancelled."""
+        """One sentence for each child that was cancelled because the run ended."""
 
     def open(self) -> None:
-        """A run of the agent begins."""
+        """Begin a run of the agent."""
         self.left, self.is_open, self._was_asked = [], True, False
 
     async def run(self, request: SpawnRequest) -> OwnedChild:
-        """Start a child for a call, and wait for its end, whatever it is; to give up waiting ends it.
+        """Start a child for a call and wait until it ends, however it ends; cancelling the wait cancels the child.
 
         Raises:
-            SpawnForbiddenError: No child may be started now, or none of this type.
-            InvalidRequestError: There is no such type.
+            SpawnForbiddenError: No child, or none of this type, may be started now.
+            InvalidRequestError: The type does not exist.
             ConfigError: Its model cannot be built.
             FreeactError: The agent's run takes no more children.
         """
@@ -124,7 +124,7 @@ class ChildOwner:
         return child
 
     async def run_for_model(self, request: SpawnRequest) -> ToolResult:
-        """The same; the result is what the agent's model reads."""
+        """Do the same, and return the report for the agent's model."""
         try:
             child = await self.run(request)
         except (SpawnForbiddenError, InvalidRequestError, ConfigError) as error:
@@ -132,15 +132,15 @@ class ChildOwner:
         return ToolResult(text=child.report, outcome="success" if child.completed else "failed")
 
     async def spawn(self, request: SpawnRequest) -> Child:
-        """Start a child for a program, and do not wait for it. Raises: see `run`."""
+        """Start a child for a program without waiting for it. Raises: see `run`."""
         return await self._begin(request, "program")
 
     @asynccontextmanager
     async def busy(self) -> AsyncIterator[None]:
-        """Something other than a child works for the agent: its run goes on meanwhile, and ends it when it ends itself.
+        """Let other work belong to the agent's run: the run stays live meanwhile and cancels the work when it ends.
 
         Raises:
-            FreeactError: The agent's run does not go on.
+            FreeactError: The agent's run is not live.
         """
         task = asyncio.current_task()
         if not self.is_open and self.begin_run is not None:
@@ -199,33 +199,33 @@ class ChildOwner:
         return self._state(child)
 
     async def ask(self, agent_id: str, text: str) -> str:
-        """A background child asks the agent; returns what the child reads."""
+        """Ask the agent on behalf of a background child, and return the answer."""
         return await self._messages.ask(self._find(agent_id), text, self._changed)
 
     def child_ends(self, agent_id: str, result: RunResult) -> None:
-        """A background child is about to tell of its end on the stream."""
+        """Prepare for a background child's end, before its event."""
         child = self._children.get(agent_id)
         if child is not None and not child.waiters and not child.given_up:
             self._messages.show_end(child, result)
 
     @property
     def is_of_root(self) -> bool:
-        """Whether its agent is the root, whose nodes stay between its runs."""
+        """Whether the agent is the root, whose nodes stay between runs."""
         return self._node.parent is None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no child is at work or about to be."""
+        """Whether no child is working or about to."""
         return not self._starting and all(child.ended for child in self._children.values())
 
     async def until_idle(self) -> None:
-        """Wait until no child is at work; after that the run takes no more."""
+        """Wait until no child is working, then accept no more."""
         while not self.is_idle:
             await self._next_change()
         self.is_open = False
 
     def forgotten(self) -> str:
-        """What the model is asked that would end its run while children are at work. Empty: nothing."""
+        """Return the question for a model that would end its run while children are working. Empty: none."""
         labels = [child.label for child in self._in_background() if child.ended is None and not child.node.detached]
         if not labels or self._was_asked:
             return ""
@@ -233,7 +233,7 @@ class ChildOwner:
         return FORGOTTEN.format(children=f"{', '.join(labels)} {'is' if len(labels) == 1 else 'are'}")
 
     def cancel_all(self) -> None:
-        """Begin to end all children that do not outlive the agent's run."""
+        """Cancel all children that do not outlive the agent's run."""
         for child in self._children.values():
             if child.ended is None and not child.given_up and not child.node.detached:
                 if child.started_by != "call":
@@ -241,7 +241,7 @@ class ChildOwner:
                 child.cancel()
 
     async def end(self) -> None:
-        """The agent's run ends: it takes no more children, and those it has end first, unless they outlive it."""
+        """End the agent's run: accept no more children, and end those that do not outlive it."""
         self.is_open = False
         self.cancel_all()
         for task in (busy := {*self._busy}):
@@ -269,7 +269,7 @@ class ChildOwner:
         try:
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
-                request = replace(request, mode=origin.code.policy.mode)  # another one would need another wall
+                request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
             plan = await planned(request, self._node)
             self._check_open()
             return self._make(plan, started_by, origin)
@@ -278,7 +278,7 @@ class ChildOwner:
             self._changed.set()
 
     def _origin_of(self, request: SpawnRequest) -> KernelNode | None:
-        """The node of whose kernel the child's is to be a copy."""
+        """Return the node whose kernel the child's copies."""
         if (request.history or request.own_files) and not request.branch and request.branch_of is None:
             raise InvalidRequestError("history and own_files are those of a branch: ask for branch or branch_of too")
         if request.branch_of is None:
@@ -290,7 +290,7 @@ class ChildOwner:
         return origin
 
     def _make(self, plan: PlannedChild, started_by: StartedBy, origin: KernelNode | None) -> OwnedChild:
-        """Make a child and begin its run, with no `await` from the checks to its account and its task."""
+        """Make a child and begin its run, without an `await` between the checks and its account and task."""
         request = plan.request
         in_background = started_by == "background"
         if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
@@ -336,7 +336,7 @@ class ChildOwner:
             self._messages.tell_end(child)
 
     async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
-        """Wait for children that are cancelled; abandon those that do not end."""
+        """Wait for cancelled children; abandon those that do not end."""
         tasks = {child.task: child for child in children}
         _, late = await asyncio.wait(tasks, timeout=END_SECONDS) if tasks else ((), ())
         for task in late:

@@ -1,7 +1,7 @@
-"""What a parent's model reads of a child: a status line, the reason of a failure, and the answer.
+"""The report on a child for its parent's model: a status line, the reason of a failure, and the answer.
 
-A long answer goes whole to a file in the child's output folder, and the parent reads its head, its tail and the path: the
-parent's history must not grow with what its children write.
+A long answer goes to a file in the child's output folder, and the parent reads its head, its tail and the path, so that the
+parent's history does not grow with its children's answers.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 
 async def report(result: RunResult, folder: Path, root: Path | None = None) -> str:
-    """What the parent's model reads, at most about 8 KB.
+    """Return the report, at most about 8 KB.
 
     Args:
-        result: How the child has ended.
-        folder: Gets the file of a long answer.
-        root: The folder from which that is reached without following a link. None: that folder itself.
+        result: How the child ended.
+        folder: Receives the file of a long answer.
+        root: The folder from which `folder` is reached without following a link. None: `folder` itself.
     """
     answer = await _shown(text_of(result.output), folder, root or folder)
     warnings = [f"[WARNING] {one_line(text, ERROR_CHARS)}" for text in result.warnings[:WARNINGS_SHOWN]]
@@ -46,7 +46,7 @@ async def report(result: RunResult, folder: Path, root: Path | None = None) -> s
 
 
 def status_line(result: RunResult) -> str:
-    """Status, spendings, time and files of a run, with all that it has started."""
+    """Return status, spending, time and files of a run and its descendants in one line."""
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {count:,} file{'s' if count > 1 else ''} read" if count else ""
@@ -82,7 +82,7 @@ def _write(folder: Path, data: bytes, root: Path) -> Path:
     file = folder / "answer.txt"
     try:
         write_new(file, data, root=root)
-    except FileExistsError:  # code of the child has put something there
+    except FileExistsError:  # the child's code has put something there
         file = folder / f"answer-{secrets.token_hex(4)}.txt"
         write_new(file, data, root=root)
     return file

@@ -1,9 +1,9 @@
-"""Whether a child's answer may be that of an earlier one (`subagents.cache`), and a child that is run only if there is none.
+"""Reuses the answer of an earlier child for an equal request (`subagents.cache`).
 
-The same request is: prompt, scope, types of the agent and of all above it, mode, model, and the JSON schema of the answer.
-What a child looks at (files, the web) is not part of it. Nothing is kept of a child that has not completed, has written
-files or done something else outside (`acts_outside`), was given values or a copy of its parent's kernel, answers by itself,
-or hands over a Python type that only the program knows.
+Requests are equal if prompt, scope, the types of the agent and its ancestors, mode, model and the answer's JSON schema are.
+What a child looks at (files, the web) does not count. The answer is not reused of a child that did not complete, wrote files
+or acted outside in another way (`acts_outside`), received values or a copy of its parent's kernel, is implemented in Python,
+or returns a Python type that only the program knows.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ from freeact_sub.events import Notice
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest
 
 Known: TypeAlias = Callable[[], Awaitable[RunResult | None]]
-"""Looks for the result of an earlier child; None: there is none."""
+"""Looks for the result of an earlier child. None: there is none."""
 
 
 def reuse_key(request: SpawnRequest, child: AgentNode) -> str | None:
-    """What tells a request from others. None: its result is not to be used again.
+    """Return the key of a request. None: its result must not be reused.
 
     Args:
-        request: With what the child's type says where it says nothing.
-        child: Made for it.
+        request: The request, completed by the child's type.
+        child: Made for the request.
     """
     typed = request.output_type is not str
     has_state = request.branch or request.branch_of is not None or request.prepare is not None
@@ -48,20 +48,20 @@ def reuse_key(request: SpawnRequest, child: AgentNode) -> str | None:
 
 
 def _innermost(model: Model) -> Model:
-    """Two models of one name may have different servers; what stands around one is made anew for some types."""
+    """Return the wrapped model: two models of one name may use different servers, and some types wrap theirs anew."""
     while isinstance(model, WrapperModel):
         model = model.wrapped
     return model
 
 
 def note_call(call: Call, node: AgentNode) -> None:
-    """An agent has been let do something: it counts for all above it as well."""
+    """Note an allowed call, for the agent and its ancestors."""
     if acts_outside(call):
         node.run.note_outside_action()
 
 
 def acts_outside(call: Call) -> bool:
-    """Whether a call may have an effect besides what its agent learns by it, so that it is to be done each time."""
+    """Whether a call may have an effect besides its result, so that it has to be repeated each time."""
     match call:
         case McpCall():
             return not call.read_only
@@ -69,17 +69,17 @@ def acts_outside(call: Call) -> bool:
             return call.tool_name not in TOOL_NAMES
         case ShellCommand() | FileWrite() | NetworkConnect():
             return True
-        case _:  # a cell, or a child: what they do is looked at when it is done
+        case _:  # a cell or a child: its own actions are judged when they happen
             return False
 
 
 async def run_once(child: AgentNode, key: str, run: Callable[[Known], Awaitable[RunResult]]) -> RunResult:
-    """Run a child, unless another one has answered the same: then that answer is what it ends with, at no cost.
+    """Run a child, or end it at no cost with the answer of an earlier one.
 
     Args:
         child: Made for the request.
         key: See `reuse_key`.
-        run: Runs it; asks for a known answer first.
+        run: Runs it; looks for a known answer first.
     """
     cache, found, looked = child.shared.answer_cache, None, False
 

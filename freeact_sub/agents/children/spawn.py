@@ -1,4 +1,4 @@
-"""What is to become of a request for a child: what the factory, its type and the caller say, and what its run is to do."""
+"""Plans a child: combines what the request, the factory and the type say."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,28 +20,28 @@ from freeact_sub.models import acting_by
 from freeact_sub.tools import SpawnRequest
 
 Program: TypeAlias = Callable[[], Awaitable[Any]]
-"""Finds an answer without a model."""
+"""Produces an answer without a model."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a run is to do."""
+    """The work of a run."""
 
     prompt: str
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """See `SpawnRequest`."""
     program: Program | None = None
-    """Finds the answer instead of the model."""
+    """Produces the answer instead of a model."""
     digest: str | None = None
-    """Tells the work from others, so that it is not done again after a crash; see `agents/sessions/answers.py`."""
+    """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""
     known: Known | None = None
-    """Asked first: the output of what it returns is the answer."""
+    """Called first; if it returns a result, its output is the answer."""
 
 
 class ChildLoop(Protocol):
-    """What runs a child: `AgentLoop`, which itself has children."""
+    """Runs a child: `AgentLoop`, which itself has children."""
 
     def run(self, work: Work) -> Coroutine[Any, Any, RunResult]:
         """Run to the end; a failure is a result."""
@@ -50,18 +50,18 @@ class ChildLoop(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedChild:
-    """A child that is not made yet."""
+    """A child that does not exist yet."""
 
     request: SpawnRequest
-    """With what the factory and the child's type say."""
+    """The request, completed by the factory and the child's type."""
     agent_type: AgentType | None
     model: Model | None
     """None: its parent's."""
     answers: ChildAgent | None
-    """It answers by itself."""
+    """Set for a child implemented in Python."""
 
     def run(self, child: AgentNode, loop: ChildLoop) -> Coroutine[Any, Any, RunResult]:
-        """Run it to the end, whatever it is. Args: child: made for this plan."""
+        """Run the child to its end. Args: child: made for this plan."""
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
             return loop.run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
@@ -72,11 +72,11 @@ class PlannedChild:
 
 
 async def planned(request: SpawnRequest, node: AgentNode) -> PlannedChild:
-    """Ask the factory and the type what a child of an agent is to be.
+    """Let the factory and the type decide what a child is.
 
     Raises:
-        SpawnForbiddenError: There is to be no such child.
-        InvalidRequestError: There is no such type.
+        SpawnForbiddenError: The child must not start.
+        InvalidRequestError: The type does not exist.
         ConfigError: Its model cannot be built.
     """
     request, answers = _made(request, node)
@@ -89,12 +89,12 @@ async def planned(request: SpawnRequest, node: AgentNode) -> PlannedChild:
 
 
 def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAgent | None]:
-    """What the factory makes of a request; with it the child, if that answers by itself."""
+    """Return the request as the factory changed it, and the child if it is implemented in Python."""
     try:
         made = node.shared.factory.create(request, node.context)
     except FreeactError:
         raise
-    except Exception as error:  # border: code of whoever uses the SDK
+    except Exception as error:  # border: code of the SDK's user
         logger.exception("the agent factory failed")
         raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
     if isinstance(made, SpawnRequest):

@@ -1,8 +1,7 @@
-"""What a named type does to an agent: which tools and MCP servers it has, whom it may start, and what it is told.
+"""The effects of a named type on an agent: its tools, its MCP servers, the agents it may start, its instructions.
 
-A plain child is an agent like its parent, so it has its parent's type. What a type forbids (`tools.deny`, `mcp`, its mode)
-holds for all agents below as well; what it picks (`tools.allow`) is for its own agents alone, so that an agent which only
-coordinates may start others that work.
+A child without a type has its parent's. What a type forbids (`tools.deny`, `mcp`, its mode) also holds for all descendants;
+what it selects (`tools.allow`) applies to its own agents only, so that a coordinator may start workers.
 """
 
 from dataclasses import dataclass, replace
@@ -29,11 +28,11 @@ from freeact_sub.modes import narrower
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest, mcp_tool_name
 
 SPAWNING: Final = ("task", "delegate", "subagents")
-"""The tools of an agent that starts children. What takes `task` away takes them all."""
+"""The tools that start and manage children. Denying `task` denies them all."""
 
 
 def startable(node: AgentNode) -> dict[str, AgentType]:
-    """The named types that an agent may start, by name."""
+    """Return the types that an agent may start, by name."""
     allowed = [
         node.shared.config.subagents.allow_agents,
         *(above.agent_type.allow_agents for above in node.ancestors() if above.agent_type),
@@ -44,14 +43,14 @@ def startable(node: AgentNode) -> dict[str, AgentType]:
 
 
 def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, AgentType | None]:
-    """A request with what the child's type says where the request says nothing, and that type.
+    """Complete a request from the child's type, and return it with that type.
 
     Args:
-        request: What is asked for.
-        node: The agent that asks.
+        request: The child as requested.
+        node: The requesting agent.
 
     Raises:
-        InvalidRequestError: There is no such type.
+        InvalidRequestError: The type does not exist.
         SpawnForbiddenError: This agent may not start it.
     """
     agent_type = node.agent_type
@@ -81,12 +80,12 @@ def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, Agen
 
 
 def _depth(agent_type: AgentType, node: AgentNode) -> Budget:
-    """How many levels there may be below a child of a type, as far as its `max_depth` says."""
+    """Return how many levels a type's `max_depth` allows below its agents."""
     return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - node.depth - 1))
 
 
 def servers_of(node: AgentNode) -> dict[str, McpServerConfig]:
-    """The MCP servers that an agent has."""
+    """Return the MCP servers that an agent may use."""
     servers = node.shared.config.mcp_servers
     for above in node.ancestors():
         if above.agent_type is not None and above.agent_type.mcp is not None:
@@ -95,13 +94,13 @@ def servers_of(node: AgentNode) -> dict[str, McpServerConfig]:
 
 
 def has_tool(node: AgentNode, name: str) -> bool:
-    """Whether an agent's type lets it have a tool."""
+    """Whether an agent's type grants it a tool."""
     denied = node.denied_by(name) or (node.denied_by("task") if name in SPAWNING else None)
     return denied is None and (node.agent_type is None or node.agent_type.tools.allows(name))
 
 
 def check_spawn(node: AgentNode) -> None:
-    """Raise SpawnForbiddenError, which names the limit and its setting, if an agent may not start a child now."""
+    """Raise SpawnForbiddenError, naming the limit and its setting, if an agent may not start a child now."""
     shared = node.shared
     if not shared.config.subagents.enabled:
         raise SpawnForbiddenError("no agent may start children (setting `subagents.enabled`)")
@@ -125,10 +124,10 @@ def check_spawn(node: AgentNode) -> None:
 
 
 def check_has_tool(node: AgentNode, call: Call) -> None:
-    """Refuse what code in a cell asks for if it is a tool that the agent does not have.
+    """Refuse a request of code in a cell if the agent does not have the tool.
 
     Raises:
-        ApprovalDeniedError: The agent does not have it.
+        ApprovalDeniedError: The agent does not have the tool.
     """
     name = _tool_of(call)
     if name is not None and not has_tool(node, name):
@@ -138,7 +137,7 @@ def check_has_tool(node: AgentNode, call: Call) -> None:
 
 @dataclass(kw_only=True)
 class ToolFilter(AbstractCapability[Any]):
-    """Takes away the tools that an agent's type does not let it have."""
+    """Removes the tools that an agent's type does not grant."""
 
     node: AgentNode
 
@@ -146,7 +145,7 @@ class ToolFilter(AbstractCapability[Any]):
         """See pydantic-ai.
 
         Raises:
-            ConfigError: The type names a tool that is none.
+            ConfigError: The type names a tool that does not exist.
         """
         del ctx
         agent_type = self.node.agent_type

@@ -1,4 +1,4 @@
-"""`WithNodes`: what an agent does with nodes, for programs (`Agent`)."""
+"""`WithNodes`: the methods of `Agent` that work with nodes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,53 +9,53 @@ from freeact_sub.kernels import Changes
 
 
 class WithNodes(ABC):
-    """Nodes of the agent that `spawn` would start a child of."""
+    """The agent meant here is the one whose child `spawn` would start."""
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
-        """Make a node of a copy of the kernel of the agent that `spawn` would start a child of. No model works in it.
+        """Make a node by copying the agent's kernel. No model works in it.
 
-        It counts in `kernel.max_live`, and is closed with that agent, or by `KernelNode.close`.
+        It counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`.
 
         Args:
             description: A label.
-            own_files: It works in a copy of the workspace: nobody else sees what it writes there. Its branches do so too.
+            own_files: It and its branches work in copies of the workspace; nobody else sees what they write there.
 
         Raises:
-            KernelBranchError: The kernel cannot be copied; the text says why.
-            SpawnForbiddenError: All kernels belong to nodes and to agents that wait.
-            FreeactError: The agent is not open; or its run has not begun, or ends.
+            KernelBranchError: The kernel cannot be copied; the message says why.
+            SpawnForbiddenError: All kernels belong to nodes and to waiting agents.
+            FreeactError: The agent is not open, or its run has not begun or is ending.
         """
         return await self._callers_children().nodes.branch(None, description, own_files=own_files)
 
     async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
-        """Take what a node has found into the kernel of the agent that `spawn` would start a child of. The node stays open.
+        """Take variables of a node over into the agent's kernel. The node stays open.
 
         Args:
-            node: A node of that agent's.
-            names: Variables, which are pickled. None: all of the kernel, which becomes a copy of the node's.
+            node: One of the agent's nodes.
+            names: The variables, which are pickled. None: the agent's kernel becomes a copy of the node's.
 
         Raises:
-            KernelError: A variable is not there, or cannot be handed over; or the node's kernel cannot be copied.
-            FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun, or ends.
+            KernelError: A variable is missing or cannot be pickled, or the node's kernel cannot be copied.
+            FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun or is ending.
         """
         await self._callers_children().nodes.adopt(node, names)
 
     async def promote(self, node: KernelNode) -> Changes:
-        """Take over into the workspace what a node has changed in its copy of it (`KernelNode.diff`): all of it or nothing.
+        """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
 
-        Each path is decided on as a write of the agent's own. A cancel comes when it is done.
+        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards.
 
         Returns:
-            What was taken over. What freeact or git obeys never is, and is named in `left_out`.
+            What was taken over. Files that freeact or git obey never are; `left_out` names them.
 
         Raises:
             WorkspaceConflictError: The workspace has changed in the same places; nothing was written.
-            ApprovalDeniedError: A path is not to be written; nothing was.
-            OSError: It could not be written; the workspace is as it was.
-            FreeactError: The node is closed; or the agent's run has not begun, or ends.
+            ApprovalDeniedError: A path was denied; nothing was written.
+            OSError: Writing failed; the workspace is unchanged.
+            FreeactError: The node is closed, or the agent's run has not begun or is ending.
         """
         return await self._callers_children().nodes.promote(node)
 
     @abstractmethod
     def _callers_children(self) -> ChildOwner:
-        """Of the agent in whose name this is called."""
+        """Those of the agent on whose behalf this is called."""

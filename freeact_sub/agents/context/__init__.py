@@ -1,12 +1,12 @@
-"""What fills the window of an agent's model, and how a conversation goes on that is about to fill it.
+"""The context window of an agent's model: what fills it, and how a conversation is shortened before it is full.
 
-- `sizes`: how many tokens a conversation takes, and what for.
-- `outputs`: old outputs become notes that name a file.
-- `summary`: all but the beginning and the newest turns becomes a summary.
-- `compactor`: when which of the two is done, and what it is told of. Its hook is the first of a run's, so that a user's own
-  capabilities see the conversation as it goes on.
+- `sizes`: how many tokens each part of a conversation takes.
+- `outputs`: replaces old outputs with notes that name a file.
+- `summary`: replaces all but the beginning and the newest turns with a summary.
+- `compactor`: decides when to do which, and emits the event. Its hook is the first of a run, so that a user's capabilities
+  see the shortened conversation.
 
-The summary is a `CompactionPart` of pydantic-ai in the request that begins the conversation: each provider's client knows
-how to send it. The ready-made compaction of `pydantic-ai-harness` is not used: each of its releases demands one exact
-release of pydantic-ai, it knows nothing of our budgets and output files, and tells nobody what it has done.
+The summary is a `CompactionPart` of pydantic-ai in the request that begins the conversation; each provider's client knows
+how to send it. The ready-made compaction of `pydantic-ai-harness` is not used: each of its releases pins one release of
+pydantic-ai, it ignores our budgets and output files, and it reports nothing.
 """

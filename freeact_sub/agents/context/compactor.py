@@ -26,20 +26,20 @@ from freeact_sub.text import clean
 from freeact_sub.tools import KernelAccess, head_and_tail
 
 GOAL: Final = 0.5
-"""Share of the room for messages to which a conversation is brought: it is not shortened again at once."""
+"""The share of the room for messages to which a conversation is shortened, so that it need not be shortened again soon."""
 NEWEST: Final = 0.25
-"""Share of this room that the newest turns keep."""
+"""The share of this room that the newest turns keep."""
 SUMMARY: Final = 0.1
-"""Share of the window that a summary takes at most."""
+"""The largest share of the window for a summary."""
 AGAIN: Final = 0.1
-"""By which share of the window a conversation grows before another try, where the last one has brought too little."""
+"""After an attempt that gained too little, the share of the window by which a conversation grows before the next."""
 ASSUMED_WINDOW: Final = 32_768
-"""Where the window is not known and a person asks for a summary."""
+"""Assumed if the window is unknown and a person asks for a summary."""
 READ: Final = 0.6
-"""Share of the window that the model reads to write a summary."""
+"""The share of the window that the model reads to write a summary."""
 WORDS_PER_TOKEN: Final = 0.5
 LIST_SECONDS: Final = 10.0
-"""For how long the kernel is asked for its variables."""
+"""How long to wait for the kernel to list its variables."""
 LIST_CHARS: Final = 3_000
 LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.names'].show(get_ipython())"
 VARIABLES: Final = "These variables are still in your kernel, with their types:\n"
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Shortened:
-    """A conversation that was shortened."""
+    """A shortened conversation."""
 
     messages: list[ModelMessage]
     event: Compacted
@@ -57,27 +57,27 @@ class Shortened:
 
 @dataclass(kw_only=True)
 class Compactor:
-    """Of one agent."""
+    """Shortens the conversation of one agent."""
 
     node: AgentNode
     asker: Asker
     kernel: KernelAccess
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
-    """Of the last request: its instructions and tools."""
+    """Instructions and tools of the last request."""
     _again_at: int = 0
-    """Tokens of a conversation that is tried again."""
+    """The size in tokens at which to try again."""
 
     @property
     def window(self) -> int | None:
-        """Tokens that the model reads at most. None: it is not known."""
+        """The size of the window in tokens. None: unknown."""
         return self.node.shared.config.context.window_tokens or self.node.model.context_window
 
     def use(self, messages: Sequence[ModelMessage]) -> ContextUse:
-        """What fills the window with this conversation."""
+        """Return what fills the window with this conversation."""
         return context_use(messages, self.parameters, self.window)
 
     async def when_full(self, messages: Sequence[ModelMessage]) -> Shortened | None:
-        """The conversation shortened, if the next request would fill the window further than it may."""
+        """Return the shortened conversation, if the next request would exceed its share of the window."""
         window, share = self.window, self.node.shared.config.context.compact_at
         if window is None or share is None:
             return None
@@ -90,11 +90,11 @@ class Compactor:
         return shortened
 
     async def on_request(self, messages: Sequence[ModelMessage], keep: str) -> Shortened | None:
-        """The conversation with a summary of all but its last turn. None: it is too short for one.
+        """Return the conversation with a summary of all but its last turn. None: it is too short.
 
         Args:
             messages: The conversation.
-            keep: What the summary is to keep above all.
+            keep: What the summary must keep above all.
 
         Raises:
             FreeactError: The summary could not be made.
@@ -104,7 +104,7 @@ class Compactor:
         return summarised and self._told(messages, summarised)
 
     async def _shortened(self, messages: Sequence[ModelMessage], room: int) -> Shortened | None:
-        """Outputs first, then a summary. Args: room: tokens that may be filled."""
+        """Shorten outputs first, then summarise. Args: room: the tokens available."""
         node, parameters = self.node, self.parameters
         fixed = estimate_uncounted((), parameters)
         room = max(0, room - fixed)
@@ -127,10 +127,10 @@ class Compactor:
     async def _summarised(
         self, messages: Sequence[ModelMessage], end: int, *, below: int, keep: str = ""
     ) -> Shortened | None:
-        """With a summary of what comes before an index.
+        """Summarise what comes before an index.
 
         Returns:
-            None: there is nothing to summarise, or with the summary the conversation does not come below so many tokens.
+            None if there is nothing to summarise, or the conversation would still not be below so many tokens.
         """
         old = to_summarise(messages, end) if messages else []
         if not old:
@@ -145,14 +145,14 @@ class Compactor:
         return Shortened(messages=shorter, event=Compacted(summary=summary))
 
     def _told(self, messages: Sequence[ModelMessage], shortened: Shortened) -> Shortened:
-        """With the tokens before and after, both by the same measure: the provider's, if it has counted."""
+        """Return the result with the tokens before and after, both by the provider's count if there is one."""
         before = request_tokens(messages, self.parameters)
         share = estimate_uncounted(shortened.messages, self.parameters) / estimate_uncounted(messages, self.parameters)
         event = replace(shortened.event, tokens_before=before, tokens_after=round(before * share))
         return replace(shortened, event=event)
 
     async def _variables(self) -> str:
-        """The variables of the kernel, as the model reads them; empty if there are none, or the kernel does not answer."""
+        """Return the kernel's variables for the model; empty if there are none or the kernel does not answer."""
         buffer = CellOutputBuffer()
         with anyio.move_on_after(LIST_SECONDS):
             try:
@@ -160,20 +160,20 @@ class Compactor:
                 async with kernel.execute(LIST_VARIABLES, buffer, CellClock(LIST_SECONDS), silent=True) as cell:
                     if (await cell.reply()).status == "ok" and (names := clean(buffer.text).strip()):
                         return VARIABLES + head_and_tail(names, LIST_CHARS)
-            except FreeactError:  # the next cell tells of it
+            except FreeactError:  # the next cell reports it
                 logger.info("the kernel of %s did not list its variables", self.node.agent_id, exc_info=True)
         return ""
 
 
 @dataclass(kw_only=True)
 class CompactionHooks(AbstractCapability[Any]):
-    """Shortens the conversation of a run before a request that would be too long."""
+    """Shortens the conversation before a request that would be too long."""
 
     turns: Turns
     compactor: Compactor
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. The shorter conversation is the one that the run goes on with."""
+        """See pydantic-ai. The run continues with the shorter conversation."""
         self.compactor.parameters = request_context.model_request_parameters
         if self.turns.ended is not None:
             return request_context

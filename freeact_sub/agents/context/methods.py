@@ -1,4 +1,4 @@
-"""What a user of an `Agent` does with the room in its model's context window."""
+"""`ContextMethods`: the methods of `Agent` that deal with the model's context window."""
 
 from abc import ABC, abstractmethod
 
@@ -13,20 +13,20 @@ from freeact_sub.events import Compacted
 
 
 class ContextMethods(ABC):
-    """The methods of `Agent` for that."""
+    """See above."""
 
     async def compact(self, keep: str = "") -> Compacted | None:
-        """Summarise the conversation now: all of it but the first prompt and the last turn. It counts as a run.
+        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
 
         Args:
-            keep: What the summary is to keep above all.
+            keep: What the summary must keep above all.
 
         Returns:
-            What was done. None: the conversation is too short.
+            The event. None: the conversation is too short.
 
         Raises:
-            AgentBusyError: The agent's present run has not ended.
-            FreeactError: The agent is not open, or the summary could not be made; the conversation is as it was.
+            AgentBusyError: The previous run has not ended.
+            FreeactError: The agent is not open, or the summary could not be made; the conversation is unchanged.
         """
         made: list[Compacted] = []
         async with self._compaction(keep, made) as run:
@@ -36,10 +36,10 @@ class ContextMethods(ABC):
         return made[0] if made else None
 
     def run_compaction(self, keep: str = "") -> Run:
-        """Begin a run that does what `compact` does, to read its events or to cancel it. Its output says what was done.
+        """Begin a run that does what `compact` does, to read its events or cancel it. Its output says what was done.
 
         Raises:
-            AgentBusyError: The agent's present run has not ended.
+            AgentBusyError: The previous run has not ended.
             FreeactError: The agent is not open.
         """
         return self._compaction(keep, [])
@@ -59,7 +59,7 @@ class ContextMethods(ABC):
         return self._begin(Work(prompt="[summary of the conversation]", program=summarise), NO_BOUNDS)
 
     def context(self) -> ContextUse:
-        """What fills the window of the model's context; instructions and tools are those of the last request.
+        """Return what fills the model's context window, with the instructions and tools of the last request.
 
         Raises:
             FreeactError: The agent is not open: use `async with`.

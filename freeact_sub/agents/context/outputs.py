@@ -1,4 +1,4 @@
-"""Old outputs become notes that name the file which has all of them."""
+"""Replaces old outputs with notes that name the file of the whole output."""
 
 import asyncio
 import logging
@@ -13,25 +13,25 @@ from freeact_sub.system.safe_files import write_new
 from freeact_sub.tools import head_and_tail, output_file
 
 KEPT_CHARS: Final = 160
-"""Kept of each output, so that the model knows which one it was."""
+"""How much of each output stays, so that the model recognises it."""
 SMALL_CHARS: Final = 600
-"""A shorter output is left as it is: the note would not be much shorter."""
+"""Shorter outputs stay: a note would not be much shorter."""
 UNSAVED_CHARS: Final = 400
-"""Kept of an output that could not be written to a file."""
+"""How much stays of an output that could not be written to a file."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFiles:
-    """Where outputs are written."""
+    """The folder for outputs."""
 
     folder: Path
     root: Path
     """The folder from which `folder` is reached without following a link."""
 
     async def without_outputs(self, messages: Sequence[ModelMessage], end: int) -> tuple[list[ModelMessage], int]:
-        """The messages with notes instead of the long outputs before an index, and how many outputs that are."""
+        """Return the messages with notes instead of the long outputs before an index, and the number of notes."""
         shorter, replaced = list(messages), 0
         for index, message in enumerate(messages[:end]):
             if isinstance(message, ModelRequest):
@@ -55,7 +55,7 @@ class OutputFiles:
         return replace(part, content=f"{text[:KEPT_CHARS]}\n{note}")
 
     async def _file(self, part: ToolReturnPart[Any], text: str) -> str:
-        """The file with all of an output; empty if it cannot be written."""
+        """Return the file with the whole output; empty if it cannot be written."""
         known = part.metadata.get("file") if isinstance(part.metadata, dict) else None
         if isinstance(known, str) and known:
             return known

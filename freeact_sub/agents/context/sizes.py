@@ -19,10 +19,10 @@ from freeact_sub.agents.budgets.estimate import (
 
 @dataclass(frozen=True, kw_only=True)
 class ContextUse:
-    """Estimates, in tokens. Where the provider has counted the conversation they add up to its count."""
+    """Estimates, in tokens. If the provider has counted the conversation, they add up to its count."""
 
     window_tokens: int | None
-    """Size of the window. None: it is not known (setting `context.window_tokens`)."""
+    """The size of the window. None: unknown (setting `context.window_tokens`)."""
     instructions: int
     tools: int
     """0 before the first request."""
@@ -33,23 +33,23 @@ class ContextUse:
 
     @property
     def tokens(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.instructions + self.tools + self.messages + self.outputs
 
 
 LEAST: Final = 0.6
-"""Of the estimate without a count. What a provider counts below that, such as new tokens alone, is not all that it reads."""
+"""The least share of our estimate that a provider's count must reach; a lower one, such as new tokens only, is ignored."""
 
 
 def request_tokens(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
-    """What a request takes: what the provider has counted and an upper estimate of what is new, else of all."""
+    """Return a request's tokens: the provider's count plus an upper estimate of what is new, or of everything."""
     return max(estimate_input(messages, parameters), round(estimate_uncounted(messages, parameters) * LEAST))
 
 
 def context_use(
     messages: Sequence[ModelMessage], parameters: ModelRequestParameters, window_tokens: int | None
 ) -> ContextUse:
-    """What fills the window. Args: parameters: of the last request."""
+    """Return what fills the window. Args: parameters: those of the last request."""
     uncounted = estimate_uncounted(messages, parameters)
     factor = request_tokens(messages, parameters) / uncounted / BYTES_PER_TOKEN
     parts = [part for message in messages for part in message.parts]

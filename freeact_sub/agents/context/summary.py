@@ -1,4 +1,4 @@
-"""A conversation with a summary instead of all but its beginning and its newest turns. Calls keep their results."""
+"""Replaces all but the beginning and the newest turns of a conversation with a summary. Calls keep their results."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,22 +21,22 @@ from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, outdated, size_
 from freeact_sub.tools import head_and_tail
 
 TEXT_CHARS: Final = 4_000
-"""Of each prompt, reply and call, as the model reads them that writes the summary."""
+"""How much of each prompt, reply and call the summarising model reads."""
 OUTPUT_CHARS: Final = 1_500
-"""Of each output, likewise."""
+"""How much of each output it reads."""
 SMALLEST: Final = 1 / 16
-"""To which share these are cut at most so that all fits."""
+"""The smallest share to which these are cut so that everything fits."""
 
 
 def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
-    """Where the newest turns begin that stay as they are: as many as fit, and at least the last.
+    """Return where the unchanged newest turns begin: as many as fit, and at least the last.
 
     Args:
         messages: A conversation.
-        tokens: How much they may take together.
+        tokens: How many they may take together.
 
     Returns:
-        An index from 1 on; the number of messages if there is only the beginning.
+        An index of at least 1; the number of messages if there is only the beginning.
     """
     start = len(messages) if len(messages) == 1 else 1
     left, found = tokens * BYTES_PER_TOKEN, False
@@ -50,7 +50,7 @@ def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
 
 
 def _begins_turn(message: ModelMessage) -> bool:
-    """Whether no result in the message belongs to a call before it."""
+    """Whether no result in the message belongs to an earlier call."""
     if isinstance(message, ModelResponse):
         return True
     answers = any(getattr(part, "tool_call_id", None) for part in message.parts)
@@ -58,7 +58,7 @@ def _begins_turn(message: ModelMessage) -> bool:
 
 
 def beginning(messages: Sequence[ModelMessage]) -> list[ModelRequestPart]:
-    """What stays of the first message: the prompt that began the conversation."""
+    """Return what stays of the first message: the prompt that began the conversation."""
     kept: list[ModelRequestPart] = []
     if isinstance(messages[0], ModelRequest):
         for part in messages[0].parts:
@@ -69,7 +69,7 @@ def beginning(messages: Sequence[ModelMessage]) -> list[ModelRequestPart]:
 
 
 def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessage]:
-    """The messages that a summary stands for; none if they are one already. Args: end: see `newest_turns`."""
+    """Return the messages to summarise; empty if they already are a summary. Args: end: see `newest_turns`."""
     first = messages[0]
     if not isinstance(first, ModelRequest):
         return list(messages[:end])
@@ -80,7 +80,7 @@ def to_summarise(messages: Sequence[ModelMessage], end: int) -> list[ModelMessag
 
 
 def with_summary(messages: Sequence[ModelMessage], end: int, summary: str, variables: str) -> list[ModelMessage]:
-    """The conversation with a summary. Args: end: see `newest_turns`. variables: said behind the summary."""
+    """Return the conversation with a summary. Args: end: see `newest_turns`. variables: appended to the summary."""
     content = "\n\n".join(filter(None, [summary, variables]))
     part = CompactionPart(content=content, metadata={"summary": summary})
     first = messages[0]
@@ -90,7 +90,7 @@ def with_summary(messages: Sequence[ModelMessage], end: int, summary: str, varia
 
 
 def transcript(messages: Sequence[ModelMessage], chars: int) -> str:
-    """Messages as a text to be summarised, of at most so many characters. An earlier summary in them stays whole."""
+    """Return messages as a text to summarise, of at most so many characters. An earlier summary stays whole."""
     share = 1.0
     while True:
         text = "\n\n".join(_pieces(messages, share))

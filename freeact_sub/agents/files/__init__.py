@@ -1,1 +1,1 @@
-"""Which files runs have read, written and removed."""
+"""The files that runs read, write and remove."""

@@ -1,13 +1,12 @@
-"""Which files runs have read, written and removed, and which were written by two agents of one root.
+"""Attributes files to the runs that read, wrote or removed them, and warns if two agents of one root wrote the same file.
 
-Of what Python writes in a kernel it is certain who did it. What programs write is found in the workspace afterwards
-(`changes`), and is a guess: it goes to the agent whose programs were at work. The guess gives way where another agent's
-own Python has written the file in that time, or a program of an agent below; it counts as certain where the cell names
-the file.
+What Python writes in a kernel has a certain author. What programs write is found in the workspace afterwards (`changed`) and
+is a guess: it goes to the agent whose programs were running. The guess yields to another agent whose own Python wrote the
+file at that time, and to a program of a descendant; it counts as certain if the cell names the file.
 
-Where programs of two agents were at work side by side, nobody can tell which of them wrote a file that no cell names:
-both are said to have written it, and there is no warning, which would be wrong for nearly all such files. Nor is there one
-while a cell of another agent runs: what that has written is told of when it ends.
+If programs of two agents ran at the same time, nobody can tell which of them wrote a file that no cell names: it counts for
+both, without a warning, which would be wrong for nearly all such files. There is no warning either while another agent's
+cell runs: its files are reported when it ends.
 """
 
 from collections import Counter
@@ -20,49 +19,49 @@ from typing import Final
 from freeact_sub.agents.files.obeyed import obeyed
 
 MAX_FILES: Final = 1000
-"""Kept of one run, of each kind; code in a kernel can say whatever it likes."""
+"""How many files of each kind are kept for one run, because code in a kernel can report anything."""
 MAX_SHARED: Final = 20_000
-"""Kept of all agents of a root."""
+"""How many are kept for all agents of a root."""
 MAX_WARNINGS: Final = 20
 SHOWN: Final = 5
 
 
 @dataclass(kw_only=True, eq=False)
 class RunFiles:
-    """What one run has done to files in the workspace; names are relative to it, in the order in which they were told of."""
+    """The files of one run, relative to the workspace and in the order in which they were reported."""
 
     key: str
-    """The agent's, which shows the chain above it."""
+    """The agent's key, which shows its ancestors."""
     label: str
-    """The agent, as people see it."""
+    """The agent's name for people."""
     read: dict[str, None] = field(default_factory=dict)
     written: dict[str, None] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)
-    """What was there before the run; folders too."""
+    """Files and folders that existed before the run."""
     warnings: list[str] = field(default_factory=list)
-    """What the parent should know, one sentence each."""
+    """One sentence each, for the parent."""
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The warnings, and which of the files that were written other programs obey."""
+        """The warnings, including one on written files that other programs obey."""
         return (*self.warnings, *obeyed(self.written))
 
     def undo(self, gone: Collection[str]) -> set[str]:
-        """These are gone: what the run has written of them, or below them, is as if it had never been; returns it."""
+        """Forget that the run wrote these paths or anything below them, because they are gone; return what was forgotten."""
         undone = {name for name in self.written if name in gone or any(str(path) in gone for path in PurePath(name).parents)}
         for name in undone:
             del self.written[name]
         return undone
 
     def warn(self, text: str) -> None:
-        """Keep it for the run's result."""
+        """Add a warning to the run's result."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """Some files were written by a run, between two times."""
+    """A run wrote a file between two times."""
 
     work: RunFiles
     since_ns: int
@@ -70,30 +69,30 @@ class Writing:
     certain: bool
 
     def overlaps(self, other: "Writing") -> bool:
-        """Both may have been at work at the same time."""
+        """Whether both may have happened at the same time."""
         return self.since_ns <= other.until_ns and other.since_ns <= self.until_ns
 
     def yields_to(self, other: "Writing") -> bool:
-        """It is a guess, and the other is not, or is that of an agent below: whoever waits for a child does nothing."""
+        """Whether this is a guess and the other is certain or a descendant's, whose ancestors only wait."""
         better = other.certain or other.work.key.startswith(f"{self.work.key}:")
         return not self.certain and better and self.overlaps(other)
 
 
 class FileAttribution:
-    """Who has written which file, of all agents of one root."""
+    """Which agent of a root wrote which file."""
 
     def __init__(self) -> None:
         self._files: dict[str, dict[str, Writing]] = {}
-        """By name, then by the agent's key: the last writing."""
+        """The last writing, by name and by the agent's key."""
         self._removed: dict[str, tuple[RunFiles, bool]] = {}
-        """By name: who has removed it last, and whether that is certain."""
+        """Who removed it last, and whether that is certain, by name."""
         self._told: set[tuple[str, frozenset[str]]] = set()
         self._at_work: Counter[str] = Counter()
-        """Cells that run now, by the agent's key."""
+        """Running cells, by the agent's key."""
 
     @contextmanager
     def at_work(self, key: str) -> Iterator[None]:
-        """A cell of the agent with this key runs."""
+        """Note during the block that a cell of this agent runs."""
         self._at_work[key] += 1
         try:
             yield
@@ -101,13 +100,13 @@ class FileAttribution:
             self._at_work[key] -= 1
 
     def clear(self) -> None:
-        """A run of the root begins."""
+        """Forget everything, for a new run of the root."""
         self._files.clear()
         self._removed.clear()
         self._told.clear()
 
     def note_removed(self, work: RunFiles, names: Collection[str], *, certain: bool) -> None:
-        """Keep what a run has removed, or (not certain) what has gone while its programs were at work."""
+        """Note what a run removed, or (not certain) what disappeared while its programs ran."""
         undone = work.undo(frozenset(names))
         for name in names:
             other, other_certain = self._removed.get(name, (work, certain))
@@ -120,7 +119,7 @@ class FileAttribution:
                 self._removed[name] = work, certain
 
     def note(self, writing: Writing, names: Iterable[str]) -> list[str]:
-        """Keep it, in the run's work too; returns a warning for each other agent that has written the same files."""
+        """Note what a run wrote, and return a warning for each other agent that wrote the same files."""
         shared: dict[str, tuple[RunFiles, list[str]]] = {}
         for name in names:
             for other in self._note(writing, name):
@@ -134,7 +133,7 @@ class FileAttribution:
         return warnings
 
     def _note(self, writing: Writing, name: str) -> list[RunFiles]:
-        """Keep one file; returns who has written it as well and was not told of."""
+        """Note one file, and return the other writers that no warning has named yet."""
         work = writing.work
         if name not in work.written and len(work.written) >= MAX_FILES:
             return []
@@ -162,7 +161,7 @@ class FileAttribution:
         return found
 
     def _is_alone(self, key: str) -> bool:
-        """No cell runs but of this agent, and of those above it, which wait for it."""
+        """Whether only cells of this agent and of its waiting ancestors run."""
         return not any(count and other != key and not key.startswith(f"{other}:") for other, count in self._at_work.items())
 
 

@@ -1,7 +1,7 @@
-"""Files that have changed lately: what programs that a cell has started leave behind in the workspace.
+"""Finds the files that a cell's programs have changed in the workspace.
 
-Looked for afterwards, by the time of each file's last change (ctime, which the system sets and no program can set back). So
-nothing has to be remembered from before, and a cell that starts no program costs nothing.
+They are found afterwards, by the time of each file's last change (ctime, which the system sets and no program can set back).
+So nothing is remembered in advance, and a cell that starts no program costs nothing.
 """
 
 import logging
@@ -14,22 +14,22 @@ from typing import Final
 MAX_ENTRIES: Final = 20_000
 MAX_SECONDS: Final = 0.2
 MIN_ENTRIES: Final = 500
-"""So many are looked at however long it takes: what is told of a small workspace depends on no load of the machine."""
+"""This many entries are examined however long it takes, so that results for a small workspace do not depend on load."""
 CLOCK_STEP_NS: Final = 20_000_000
-"""Times of files come from a coarse clock, which may be behind by this much."""
+"""File times come from a coarse clock, which may lag by this much."""
 PACKAGES: Final = frozenset({"node_modules", "site-packages", ".venv", "venv", ".tox", ".nox"})
 CACHES: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".ipynb_checkpoints"})
 NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
-"""Folders of tools and of packages: nobody's work."""
+"""Folders of tools and packages, which are nobody's work."""
 
 logger = logging.getLogger(__name__)
 
 
 def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
-    """Regular files that were changed in this time, relative to the workspace, sorted. Blocks for at most about 0.2 s.
+    """Return the regular files changed in a time span, relative to the workspace, sorted. Blocks for at most about 0.2 s.
 
-    Times of files may be behind by `CLOCK_STEP_NS`: who wants to miss none begins by that much earlier.
-    A large workspace is looked at from the top, as far as the time and `MAX_ENTRIES` allow. No link is followed.
+    File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none. A large workspace is searched from the top,
+    as far as the time and `MAX_ENTRIES` allow. Links are not followed.
     """
     deadline = time.monotonic() + MAX_SECONDS
     found: list[str] = []
@@ -62,7 +62,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return [entry for entry, _ in zip(entries, range(MAX_ENTRIES + 1), strict=False)]
-    except OSError:  # it is gone, or is not for us
+    except OSError:  # it is gone or unreadable
         return []
 
 

@@ -1,4 +1,4 @@
-"""`obeyed`: which files that a run has written other programs run, or obey, when a person uses the folder."""
+"""`obeyed`: names written files that other programs run or obey when a person uses the folder."""
 
 from collections.abc import Collection
 from fnmatch import fnmatchcase
@@ -20,11 +20,11 @@ NAMES: Final = _words(
     .tool-versions mise.toml Vagrantfile Jenkinsfile .mcp.json mcp.json"""
 )
 FOLDERS: Final = _words(".github .vscode .idea .husky .devcontainer .circleci .claude .cursor .git .venv")
-"""All in them counts."""
+"""Everything in these folders counts."""
 
 
 def obeyed(written: Collection[str]) -> tuple[str, ...]:
-    """A sentence for people, if there are such files. Args: written: names relative to the workspace."""
+    """Return a sentence for people, if there are such files. Args: written: names relative to the workspace."""
     found = [name for name in written if _is_obeyed(PurePath(name))]
     if not found:
         return ()

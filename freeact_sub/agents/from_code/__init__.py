@@ -1,7 +1,7 @@
-"""What code in an agent's kernel can ask of its host, by method; each module here answers some of the methods.
+"""Answers the requests of code in an agent's kernel; each module answers some of the methods.
 
-Everything in a request was written by code in the kernel: nothing of it is trusted, and what a request may do is decided
-here, of what the host itself knows about the agent.
+Code in the kernel wrote everything in a request, so none of it is trusted: what a request may do is decided from what the
+host itself knows about the agent.
 """
 
 from freeact_sub.agents.from_code.actions import ActionRequests

@@ -1,7 +1,7 @@
-"""What code in a cell is about to do by itself: start a program, change a file, connect. Its kernel's hook asks (`check`).
+"""Answers `check`: a kernel's hook asks before code in a cell starts a program, changes a file or connects.
 
-An action that rules and mode allow goes on without a word on the stream; one that a person is asked for is told of as any
-other question. The parameters were written in the kernel: what cannot be read as an action is denied.
+An action that rules and mode allow leaves no event; one that needs a person appears like any other question. The kernel
+wrote the parameters: what cannot be read as an action is denied.
 """
 
 import logging
@@ -15,17 +15,17 @@ from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.kernels import CellClock
 
 MAX_COMMAND_CHARS: Final = 100_000
-"""A longer one could not be judged by anybody."""
+"""Nobody could judge a longer one."""
 MAX_NAME_CHARS: Final = 8_000
 MAX_ADDRESSES: Final = 1_000
-"""Of one host."""
+"""How many addresses one host name may have."""
 OPERATIONS: Final[tuple[FileOperation, ...]] = get_args(FileOperation)
 
 logger = logging.getLogger(__name__)
 
 
 class ActionRequests:
-    """Answers `check`: returns if the action may happen."""
+    """Answers `check`; returning means that the action may happen."""
 
     def __init__(self, calls: CodeCalls) -> None:
         self._calls = calls
@@ -43,10 +43,10 @@ class ActionRequests:
 
 
 def action_of(params: Mapping[str, Any], workspace: Path) -> Call:
-    """The action that a request is about.
+    """Return the action that a request describes.
 
     Raises:
-        ApprovalDeniedError: It is none.
+        ApprovalDeniedError: It describes none.
     """
     match params.get("kind"):
         case "shell":

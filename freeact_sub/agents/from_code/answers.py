@@ -1,7 +1,7 @@
-"""What a child that is to hand over a value is asked for: a JSON schema from a kernel, as pydantic-ai's `output_type`.
+"""Turns a JSON schema from a kernel into pydantic-ai's `output_type`, for a child that returns a value.
 
-The schema is looked at before pydantic-ai resolves the references in it: resolved, a few lines can be gigabytes. An answer
-is not held against it here, for the same reason (a pattern can take for ever): the kernel that asked does that (`check`).
+The schema's size is checked before pydantic-ai resolves its references, because a few lines can expand to gigabytes. Answers
+are not validated here for a similar reason (a pattern can take for ever): the requesting kernel does that (`check`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,21 +14,21 @@ from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.errors import InvalidRequestError
 
 MAX_NODES: Final = 10_000
-"""Of a schema with its references resolved."""
+"""The largest schema, with references resolved."""
 MAX_LEVELS: Final = 50
 WRAPPED: Final = "value"
-"""Tools take objects: an answer of another type is the only field of one."""
+"""Tools take objects, so an answer of another type becomes the only field of one."""
 REFERENCE: Final = "#/$defs/"
 NAME: Final = "hand_over"
 DESCRIPTION: Final = "Hand over your answer. This ends your work."
 
 
 def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[str]]) -> Any:
-    """The output type of a child.
+    """Return the output type of a child.
 
     Args:
-        schema: Of the answer.
-        check: What is wrong with an answer; empty: nothing. A wrong one is asked for again.
+        schema: The answer's.
+        check: Returns what is wrong with an answer, empty if nothing is. The model must correct a wrong answer.
 
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
@@ -47,7 +47,7 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
 
 
 def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:
-    """What `ask` is to answer; the kernel that asks holds it against its type.
+    """Return the answer expected of `ask`; the requesting kernel validates it against its type.
 
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
@@ -60,7 +60,7 @@ def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:
     described = parameters.pop("description", None)
     tool = ToolDefinition(
         name=NAME,
-        description=DESCRIPTION if described is None else f"{DESCRIPTION}. {described}",  # as pydantic-ai puts it
+        description=DESCRIPTION if described is None else f"{DESCRIPTION}. {described}",  # pydantic-ai's form
         parameters_json_schema=parameters,
         kind="output",
     )
@@ -73,7 +73,7 @@ def _kind_of(schema: Mapping[str, Any]) -> Any:
     check_size(schema)
     try:
         return StructuredDict(_wrap(schema) if _is_wrapped(schema) else dict(schema))
-    except Exception as error:  # border: what pydantic-ai makes of a schema that anybody may have written
+    except Exception as error:  # border: pydantic-ai may fail in any way on a foreign schema
         raise InvalidRequestError(f"output: no tool can be made of its JSON schema: {error}") from error
 
 
@@ -92,10 +92,10 @@ def _wrap(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_size(schema: Mapping[str, Any]) -> None:
-    """Refuse a schema that would be too much with its references resolved.
+    """Refuse a schema that would be too large with its references resolved.
 
     Raises:
-        InvalidRequestError: It is too large or too deep, or refers to itself, or to something that is not in it.
+        InvalidRequestError: It is too large or too deep, refers to itself, or has a dangling reference.
     """
     definitions = schema.get("$defs")
     definitions = definitions if isinstance(definitions, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Single requests from code in a cell and from a program: `await agent.ask(...)`."""
+"""Answers `ask`: single model requests from code in a cell or a program (`await agent.ask(...)`)."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -18,15 +18,15 @@ from freeact_sub.tools import ToolResult
 
 
 class AskParams(BaseModel):
-    """What `agent.ask` in a kernel sends."""
+    """The parameters that `agent.ask` in a kernel sends."""
 
     model_config = {"extra": "forbid", "strict": True}
     prompt: str = Field(min_length=1)
     model: str | None = None
     output: dict[str, Any] | None = None
-    """JSON schema of the answer. None: text."""
+    """The answer's JSON schema. None: text."""
     history: list[str] = Field(default_factory=list)
-    """Earlier prompts and answers, in turn."""
+    """Earlier prompts and answers, alternating."""
 
     @field_validator("history")
     @classmethod
@@ -54,21 +54,21 @@ class AskRequests:
         return to_jsonable_python(await self.ask(asked, typed, clock))
 
     async def ask(self, asked: AskParams, typed: TypedAnswer | None, clock: CellClock | None = None) -> Any:
-        """The model's answer, by a call of the agent: it is announced, counted, and judged by the rules.
+        """Make the request as a call of the agent, with events, counting and rules, and return the model's answer.
 
         Args:
-            asked: What is asked for.
-            typed: What the answer is to be. None: text.
-            clock: Of the cell that asks. None: a program does.
+            asked: The request.
+            typed: The form of the answer. None: text.
+            clock: That of the requesting cell. None: a program asks.
 
         Raises:
-            FreeactError: It is denied, or fails.
+            FreeactError: The request is denied or fails.
         """
         answer: Any = None
 
         async def work() -> ToolResult:
             nonlocal answer
-            # as with a child: the limit of the cell is on what the cell itself does
+            # as with a child: the cell's time limit covers only what the cell itself does
             with clock.paused() if clock is not None else nullcontext():
                 answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
             return ToolResult(text=text_of(answer))
@@ -79,10 +79,10 @@ class AskRequests:
 
 
 def asked_for(params: Mapping[str, Any]) -> AskParams:
-    """What is asked for.
+    """Validate the parameters.
 
     Raises:
-        InvalidRequestError: Something is wrong with it; the text names it.
+        InvalidRequestError: A parameter is invalid; the message names it.
     """
     try:
         return AskParams.model_validate(params)

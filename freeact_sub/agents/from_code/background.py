@@ -1,4 +1,4 @@
-"""An agent's background children, from code: `agent.children`."""
+"""Answers `children`: an agent's background children, from code (`agent.children`)."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from freeact_sub.tools.subagents import SubagentsArguments
 
 
 class BackgroundRequests:
-    """Answers `children`: the tool `subagents` with values instead of text; `send` and `cancel` are for one child."""
+    """The tool `subagents` with values instead of text; `send` and `cancel` take one child."""
 
     def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
         self._calls = calls
@@ -38,7 +38,7 @@ class BackgroundRequests:
 
         async def work() -> ToolResult:
             nonlocal value
-            # to wait for children has a bound of its own; that of the cell is on what the cell itself does
+            # waiting for children has its own bound; the cell's covers only what the cell itself does
             with clock.paused() if clock is not None and arguments.action == "wait" else nullcontext():
                 value = await self._do(arguments)
             return ToolResult(text=str(value))
@@ -61,7 +61,7 @@ class BackgroundRequests:
 
 
 def _plain(state: ChildState) -> dict[str, Any]:
-    """A state as JSON carries it."""
+    """Return a state as JSON values."""
     values = {
         name: getattr(state, name) for name in ("agent_id", "description", "status", "action", "ended", "seconds", "error")
     }

@@ -1,4 +1,4 @@
-"""`HostRequests`: finds who answers a request of code in a cell. `CodeCalls`: makes the calls that are asked for so."""
+"""`HostRequests` dispatches requests of code in a cell. `CodeCalls` carries out the calls among them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -15,26 +15,26 @@ from freeact_sub.kernels import CellClock
 from freeact_sub.tools import ToolResult, head_and_tail
 
 END_SECONDS: Final = 10.0
-"""How long calls that are cancelled are waited for."""
+"""How long to wait for cancelled calls."""
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
-"""Parameters and the clock of the cell that asks (None: no cell runs) to a value that JSON can carry. Or to an
-iterator: the texts that it yields are shown in the cell as they come, and its last item, no text, is the value."""
+"""Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
+iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
 
 
 class HostRequests:
-    """Answers what code in one agent's kernel asks of its host."""
+    """Answers the requests of code in one agent's kernel."""
 
     def __init__(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
         self._node = node
         self._handlers = dict(handlers)
 
     def add(self, handlers: Mapping[str, Handler]) -> None:
-        """Answer more methods."""
+        """Add handlers."""
         self._handlers.update(handlers)
 
     def serve(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
-        """Answer for another agent, to which the kernel belongs from now on."""
+        """Answer on behalf of another agent, which now owns the kernel."""
         self._node, self._handlers = node, dict(handlers)
 
     async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
@@ -51,14 +51,14 @@ class HostRequests:
 
 
 class CodeCalls(ToolCalls):
-    """Makes the calls of code in an agent's cells; the agent is none that lacks the tool."""
+    """Carries out the calls of code in an agent's cells, if the agent has the tool."""
 
     from_code = reports_cancel = True
 
     def __init__(self, node: AgentNode) -> None:
         super().__init__(node)
         self._open: set[asyncio.Task[Any]] = set()
-        """The tasks whose calls are made."""
+        """The tasks of open calls."""
 
     async def check(self, call: Call, clock: CellClock | None) -> None:
         """See `ToolCalls.ask_for`."""
@@ -76,16 +76,16 @@ class CodeCalls(ToolCalls):
         clock: CellClock | None,
         work: Callable[[], Awaitable[ToolResult]],
     ) -> ToolResult:
-        """Makes a call as if the model had made it: see `ToolCalls.make`.
+        """Carry out a call as if the model had made it: see `ToolCalls.make`.
 
         Raises:
-            FreeactError: It is denied, or fails.
+            FreeactError: The call is denied or fails.
         """
         limit = self.node.shared.config.kernel.output_chars
 
         async def run() -> EndedCall[ToolResult]:
             result = await work()
-            # the code has the value, whole; this is for those who look on
+            # the code gets the whole value; this is for front ends
             return EndedCall(value=result, text=head_and_tail(result.text, limit), outcome=result.outcome)
 
         requested = RequestedCall(name=name, args=dict(args), call=call, tool_call_id=tool_call_id_of(clock), clock=clock)
@@ -104,7 +104,7 @@ class CodeCalls(ToolCalls):
             self._open.discard(task)
 
     async def end(self) -> None:
-        """Cancel the calls that are open, and wait until they have ended; the run that they belong to ends."""
+        """Cancel open calls and wait until they have ended, because their run ends."""
         tasks = set(self._open)
         for task in tasks:
             task.cancel()
@@ -113,5 +113,5 @@ class CodeCalls(ToolCalls):
 
 
 def tool_call_id_of(clock: CellClock | None) -> str | None:
-    """Of the cell that asks."""
+    """Return the id of the requesting cell's call."""
     return clock.tool_call_id if clock is not None else None

@@ -1,8 +1,8 @@
-"""Children started by code: `await agent.task(...)`.
+"""Answers `task`: children started by code (`await agent.task(...)`).
 
-A child from code is the same as one of the `task` tool: `CodeCalls.carry_out` asks for it and tells of it, `ChildOwner` runs
-it. What is more: values go into its kernel, and a typed answer comes back. The type is known to the kernel that asks, and to
-nobody else: an answer is held against it there, by a second request of the kernel that waits for something to check.
+A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
+`ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
+the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for one.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from freeact_sub.modes import Mode
 from freeact_sub.tools import Outcome, SpawnRequest, ToolResult
 
 CHECK_SECONDS: Final = 30.0
-"""How long the kernel that asked may take to judge an answer; then it is taken as it is, and judged when it is there."""
+"""How long the requesting kernel may take to validate an answer; after that it validates the final result only."""
 MAX_PROBLEM_CHARS: Final = 2000
 
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -37,7 +37,7 @@ class _Params(BaseModel):
 
 
 class TaskParams(_Params):
-    """What `agent.task` in a kernel sends."""
+    """The parameters that `agent.task` in a kernel sends."""
 
     task_id: TaskId
     prompt: str = Field(min_length=1)
@@ -49,23 +49,23 @@ class TaskParams(_Params):
     budget: Budget = Budget()
     branch: bool = False
     branch_of: str | None = None
-    """A node of the agent's, by its id."""
+    """The id of one of the agent's nodes."""
     keep: bool = False
     inputs: list[str] = Field(default_factory=list)
-    """A line on each value that lies in the file of the task; empty: there is none."""
+    """One line for each value in the task's file. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
-    """Of the values in the file. Empty: they are too large for one."""
+    """The digest of the values in the file. Empty: they are too large."""
     output: dict[str, Any] | None = None
-    """The JSON schema of the answer. None: text."""
+    """The answer's JSON schema. None: text."""
 
     @property
     def variables(self) -> str:
-        """What is added to the prompt."""
+        """The addition to the prompt."""
         lines = "\n".join(f"- {line}" for line in self.inputs)
         return f"These variables are in your kernel, until it is reset:\n{lines}" if lines else ""
 
     def to_budget(self) -> Budget:
-        """The limits that are asked for, wherever they stand."""
+        """Return the requested limits, from either parameter."""
         if self.max_turns is not None and self.budget.turns is not None:
             raise InvalidRequestError("agent.task: max_turns and budget['turns'] are the same limit: give one of them")
         return self.budget if self.max_turns is None else self.budget.model_copy(update={"turns": self.max_turns})
@@ -73,18 +73,18 @@ class TaskParams(_Params):
 
 @dataclass(kw_only=True, eq=False)
 class _TaskCall:
-    """A child at work for code in the kernel."""
+    """A working child of code in the kernel."""
 
     request: asyncio.Task[Any] | None
     answers: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
-    """To be checked by the kernel."""
+    """Answers for the kernel to validate."""
     verdict: asyncio.Future[str] | None = None
-    """Of the answer that is being checked."""
+    """The verdict on the answer that is being validated."""
     checker: asyncio.Task[Any] | None = None
-    """The kernel's request that waits for an answer to check."""
+    """The kernel's request that waits for an answer to validate."""
 
     async def check(self, value: Any) -> str:
-        """What the kernel says is wrong with an answer; empty: nothing, or it says nothing."""
+        """Return what the kernel finds wrong with an answer; empty if nothing, or if it does not reply."""
         self.verdict = asyncio.get_running_loop().create_future()
         self.answers.put_nowait(value)
         try:
@@ -100,7 +100,7 @@ class TaskRequests:
     """Answers `task`, `task_check` and `task_cancel`."""
 
     def __init__(self, calls: CodeCalls, children: ChildOwner, kernel: Callable[[], Awaitable[Kernel]]) -> None:
-        """Args: kernel: the kernel in which the code runs that asks."""
+        """Args: kernel: the one whose code asks."""
         self._calls = calls
         self._children = children
         self._kernel = kernel
@@ -157,7 +157,7 @@ class TaskRequests:
         ended: list[RunResult] = []
 
         async def work() -> ToolResult:
-            # the child has limits of its own; that of the cell is on what the cell itself does
+            # the child has its own limits; the cell's covers only what the cell itself does
             with clock.paused() if clock is not None else nullcontext():
                 child = await self._children.run(request)
             ended.append(await child.result())
@@ -179,7 +179,7 @@ class TaskRequests:
         del clock
         task_id, problem = str(params.get("task_id")), params.get("problem")
         if problem is None:
-            # it comes before the task that it is of
+            # it arrived before its task
             task = self._tasks.setdefault(task_id, _TaskCall(request=None))
         elif task_id in self._tasks:
             task = self._tasks[task_id]
@@ -211,7 +211,7 @@ def _validated(params: Mapping[str, Any]) -> TaskParams:
 
 
 def _wire(result: RunResult) -> dict[str, Any]:
-    """A result as the kernel gets it."""
+    """Return a result in the form the kernel receives."""
     spent = result.tree_usage
     cost = None if spent.cost_usd is None else float(spent.cost_usd)
     usage = {**vars(spent), "tokens": spent.tokens, "cost_usd": cost}

@@ -1,4 +1,4 @@
-"""What code in a kernel says of files: `files`, sent after a cell that has used some, or has started programs."""
+"""Answers `files`: a kernel reports used files after a cell that used some or started programs."""
 
 import asyncio
 import os
@@ -18,11 +18,11 @@ from freeact_sub.kernels import CellClock
 MAX_PATH_CHARS: Final = 4096
 MAX_CODE_CHARS: Final = 100_000
 MAX_LOOKING: Final = 2
-"""At the same time. Each is for one cell, and a model takes longer to write the next."""
+"""How many searches may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
 
 class FileRequests:
-    """Notes the files of an agent's run, as far as they are in the workspace."""
+    """Notes the files of an agent's run that lie in the workspace."""
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
@@ -34,7 +34,7 @@ class FileRequests:
         return {"files": self._files}
 
     async def settle(self) -> None:
-        """Wait until what was told has been looked into."""
+        """Wait until all reports are processed."""
         if self._looking:
             await asyncio.wait(self._looking)
 
@@ -61,9 +61,9 @@ class FileRequests:
             looking.add_done_callback(self._looking.discard)
 
     async def _look(self, since: int, until: int, code: str) -> None:
-        """Find what programs have written. Args: code: of the cell that started them."""
+        """Find what programs wrote. Args: code: that of the cell that started them."""
         work = self._node.run.files
-        since -= CLOCK_STEP_NS  # of the guess as well: it may have found what another agent had written just before
+        since -= CLOCK_STEP_NS  # for the guess too: another agent may have written the file just before
         found = await asyncio.to_thread(changed_files, self._node.shared.config.workspace, since, until)
         names = [name for name in found if name not in work.written]
         for certain in (True, False):
@@ -78,18 +78,18 @@ class FileRequests:
         return list(_within(self._node.shared.config.workspace, paths)) if isinstance(paths, list) else []
 
     def _time(self, told: Any, now: int) -> int:
-        """When it began, as the kernel says; not before the run."""
+        """Return when it began, according to the kernel, but not before the run."""
         earliest = now - int(self._node.run.seconds * 1e9)
         return min(max(told, earliest), now) if isinstance(told, int) else earliest
 
 
 def _is_named(code: str, file: str) -> bool:
-    """The name of the file stands in the code, and not as a part of another."""
+    """Whether the code contains the file's name, and not merely as a part of another name."""
     return re.search(rf"(?<![\w.-]){re.escape(file)}(?![\w-])", code) is not None
 
 
 def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:
-    """Paths that are in the workspace, relative to it. Names are compared, no file is touched."""
+    """Return the paths in the workspace, relative to it. Only names are compared; no file is touched."""
     for path in paths[:MAX_FILES]:
         if isinstance(path, str) and len(path) <= MAX_PATH_CHARS:
             whole = Path(os.path.normpath(workspace / path))

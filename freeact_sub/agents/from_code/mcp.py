@@ -1,4 +1,4 @@
-"""Calls of MCP tools from code: `await agent.mcp.SERVER.TOOL(...)`."""
+"""Answers `mcp_tools` and `mcp_call`: MCP tools from code (`await agent.mcp.SERVER.TOOL(...)`)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,11 +12,11 @@ from freeact_sub.spans import span
 from freeact_sub.tools import ToolResult, head_and_tail
 
 ERROR_CHARS: Final = 10_000
-"""Of what an exception in the kernel says."""
+"""The length of an exception's message in the kernel."""
 
 
 class McpRequests:
-    """Answers `mcp_tools` and `mcp_call`."""
+    """See above."""
 
     def __init__(self, calls: CodeCalls, servers: McpServers) -> None:
         self._calls = calls

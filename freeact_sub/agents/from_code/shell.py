@@ -1,7 +1,7 @@
-"""`await agent.shell(command, reason=...)`: one command outside the sandbox, which a person grants.
+"""Answers `shell`: one command outside the sandbox, if a person grants it (`await agent.shell(command, reason=...)`).
 
-The host runs it in the workspace, with the environment that kernels get: no key of the host is in it. It stands behind the
-process guard, so that nothing of it is left when it ends, when the cell is interrupted, or when the host ends.
+The host runs it in the workspace, with the environment of kernels, which holds no key of the host. The process guard ends it
+and all its descendants when the command ends, the cell is interrupted or the host ends.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from freeact_sub.system.guard import GUARD_COMMAND
 MAX_COMMAND_CHARS: Final = 100_000
 MAX_PURPOSE_CHARS: Final = 2_000
 OUTPUT_CHARS: Final = 1_000_000
-"""So much of a command's output is shown in the cell as it comes, and returned as head and tail; a file has all of it."""
+"""How much of the output the cell shows as it comes and returns as head and tail; a file has all of it."""
 CHUNK_BYTES: Final = 65_536
 END_SECONDS: Final = 3.0
 
@@ -55,7 +55,7 @@ class ShellRequests:
         return self._run(command)
 
     async def _run(self, command: str) -> AsyncIterator[Any]:
-        """Run it: yields its output as it comes, and at last how it ended."""
+        """Run the command; yield its output as it comes, and finally how it ended."""
         config = self._calls.node.shared.config
         environment = config.kernel.environment()
         file = self._output_folder / f"shell-{next(_numbers):04}.txt"
@@ -84,7 +84,7 @@ class ShellRequests:
 async def _guarded(
     command: str, workspace: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A shell that runs the command; leaving ends it, with all that it has started."""
+    """Start a shell that runs the command; leaving the block ends it and all its descendants."""
     shell = shutil.which("bash", path=environment.get("PATH")) or "/bin/sh"
     process = await asyncio.create_subprocess_exec(
         *GUARD_COMMAND,

@@ -1,1 +1,1 @@
-"""Named types of agents: Markdown files that say what a child of a type is."""
+"""Named types of agents, defined by Markdown files."""

@@ -1,7 +1,7 @@
-"""Named types of agents: one Markdown file each, `.agents/agents/NAME.md`; the head says what it is, the body is its prompt.
+"""Reads named types of agents, one Markdown file each (`.agents/agents/NAME.md`): settings in the head, a prompt as body.
 
-A type narrows what an agent may do, or says who does it (model, prompt); it never gives more than the agent that starts it
-has. A wrong file is left out, and a sentence names its line. `children/type_effects.py` says what a type does.
+A type narrows what an agent may do or says who does it (model, prompt); it never grants more than the parent has. An invalid
+file is left out, and a sentence names its line. `children/type_effects.py` applies types.
 """
 
 import difflib
@@ -28,19 +28,19 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 @dataclass(frozen=True, kw_only=True)
 class ToolNames:
-    """Which tools an agent has, by name; `*` stands for any characters."""
+    """The tools of an agent, by name; `*` matches any characters."""
 
     allow: tuple[str, ...] | None = None
     """None: all."""
     deny: tuple[str, ...] = ()
-    """Wins over `allow`, and holds for all agents below as well."""
+    """Overrides `allow`, and also holds for all descendants."""
 
     def allows(self, name: str) -> bool:
-        """Whether the agent may have it, as far as `allow` says."""
+        """Whether `allow` grants the tool."""
         return self.allow is None or _matches(name, self.allow)
 
     def denies(self, name: str) -> bool:
-        """Whether nobody from here on may have it."""
+        """Whether `deny` takes the tool from the agent and its descendants."""
         return _matches(name, self.deny)
 
 
@@ -50,38 +50,38 @@ class AgentType:
 
     name: str
     description: str
-    """What it is good for: the model reads it to choose."""
+    """What the type is good for; the model chooses by it."""
     prompt: str = ""
     """Added to the system prompt of its agents."""
     file: str = ""
-    """Where it stands."""
+    """The path of its file."""
     model: str | None = None
-    """A name of `config.models`, or `PROVIDER:NAME`. None: the model of the agent that starts it."""
+    """A name in `config.models`, or `PROVIDER:NAME`. None: the parent's model."""
     code_actions: CodeActions | None = None
-    """How its model says which code to run. None: as with the agent that starts it."""
+    """How its model submits code. None: as for the parent."""
     tools: ToolNames = ToolNames()
     mode: Mode | None = None
-    """None: that of the agent that starts it; it is never more than that."""
+    """Never more than the parent's. None: the parent's."""
     budget: Budget = Budget()
-    """Replaces the defaults; a call may replace it again."""
+    """Overrides the defaults; a call may override it in turn."""
     mcp: tuple[str, ...] | None = None
-    """The MCP servers it has, of those that the agent has which starts it. None: all of these."""
+    """Its MCP servers, out of the parent's. None: all of them."""
     max_depth: int | None = None
-    """How deep agents may nest for its agents to start others. None: the setting."""
+    """The depth down to which its agents may start others. None: the setting."""
     output: Mapping[str, Any] | None = None
-    """JSON schema of its answer. None: text."""
+    """The JSON schema of its answer. None: text."""
     allow_agents: tuple[str, ...] | None = None
     """The types that its agents may start. None: all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentTypes:
-    """What was read."""
+    """The types that were found."""
 
     types: Mapping[str, AgentType] = field(default_factory=dict)
     """By name."""
     problems: tuple[str, ...] = ()
-    """One sentence for each file that is wrong, with the file and the line."""
+    """One sentence for each invalid file, with file and line."""
 
 
 class _Section(BaseModel):
@@ -107,11 +107,11 @@ class _Head(_Section):
 
 
 def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes:
-    """Read the types of all folders; of two with one name that of the earlier folder counts.
+    """Read the types in all folders; of two with the same name, the one in the earlier folder counts.
 
     Args:
         config: Names the folders and the MCP servers.
-        other_tools: There are tools of a user's own, so a name that nobody knows here may be one of theirs.
+        other_tools: The user has tools of their own, so an unknown tool name may be one of them.
     """
     types: dict[str, AgentType] = {}
     problems: list[str] = []
@@ -135,8 +135,8 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
     """Read one file.
 
     Raises:
-        BadLineError: A line of it is wrong.
-        ConfigError: It cannot be read, or its name is none.
+        BadLineError: A line is invalid.
+        ConfigError: The file cannot be read, or its name is invalid.
     """
     if not NAME.fullmatch(path.stem):
         raise ConfigError(f"its name must be of letters, digits, `-` and `_`, and not {path.stem!r}")
@@ -150,10 +150,10 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
 
 
 def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", other_tools: bool = False) -> AgentType:
-    """Make a type of a file's text.
+    """Parse a file's text.
 
     Raises:
-        BadLineError: A line of it is wrong.
+        BadLineError: A line is invalid.
     """
     document = read_document(text)
     try:
@@ -180,14 +180,14 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
 
 
 def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> str | None:
-    """What is wrong with a tool's name, which may have `*`; None if there is, or may be, such a tool."""
+    """Return what is wrong with a tool's name or pattern; None if such a tool exists or may exist."""
     if _is_of_a_server(name, servers) or fnmatch.filter(known, name):
         return None
     return unknown_name("tool", name, known)
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """What is said of a name that is none."""
+    """Return the sentence about an unknown name."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}" if names else "there are none"
@@ -195,7 +195,7 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _is_of_a_server(name: str, servers: Iterable[str]) -> bool:
-    """MCP tools are named `SERVER_TOOL`; which there are is known only once the server runs."""
+    """Whether it may be an MCP tool, `SERVER_TOOL`; a server's tools are known only once it runs."""
     return any(name.startswith(f"{server}_") or fnmatch.fnmatchcase(f"{server}_", name) for server in servers)
 
 
@@ -204,7 +204,7 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _problem(document: Document, error: ValidationError) -> BadLineError:
-    """The first thing that is wrong, as a sentence with its line."""
+    """Return the first problem, as a sentence with its line."""
     problem = error.errors()[0]
     path: tuple[int | str, ...] = problem["loc"]
     name, line = ".".join(map(str, path)), document.line_of(path)

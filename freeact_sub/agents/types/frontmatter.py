@@ -1,7 +1,7 @@
-"""Reads the head of a Markdown file: YAML between two lines `---`, as plain data that knows on which line each part stands.
+"""Reads the head of a Markdown file, YAML between two lines `---`, as plain data with the line of each part.
 
-PyYAML parses; of what YAML can say only what JSON can say is taken: no tags, and no aliases, with which a small file could
-stand for an endless value. Plain words are read as YAML 1.2 reads them: `no` and `on` are text.
+PyYAML parses, restricted to what JSON can express: no tags, and no aliases, with which a small file could describe an
+endless value. Plain words are read as in YAML 1.2: `no` and `on` are text.
 """
 
 import math
@@ -16,14 +16,14 @@ from freeact_sub.errors import ConfigError
 
 FENCE: Final = "---"
 MAX_CHARS: Final = 50_000
-"""Of a head: the reader of YAML takes a second for a million."""
+"""The longest head: the YAML parser takes a second for a million characters."""
 PLAIN_TAGS: Final = frozenset({f"tag:yaml.org,2002:{name}" for name in ("str", "seq", "map")})
 CONSTANTS: Final[dict[str, Any]] = {"": None, "~": None, "null": None, "true": True, "false": False}
 INTEGER: Final = re.compile(r"[-+]?[0-9]{1,100}")
 NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Of a value in the head: keys and indices from outside in."""
+"""The path of a value in the head: keys and indices, outermost first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +33,20 @@ class Document:
     head: dict[str, Any]
     body: str
     lines: dict[Path, int] = field(default_factory=dict)
-    """On which line of the file a part of the head stands, counted from 1."""
+    """The line of each part of the head, counted from 1."""
 
     def line_of(self, path: Path) -> int:
-        """The line of a part, or of what it is missing from."""
+        """Return the line of a part, or of what it is missing from."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)
 
 
 class BadLineError(ConfigError):
-    """A line of a file is wrong.
+    """A line of a file is invalid.
 
     Attributes:
-        line: Which one, counted from 1.
+        line: The line, counted from 1.
     """
 
     def __init__(self, message: str, *, line: int) -> None:
@@ -55,10 +55,10 @@ class BadLineError(ConfigError):
 
 
 def read_document(text: str) -> Document:
-    """Take a text apart into head and body.
+    """Split a text into head and body.
 
     Raises:
-        BadLineError: There is no head, or it is not what is described above.
+        BadLineError: The head is missing or invalid.
     """
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
@@ -76,13 +76,13 @@ def read_document(text: str) -> Document:
 class _Composer(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it open
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # untyped in the stubs
             raise yaml.MarkedYAMLError(problem="aliases (*name) are not read", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
 
 class _YamlReader:
-    """Makes plain data of YAML, and notes the lines."""
+    """Turns YAML into plain data and notes the lines."""
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
@@ -135,7 +135,7 @@ class _YamlReader:
 
 
 def _plain(text: str, line: int) -> Any:
-    """A word without quotes: null, a boolean, a number, else text."""
+    """Return the value of an unquoted word: null, a boolean, a number or text."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if INTEGER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""What the JSON schema of an agent type says of an answer, as pydantic-ai's `output_type`."""
+"""Turns the JSON schema of an agent type into pydantic-ai's `output_type`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from freeact_sub.errors import ConfigError
 
 
 def output_type_of(schema: Mapping[str, Any]) -> Any:
-    """The type of an answer that the JSON schema of an object describes; an answer that does not fit is asked for again.
+    """Return the output type for the JSON schema of an object; the model must correct an answer that does not fit.
 
-    Not for a schema that code in a kernel has written: to hold an answer against a pattern can take for ever.
+    Not for a schema from code in a kernel: matching an answer against a pattern can take for ever.
 
     Raises:
-        ConfigError: It is no JSON schema of an object.
+        ConfigError: It is not the JSON schema of an object.
     """
     import jsonschema  # noqa: PLC0415  # slow to import, and few agents have such a schema
     from referencing import Registry  # noqa: PLC0415
@@ -28,7 +28,7 @@ def output_type_of(schema: Mapping[str, Any]) -> Any:
         raise ConfigError(f"it is no JSON schema: {error.message}") from error
     except (UserError, RecursionError) as error:
         raise ConfigError(str(error)) from error
-    validator = validator_type(schema, registry=Registry())  # it knows nothing: no schema is fetched from anywhere
+    validator = validator_type(schema, registry=Registry())  # empty: no schema is fetched from anywhere
 
     def hand_over(answer: dict[str, Any]) -> dict[str, Any]:
         problems = [f"{error.json_path}: {error.message}"[:500] for error in validator.iter_errors(answer)]
