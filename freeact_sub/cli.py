@@ -232,7 +232,7 @@ def _converse(options: argparse.Namespace) -> int:
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
-        open_session=functools.partial(_agent, config),
+        open_session=lambda session, settings: _agent(config.model_copy(update=dict(settings)), session),
     )
     return asyncio.run(conversation)
 

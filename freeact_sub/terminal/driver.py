@@ -3,6 +3,7 @@
 All is called in the event loop: no method may block.
 """
 
+from collections.abc import Iterable
 from typing import Literal, Protocol, TypeAlias
 
 from rich.console import RenderableType
@@ -36,6 +37,27 @@ class Keyboard(Protocol):
 
     def written(self, purpose: Purpose, text: str) -> None:
         """What the line was lent for (`InputLine.lend`) is written."""
+        ...
+
+    def offers(self, line: str) -> Iterable[tuple[str, str]]:
+        """Lines that go on from one that begins with `/`, and what each does. Called in another thread."""
+        ...
+
+    def take_back(self) -> str:
+        """The arrow key up was pressed at an empty line; the last prompt that waits, which does so no longer, or nothing."""
+        ...
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether Escape, pressed twice, goes back a prompt now."""
+        ...
+
+    def go_back(self) -> None:
+        """Escape was pressed twice."""
+        ...
+
+    def next_mode(self) -> None:
+        """Shift-Tab was pressed."""
         ...
 
     def show_all(self) -> None:

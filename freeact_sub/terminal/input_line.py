@@ -4,19 +4,21 @@ At an open question and an empty line a single key is an answer; what was typed 
 and comes back after the last question.
 """
 
+import re
 from typing import Final
 
 from prompt_toolkit import search
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from freeact_sub.terminal.commands.completion import LineCompleter
 from freeact_sub.terminal.commands.history import history_file
+from freeact_sub.terminal.commands.pastes import Pastes
 from freeact_sub.terminal.driver import Keyboard, Purpose
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
@@ -31,7 +33,7 @@ class InputLine:
         self._keyboard = keyboard
         self.buffer = Buffer(
             multiline=True,
-            completer=ThreadedCompleter(LineCompleter()),
+            completer=ThreadedCompleter(LineCompleter(keyboard.offers)),
             complete_while_typing=Condition(lambda: self._lent is None),
             history=ThreadedHistory(FileHistory(history_file())),
         )
@@ -39,6 +41,7 @@ class InputLine:
         self._lent: Purpose | None = None
         self._guard = KeyGuard()
         self._draft = Document()
+        self.pastes = Pastes()
 
     @property
     def keys_count(self) -> bool:
@@ -79,6 +82,18 @@ class InputLine:
         self.buffer.reset()
         return had_text
 
+    def give(self, text: str) -> None:
+        """Put a text into the line, before what stands there; while a question is open, where it comes back after it."""
+        if not text:
+            return
+        is_free = self._question is None and self._lent is None
+        present = self.buffer.text if is_free else self._draft.text
+        document = Document("\n".join(part for part in (text, present) if part))
+        if is_free:
+            self.buffer.reset(document)
+        else:
+            self._draft = document
+
     def bindings(self) -> KeyBindings:
         """What the keys do."""
         keys = KeyBindings()
@@ -91,6 +106,12 @@ class InputLine:
         keys.add("escape", "enter", filter=typing & writes_code)(self._enter)
         keys.add("escape", "enter", filter=typing & ~writes_code)(lambda event: event.current_buffer.insert_text("\n"))
         keys.add("enter", filter=is_searching)(self._accept_search)
+        keys.add(Keys.BracketedPaste, filter=typing & ~asks & Condition(lambda: self._lent is None))(self._paste)
+        empty = Condition(lambda: self._question is None and self._lent is None and not self.buffer.text)
+        keys.add("up", filter=typing & empty)(self._up)
+        keys.add("s-tab", filter=typing & ~has_completions)(lambda _: self._keyboard.next_mode())
+        may_go_back = Condition(lambda: self._keyboard.may_go_back)
+        keys.add("escape", "escape", filter=typing & empty & may_go_back)(lambda _: self._keyboard.go_back())
         keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
         keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
         keys.add("escape", filter=typing & Condition(self._escape_interrupts))(self._escape)
@@ -129,17 +150,46 @@ class InputLine:
         if not self._guard.drops(event.data):
             event.app.key_processor.feed(event.key_sequence[-1], first=True)
 
+    def _paste(self, event: KeyPressEvent) -> None:
+        self.buffer.insert_text(self.pastes.folded(event.data))
+
+    def _up(self, event: KeyPressEvent) -> None:
+        if waiting := self._keyboard.take_back():
+            self.buffer.reset(Document(waiting))
+        else:
+            event.current_buffer.auto_up(count=event.arg)
+
+    def offer(self, beginning: str) -> None:
+        """Put the beginning of a command into the line, with the menu of what may follow."""
+        self.buffer.reset(Document(beginning))
+        self.buffer.start_completion()
+
     def _enter(self, event: KeyPressEvent) -> None:
         del event
         text, lent = self.buffer.text, self._lent
+        if (
+            lent is None
+            and self._question is None
+            and re.search(r"(?<!\\)(?:\\\\)*\\$", self.buffer.document.text_before_cursor)
+        ):
+            self.buffer.delete_before_cursor()
+            self.buffer.insert_text("\n")
+            return
         if lent is None and (self._guard.drops(ENTER) or (self._asks() and not self._guard.is_open)):
             return
         self._lent = None
-        self.buffer.reset(append_to_history=self._question is None and bool(text.strip()))
+        if self._question is None and lent is None and text.strip():
+            self._remember(self.pastes.unfolded(text))
+        self.buffer.reset()
         if lent is not None:
             self._keyboard.written(lent, text)
         else:
             self._keyboard.enter(text)
+
+    def _remember(self, text: str) -> None:
+        entered = self.buffer.history.get_strings()
+        if not entered or entered[-1] != text:
+            self.buffer.history.append_string(text)
 
     def _accept_search(self, event: KeyPressEvent) -> None:
         del event

@@ -7,9 +7,9 @@ the pipe that is slow slows the agents, but never the event loop; one that has g
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rich.console import Console
 
@@ -30,8 +30,9 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, since what it imports takes a second or two."""
 
-OpenSession: TypeAlias = "Callable[[str], Agent]"
-"""Makes the agent of a session: `new`, or the id of one to go on with. Called in a thread."""
+OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
+"""Makes the agent of a session: `new`, or the id of one to go on with. It has the program's settings but for the given ones.
+Called in a thread."""
 
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.chat_server import Call, Reply, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, prompt_of, texts_of, turn_of
-from support.terminal import CTRL_C, CTRL_D, Terminal
+from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from support.waiting import is_running, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -117,6 +117,8 @@ def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path:
         terminal.wait_at_bottom("1 agent at work")
         terminal.wait_at_bottom("time.sleep(0.01)")
         terminal.enter("and hurry")
+        terminal.wait_at_bottom("waits: and hurry")
+        terminal.press(ENTER)
         terminal.wait_for("to the agent: and hurry")
         (tmp_path / "go").touch()
         terminal.wait_at_bottom("type a prompt")

@@ -6,7 +6,7 @@ The model waits, where its script says so, until a file of that name is in the w
 import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +76,9 @@ def main() -> int:
     """Hold a conversation, or with an argument one run; returns the exit status."""
     config = Config(workspace=Path.cwd())
 
-    def open_session(session: str | None) -> Agent:
-        return Agent(config, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
+    def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
+        changed = config.model_copy(update=dict(settings or {}))
+        return Agent(changed, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
 
     prompt = sys.argv[1] if len(sys.argv) > 1 else None
     session = os.environ.get("SESSION")

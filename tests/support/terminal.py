@@ -17,7 +17,7 @@ from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
-ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, RIGHT = "\r", "\x1b", "\x03", "\x04", "\x12", "\x1b[C"
+ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, UP, RIGHT = "\r", "\x1b", "\x03", "\x04", "\x12", "\x1b[A", "\x1b[C"
 
 
 class Terminal:

@@ -42,7 +42,7 @@ def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) 
     with Terminal([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment()) as terminal:
         terminal.wait_at_bottom("starting", "freeact-sub ", "mode    ask: ", "session new", "/help")
         terminal.enter("typed ahead")
-        terminal.wait_for("next prompt: typed ahead")
+        terminal.wait_for("waits: typed ahead")
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 1
         assert "imported before the prompt: []" in terminal.shown

@@ -12,14 +12,14 @@ MAX_CHARS: Final = 60_000
 MAX_ENTRIES: Final = 2_000
 """Looked at in one folder."""
 SHOWN: Final = 50
-_MENTION: Final = re.compile(r"(?<!\S)@([^\s@]+)")
+_MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
 def with_files(prompt: str, folder: Path) -> str:
     """The prompt with the text of the files that it names; what is no text file stays a name."""
     room = MAX_CHARS
     parts = [prompt]
-    for name in dict.fromkeys(match[1].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt)):
+    for name in dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt)):
         text = _text_of(folder / name, room)
         if text is not None:
             parts.append(f"[The file {name}:]\n{text}")

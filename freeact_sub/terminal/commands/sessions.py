@@ -1,8 +1,9 @@
 """`/new` and `/resume`: a person begins another conversation, or goes on with an earlier one."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.errors import FreeactError, SessionError
 from freeact_sub.terminal.sessions_command import session_line
@@ -22,7 +23,9 @@ class Opening:
     session: str
     """`new`; the id of a session, or how it begins; empty: which ones there are."""
 
-    async def done(self, agent: "Agent", open_session: "OpenSession | None") -> "tuple[Agent, str]":
+    async def done(
+        self, agent: "Agent", open_session: "OpenSession | None", settings: Mapping[str, Any]
+    ) -> "tuple[Agent, str]":
         """Do it. Returns: the agent to go on with, which is open, and what the person is told.
 
         Another one than before takes its place, and the one before is to be closed.
@@ -33,13 +36,7 @@ class Opening:
             session = await asyncio.to_thread(self._found, agent)
             if session is None:
                 return agent, await asyncio.to_thread(sessions_text, agent)
-            other = await asyncio.to_thread(open_session, session)
-            try:
-                await other.open()
-                other.keep_undo()
-            except BaseException:
-                await other.aclose()
-                raise
+            other = await opened(open_session, session, settings)
         except FreeactError as error:
             return agent, str(error)
         what = "a new conversation" if session == NEW else f"going on with {session}"
@@ -56,6 +53,22 @@ class Opening:
         if found == agent.session_id:
             raise SessionError(f"{found} is this conversation")
         return found
+
+
+async def opened(open_session: "OpenSession", session: str, settings: Mapping[str, Any]) -> "Agent":
+    """The open agent of a session. Args: see `OpenSession`.
+
+    Raises:
+        FreeactError: It cannot be opened.
+    """
+    agent = await asyncio.to_thread(open_session, session, settings)
+    try:
+        await agent.open()
+        agent.keep_undo()
+    except BaseException:
+        await agent.aclose()
+        raise
+    return agent
 
 
 def sessions_text(agent: "Agent") -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -12,24 +12,38 @@ from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.context import Compaction, context_text
 from freeact_sub.terminal.commands.sessions import Opening
-from freeact_sub.terminal.commands.undo import Rewind
+from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
+from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
+from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent
+    from freeact_sub.terminal.conversation.present import Present
 
 COPY_CHARS: Final = 100_000
 """Terminals take no more into the clipboard."""
 KEYS: Final = """\
-Text is the next prompt; while the agent works, it reads the text before its next request. @ names a file, whose
-text goes along. Alt-Enter begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was
-folded. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves at once. A question is
-answered by one key, which stands below it; of several, /2 takes the second one first. NAME is a part of an agent's
-name, #2, or the beginning of its id."""
+Text is the next prompt. While the agent works it waits above the line: Enter at the empty line has the agent read it
+before its next request, the arrow key up takes it back. @ names a file, whose text goes along. Alt-Enter, or \\ at the end
+of a line, begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was folded. Shift-Tab
+changes the mode. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves at once. Esc
+twice, at rest, goes back to an earlier prompt. A question is answered by one key, which stands below it; of several, /2
+takes the second one first. NAME is a part of an agent's name, #2, or the beginning of its id."""
 
 
 class Talk(Protocol):
     """What a command may use of the conversation."""
+
+    @property
+    def present(self) -> "Present":
+        """What is going on."""
+        ...
+
+    @property
+    def may_change_settings(self) -> bool:
+        """Whether another agent can go on with the session."""
+        ...
 
     @property
     def agent(self) -> "Agent | None":
@@ -50,8 +64,16 @@ class Talk(Protocol):
         """Says something to the person."""
         ...
 
+    def hint(self, text: str) -> None:
+        """Says something until the next line is entered."""
+        ...
+
     def print(self, drawn: RenderableType) -> None:
         """Puts something into the scrollback."""
+        ...
+
+    def send_waiting(self) -> None:
+        """Gives the prompts that wait to the agent at work."""
         ...
 
     def control(self, name: str, who: str, text: str) -> None:
@@ -86,6 +108,8 @@ class Command:
     """Called with what was typed after the name."""
     usage: str = ""
     """What is typed after the name."""
+    choices: Callable[[Talk], Iterable[tuple[str, str]]] = lambda _: ()
+    """What can be typed after the name, and what it means. Called in another thread."""
 
 
 def run_command(talk: Talk, line: str) -> None:
@@ -96,6 +120,15 @@ def run_command(talk: Talk, line: str) -> None:
         talk.note(f"unknown command {line}: /help lists them")
     else:
         command.run(talk, rest[0] if rest else "")
+
+
+def offers(talk: Talk, line: str) -> Iterable[tuple[str, str]]:
+    """See `Keyboard.offers`."""
+    name, space, rest = line.partition(" ")
+    if not space:
+        return [(command.name, command.words) for command in COMMANDS if command.name.startswith(name)]
+    found = next((command.choices(talk) for command in COMMANDS if command.name == name), ())
+    return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
 
 
 def help_text() -> str:
@@ -116,8 +149,10 @@ def _send(talk: Talk, rest: str) -> None:
     who, _, text = rest.partition(" ")
     if text.strip():
         talk.control("/send", who, text.strip())
-    else:
+    elif who or not talk.present.waiting.prompts:
         talk.note("who is to be told what: /send NAME text")
+    else:
+        talk.send_waiting()
 
 
 def _always(how: str) -> Callable[[Talk, str], None]:
@@ -132,26 +167,18 @@ def _always(how: str) -> Callable[[Talk, str], None]:
 
 def _rewind(talk: Talk, rest: str) -> None:
     if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        talk.queue(Rewind(prompts=-int(rest)))
+        talk.queue(Rewind(prompts=-int(rest), to_change=True))
     else:
         talk.note("how many prompts are to be undone: /rewind N, such as /rewind 3")
 
 
+def _prompts(talk: Talk) -> Iterable[tuple[str, str]]:
+    prompts = () if talk.agent is None else talk.agent.undoable
+    return [(str(number), one_line(prompt, PROMPT_CHARS)) for number, prompt in enumerate(reversed(prompts), start=1)]
+
+
 def _cost(talk: Talk, _rest: str) -> None:
     talk.note("nothing was spent yet" if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
-
-
-def _model(talk: Talk, _rest: str) -> None:
-    name = talk.agent.config.model if talk.agent is not None else None
-    talk.note(f"{name or 'no model is set'}; another one: leave, and freeact-sub --continue --model NAME")
-
-
-def _mode(talk: Talk, _rest: str) -> None:
-    if talk.agent is not None:
-        config = talk.agent.config
-        talk.note(
-            f"mode {config.mode}, sandbox {config.kernel.sandbox}; another: leave, and freeact-sub --continue --mode NAME"
-        )
 
 
 def _mcp(talk: Talk, _rest: str) -> None:
@@ -178,7 +205,12 @@ COMMANDS: Final = (
     Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text())),
     Command(name="/agents", words="the tree of agents: what each does, and what it has spent", run=_agents),
     Command(name="/show", usage="[NAME]", words="all that an agent has done", run=lambda talk, rest: talk.show_agent(rest)),
-    Command(name="/send", usage="NAME text", words="tell one agent something, before its next request", run=_send),
+    Command(
+        name="/send",
+        usage="[NAME text]",
+        words="tell one agent something, before its next request; alone: the root all that waits",
+        run=_send,
+    ),
     Command(
         name="/cancel",
         usage="[NAME]",
@@ -212,12 +244,30 @@ COMMANDS: Final = (
         words="conversation, variables and files as before the last prompt",
         run=lambda talk, _: talk.queue(Rewind(prompts=-1)),
     ),
-    Command(name="/rewind", usage="N", words="the same, before the last N prompts", run=_rewind),
+    Command(
+        name="/rewind",
+        usage="N",
+        words="the same, before the last N prompts, the first of which comes back to the line (Esc Esc)",
+        run=_rewind,
+        choices=_prompts,
+    ),
     Command(name="/redo", words="what was undone, one prompt", run=lambda talk, _: talk.queue(Rewind(prompts=1))),
     Command(name="/context", words="what fills the model's context window", run=_context),
     Command(name="/cost", words="what was spent", run=_cost),
-    Command(name="/model", words="which model answers", run=_model),
-    Command(name="/mode", words="how much runs without a question", run=_mode),
+    Command(
+        name="/model",
+        usage="[NAME]",
+        words="another model answers, from the next prompt on",
+        run=model_command,
+        choices=model_choices,
+    ),
+    Command(
+        name="/mode",
+        usage="[NAME]",
+        words="how much runs without a question: plan, ask, auto, full (Shift-Tab)",
+        run=mode_command,
+        choices=mode_choices,
+    ),
     Command(name="/mcp", words="the MCP servers there are", run=_mcp),
     Command(name="/copy", words="put the last answer into the clipboard", run=_copy),
     Command(name="/exit", words="leave (so do exit, quit and Ctrl-D)", run=lambda talk, _: talk.leave()),

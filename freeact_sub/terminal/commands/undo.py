@@ -19,14 +19,17 @@ class Rewind:
 
     prompts: int
     """Above 0: so many are done again; below: undone."""
+    to_change: bool = False
+    """The first prompt that was undone comes back to the line."""
 
-    async def done(self, agent: "Agent") -> str:
-        """Do it; returns what the person is told."""
+    async def done(self, agent: "Agent") -> tuple[str, str]:
+        """Do it; returns what the person is told, and what is to stand in the line, if anything."""
         try:
             report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
         except FreeactError as error:
-            return str(error)
-        return "\n".join(_lines(report, "done again" if self.prompts > 0 else "undone"))
+            return str(error), ""
+        told = "\n".join(_lines(report, "done again" if self.prompts > 0 else "undone"))
+        return told, report.prompts[0] if self.to_change else ""
 
 
 def _lines(report: "UndoReport", what: str) -> list[str]:

@@ -1,12 +1,16 @@
 """`Conversation`: opens the agent, does what is asked for in its order, and ends what runs when the person wants it."""
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
-from freeact_sub.terminal.commands.sessions import NEW, Opening
+from freeact_sub.terminal.commands.mentions import with_files
+from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
+from freeact_sub.terminal.commands.settings import changes
 from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
@@ -63,6 +67,8 @@ class Conversation:
         )
         if prompt is not None:
             self.present.waiting.put(prompt)
+        self._typed: dict[str, str] = {}
+        """What was typed for a prompt in which more went along."""
         self._main = asyncio.current_task()
         self._leaving = False
         self._was_interrupted = False
@@ -103,19 +109,43 @@ class Conversation:
         match asked:
             case Rewind():
                 self._set_phase("undoing")
-                self.display.note(await asked.done(agent))
+                told, prompt = await asked.done(agent)
+                self.display.note(told)
+                self.display.screen.line.give(self._typed.get(prompt, prompt))
             case Opening():
                 self._set_phase("opening")
-                self.present.agent, told = await asked.done(agent, self._open_session)
+                self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
                 if self.present.agent is not agent:
                     await agent.aclose()
                     self.display.forget()
                 self.display.note(told)
+            case str() if self.may_change_settings and changes(agent, self.present.wanted):
+                if await self._is_reopened(agent) and self.present.agent is not None:
+                    await self._follow(self.present.agent, asked)
+                else:
+                    self.display.screen.line.give(asked)
             case _:
                 await self._follow(agent, asked)
 
+    async def _is_reopened(self, agent: "Agent") -> bool:
+        """Have another agent go on with the session, with the settings that the person wants; False if it cannot."""
+        if self._open_session is None:
+            return False
+        self._set_phase("opening")
+        session = agent.session_id if agent.session_id and agent.history else NEW
+        await agent.aclose()
+        earlier = {setting: getattr(agent.config, setting) for setting in self.present.wanted}
+        try:
+            self.present.agent = await opened(self._open_session, session, self.present.wanted)
+        except FreeactError as error:
+            self.display.note(f"the prompt was not sent, and all is as before: {error}")
+            self.present.wanted = earlier
+            self.present.agent = await opened(self._open_session, session, earlier)
+            return False
+        return True
+
     async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
-        async with agent.run(asked) if isinstance(asked, str) else asked.run(agent) as run:
+        async with agent.run(self.content_of(asked)) if isinstance(asked, str) else asked.run(agent) as run:
             self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else "a summary"
             self._set_phase("running")
             try:
@@ -142,7 +172,20 @@ class Conversation:
         self.present.phase = phase
         self.display.refresh()
 
+    def content_of(self, typed: str) -> str:
+        """What a model reads for what was typed: with what was pasted, and the text of the files that are named."""
+        text = with_files(self.display.screen.line.pastes.unfolded(typed), Path.cwd())
+        if text != typed:
+            self._typed[text] = typed
+        return text
+
     # What the person wants
+
+    @property
+    def may_change_settings(self) -> bool:
+        """Whether another agent can go on with the session."""
+        agent = self.present.agent
+        return self._open_session is not None and agent is not None and bool(agent.session_id or not agent.history)
 
     def interrupted(self, must_end: bool) -> None:
         """Cancel the agent in focus, else the run; leave where nothing runs that could be cancelled.
@@ -174,6 +217,7 @@ class Conversation:
         if self.present.run is not None:
             self.present.run.cancel()
             self._set_phase("cancelling")
+            self.display.screen.line.give("\n".join(self.present.waiting.take_back()))
 
     def _cancel_focus(self) -> bool:
         focus, self.present.focus = self.present.focus, None

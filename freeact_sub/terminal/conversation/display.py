@@ -21,6 +21,7 @@ from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
+from freeact_sub.terminal.drawing.waiting import waiting_lines
 from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.outside import page
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
@@ -57,6 +58,7 @@ class Display:
         self._present = present
         self._verbose = verbose
         self._other_program = other_program
+        self._hint = ""
         self.screen = Screen(self, keyboard, notify=present.config.terminal.notify)
         self._pictures = Pictures(present.config.terminal.pictures)
         self._status = Status(present)
@@ -101,6 +103,10 @@ class Display:
         """Say something to the person."""
         self.print(Text(visible(text), "dim", overflow="fold"))
 
+    def hint(self, text: str) -> None:
+        """Say something right above the line, until something is entered. Args: text: empty: it is said no longer."""
+        self._hint = text
+
     def print(self, drawn: RenderableType) -> None:
         """Put something into the scrollback."""
         self._transcript.forget_last()
@@ -142,11 +148,18 @@ class Display:
     # What the screen draws (see `Picture`)
 
     def live(self, rows: int) -> RenderableType | None:
-        """The open question, the children at work, and the text that is being written."""
+        """The open question, the children at work, the text that is being written, and the prompts that wait."""
+        present = self._present
         card = None if self.questions.current is None else self._card
+        can_send = present.phase == "running" and card is None
+        waiting = waiting_lines(present.waiting.prompts, self._hint, can_send=can_send)
+        room = max(rows - len(waiting), 1)
         if isinstance(self._transcript, Story):
-            return story_area(self.views, self._transcript, card, rows)
-        return live_area(self.views, card, rows)
+            area = story_area(self.views, self._transcript, card, room)
+        else:
+            area = live_area(self.views, card, room)
+        parts = [*([area] if area is not None else []), *waiting]
+        return Group(*parts) if parts else None
 
     def _card(self, rows: int) -> RenderableType:
         request = self.questions.waiting[0]

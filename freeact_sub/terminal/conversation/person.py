@@ -1,16 +1,16 @@
 """`Person`: what a person does in a conversation: types prompts, commands and answers, and presses keys."""
 
 import re
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from rich.console import RenderableType
 
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.commands.mentions import with_files
-from freeact_sub.terminal.commands.table import run_command
-from freeact_sub.terminal.conversation.present import Asked
+from freeact_sub.terminal.commands.settings import next_mode
+from freeact_sub.terminal.commands.table import offers, run_command
+from freeact_sub.terminal.conversation.present import Asked, Present
 from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.questions.keys import AnswerKeys
@@ -37,14 +37,17 @@ class Person:
     def enter(self, text: str) -> None:
         """A command, an answer, a word to the agent at work, or the next prompt."""
         text = text.strip()
+        self._display.hint("")
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
             self.leave()
         elif re.match(r"![\w./~]", text):
             self.note(f"no command is run from here, and the agent was told nothing: {text}")
         elif re.fullmatch(r"/[a-z]*(\s(.|\n)*)?", text):
-            run_command(self, text)
+            run_command(self, self._display.screen.line.pastes.unfolded(text))
         elif text and self.questions.current is None:
             self._say(text)
+        elif not text and self._present.waiting.prompts and self._present.phase == "running":
+            self.send_waiting()
         elif text and not self.questions.answer(text):
             self.note(
                 f"that is no answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; another question is /2)"
@@ -82,20 +85,59 @@ class Person:
         """Ctrl-D, `/exit`, `exit`, or the terminal is gone: cancel what runs and end."""
         self._conversation.leave()
 
-    def _say(self, text: str) -> None:
-        text = with_files(text, Path.cwd())
-        present = self._present
-        is_running = present.run is not None and (present.once or present.phase == "running")
-        if present.run is not None and is_running and present.run.send(text):
-            self.note(f"to the agent: {shortened(text, NOTE_CHARS)}")
-        elif present.once:
-            self.note(f"the agent reads nothing more: {shortened(text, NOTE_CHARS)}")
+    def offers(self, line: str) -> Iterable[tuple[str, str]]:
+        """See `Keyboard`."""
+        return offers(self, line)
+
+    def take_back(self) -> str:
+        """See `Keyboard`."""
+        taken = "\n".join(self._present.waiting.take_back(1))
+        self._display.refresh()
+        return taken
+
+    @property
+    def may_go_back(self) -> bool:
+        """See `Keyboard`."""
+        return self._present.phase == "idle" and not self._present.waiting.prompts
+
+    def go_back(self) -> None:
+        """See `Keyboard`."""
+        if self.agent is not None and self.agent.undoable:
+            self._display.screen.line.offer("/rewind ")
         else:
+            self.hint("there is no prompt to go back to")
+        self._display.refresh()
+
+    def next_mode(self) -> None:
+        """See `Keyboard`."""
+        next_mode(self)
+        self._display.refresh()
+
+    def _say(self, text: str) -> None:
+        present = self._present
+        if not present.once:
             present.waiting.put(text)
-            if present.phase != "idle":
-                self.note(f"next prompt: {shortened(text, NOTE_CHARS)}")
+        elif not self._tells(text):
+            self.note(f"the agent reads nothing more: {shortened(text, NOTE_CHARS)}")
+
+    def _tells(self, text: str) -> bool:
+        run = self._present.run
+        if run is None or not run.send(self._conversation.content_of(text)):
+            return False
+        self.note(f"to the agent: {shortened(text, NOTE_CHARS)}")
+        return True
 
     # Of `Talk`
+
+    @property
+    def present(self) -> Present:
+        """See `Talk`."""
+        return self._present
+
+    @property
+    def may_change_settings(self) -> bool:
+        """See `Talk`."""
+        return self._conversation.may_change_settings
 
     @property
     def agent(self) -> "Agent | None":
@@ -116,6 +158,10 @@ class Person:
         """See `Talk`."""
         self._display.note(text)
 
+    def hint(self, text: str) -> None:
+        """See `Talk`."""
+        self._display.hint(text)
+
     def print(self, drawn: RenderableType) -> None:
         """See `Talk`."""
         self._display.print(drawn)
@@ -127,6 +173,16 @@ class Person:
     def queue(self, asked: Asked) -> None:
         """See `Talk`."""
         self._present.waiting.put(asked)
+
+    def send_waiting(self) -> None:
+        """See `Talk`."""
+        waiting = self._present.waiting
+        prompts = waiting.take_back() if self._present.phase == "running" else []
+        unread = [prompt for prompt in prompts if not self._tells(prompt)]
+        for prompt in unread:
+            waiting.put(prompt)
+        if unread or not prompts:
+            self.note("the agent reads nothing more in this run")
 
     def control(self, name: str, who: str, text: str) -> None:
         """See `Talk`."""

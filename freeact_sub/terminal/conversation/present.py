@@ -1,10 +1,12 @@
 """`Present`: what is going on in a conversation. `Conversation` changes it; `Display` and `Person` read it."""
 
 import asyncio
+import itertools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from freeact_sub.config.schema import Config
+from freeact_sub.modes import Mode
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.undo import Rewind
@@ -39,6 +41,14 @@ class Waiting:
         self._asked.append(asked)
         self._changed.set()
 
+    def take_back(self, count: int | None = None) -> list[str]:
+        """Takes prompts out again, in their order. Args: count: how many, from the last one on. None: all."""
+        taken = self.prompts[-count:] if count else self.prompts
+        kept = len(self.prompts) - len(taken)
+        prompts = itertools.count()
+        self._asked = [asked for asked in self._asked if not isinstance(asked, str) or next(prompts) < kept]
+        return taken
+
     async def next(self) -> Asked:
         """Waits for the next one, and takes it out."""
         while not self._asked:
@@ -63,3 +73,17 @@ class Present:
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
+    wanted: dict[str, Any] = field(default_factory=dict)
+    """Settings (`mode`, `model`) that the person has chosen; before the next prompt the agent gets them."""
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the next prompt."""
+        mode: Mode = self.wanted.get("mode", self.config.mode)
+        return mode
+
+    @property
+    def model(self) -> str | None:
+        """The model of the next prompt, where it has a name."""
+        model: str | None = self.wanted.get("model", (self.agent.config if self.agent is not None else self.config).model)
+        return model

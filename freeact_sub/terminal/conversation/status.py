@@ -72,16 +72,15 @@ class Status:
 
     def _facts(self) -> list[Piece]:
         present = self._present
-        config = present.config if present.agent is None else present.agent.config
         waiting = present.waiting.count
         usage = self._usage()
         return [
             Piece(text=f"{waiting} waiting" if waiting else "", rank=2),
-            Piece(text=config.mode, rank=5),
+            Piece(text=present.mode, rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),
             Piece(text=f"{usage.tokens_text.replace('at least ', '≥ ')} tokens" if usage.tokens else "", rank=8),
-            Piece(text=one_line(visible((config.model or "").partition(":")[2]), MODEL_CHARS), rank=9),
+            Piece(text=one_line(visible((present.model or "").partition(":")[2]), MODEL_CHARS), rank=9),
         ]
 
     def _usage(self) -> Usage:

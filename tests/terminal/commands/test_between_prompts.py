@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import ESCAPE, Terminal
+from support.terminal import ENTER, ESCAPE, Terminal
 
 PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
 READY = "type a prompt"
@@ -45,7 +45,8 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for("how many prompts are to be undone: /rewind N")
     terminal.enter("/rewind 2")
     terminal.wait_for("undone: count\nundone: count")
-    terminal.enter("count")
+    terminal.wait_at_bottom("> count", READY)
+    terminal.press(ENTER)
     terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
 
 

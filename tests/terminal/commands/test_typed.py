@@ -47,8 +47,11 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
     (tmp_path / "rain.csv").touch()
     monkeypatch.chdir(tmp_path)
 
+    def commands(line: str) -> list[tuple[str, str]]:
+        return [(command.name, command.words) for command in COMMANDS if command.name.startswith(line)]
+
     def offered(line: str) -> list[str]:
-        return [item.text for item in LineCompleter().get_completions(Document(line), CompleteEvent())]
+        return [item.text for item in LineCompleter(commands).get_completions(Document(line), CompleteEvent())]
 
     assert offered("/co") == ["/compact", "/context", "/cost", "/copy"]
     assert len(offered("/")) == len(COMMANDS)

@@ -1,0 +1,57 @@
+"""`Pastes`: a long paste stands in the line as `[60 lines]`, and goes along whole when the line is entered."""
+
+import re
+import shlex
+import urllib.parse
+from pathlib import Path
+from typing import Final
+
+MAX_LINES: Final = 10
+"""A paste of more is folded."""
+PICTURES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
+MAX_PATHS_CHARS: Final = 4_000
+_FOLDED: Final = re.compile(r"\[\d+ lines(?: #\d+)?\]")
+
+
+class Pastes:
+    """Those of a conversation."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def folded(self, pasted: str) -> str:
+        """What stands in the line for a paste."""
+        text = pasted.replace("\r\n", "\n").replace("\r", "\n")
+        lines = text.count("\n") + 1 - text.endswith("\n")
+        if lines <= MAX_LINES:
+            return mentions_of(text) or text
+        name, number = f"[{lines} lines]", 1
+        while self._texts.setdefault(name, text) != text:
+            number += 1
+            name = f"[{lines} lines #{number}]"
+        return name
+
+    def unfolded(self, line: str) -> str:
+        """The line with all that was pasted into it."""
+        return _FOLDED.sub(lambda match: self._texts.get(match[0], match[0]), line)
+
+
+def mentions_of(text: str) -> str:
+    """Paths of pictures, as terminals paste a file that is dragged, as mentions; empty if it is something else."""
+    if len(text) > MAX_PATHS_CHARS or not text.strip():
+        return ""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return ""
+    paths = [urllib.parse.unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
+    if not paths or not all(_is_picture(path) for path in paths):
+        return ""
+    return "".join(f'@"{path}" ' if re.search(r"[\s@]", path) else f"@{path} " for path in paths)
+
+
+def _is_picture(path: str) -> bool:
+    try:
+        return Path(path).suffix.lower() in PICTURES and Path(path).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False

@@ -1,0 +1,83 @@
+"""`/mode`, `/model` and Shift-Tab: other settings from the next prompt on.
+
+An agent has one mode and one model for as long as it is open. So the next prompt is given to another agent, which goes on
+with the same session: with the conversation, and in a new kernel, behind the mode's wall, with the variables.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from freeact_sub.modes import MODES
+from freeact_sub.terminal.drawing.banner import MODES as WORDS
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent
+    from freeact_sub.terminal.commands.table import Talk
+
+FIXED: Final = "mode and model are fixed here: there is no session to go on with"
+
+
+def mode_command(talk: "Talk", name: str) -> None:
+    """`/mode [NAME]`."""
+    present = talk.present
+    if name in MODES:
+        _choose(talk, "mode", name)
+    elif name:
+        talk.note(f"there is no mode {name!r}: {', '.join(MODES)}")
+    else:
+        talk.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
+
+
+def mode_choices(_talk: "Talk") -> Iterable[tuple[str, str]]:
+    """The modes there are."""
+    return [(mode, WORDS[mode]) for mode in MODES]
+
+
+def next_mode(talk: "Talk") -> None:
+    """Shift-Tab. `full` is among the modes only where the program was started in it: nobody should get there by a key."""
+    mode = talk.present.mode
+    modes = MODES if talk.present.config.mode == "full" else MODES[:-1]
+    _choose(talk, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
+
+
+def model_command(talk: "Talk", name: str) -> None:
+    """`/model [NAME]`."""
+    agent = talk.present.agent
+    if agent is not None and name:
+        wanted = agent.config.models.names.get(name, name)
+        if isinstance(wanted, str):
+            _choose(talk, "model", wanted)
+        else:
+            talk.note(f"{name} is a model of the program: only models with a name of their own can be changed to")
+    else:
+        talk.note(
+            f"{talk.present.model or 'no model is set'}; another one: /model NAME, such as anthropic:claude-sonnet-4-5"
+        )
+
+
+def model_choices(talk: "Talk") -> Iterable[tuple[str, str]]:
+    """The models that the settings name."""
+    names = {} if talk.agent is None else talk.agent.config.models.names
+    return [(name, str(model)) for name, model in names.items()]
+
+
+def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
+    """Whether an agent has other settings than the wanted ones."""
+    return any(getattr(agent.config, setting) != value for setting, value in wanted.items())
+
+
+def _choose(talk: "Talk", setting: str, value: Any) -> None:
+    present = talk.present
+    if present.agent is None or not talk.may_change_settings:
+        talk.hint("the agent is not there yet" if present.agent is None else FIXED)
+        return
+    present.wanted[setting] = value
+    words = f"{setting} {value}" + (f": {WORDS[value]}" if setting == "mode" else "")
+    if not changes(present.agent, present.wanted):
+        talk.hint(f"{words} · as it is now")
+    elif present.agent.history:
+        talk.hint(
+            f"{words} · from the next prompt on, in a new kernel with the variables; no prompt before it is undone then"
+        )
+    else:
+        talk.hint(f"{words} · from the next prompt on, in a new kernel")

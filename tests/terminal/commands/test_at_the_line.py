@@ -1,0 +1,120 @@
+"""What keys and pastes do at the input line, in a pseudo-terminal: prompts that wait, modes, long pastes, going back."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.terminal import CTRL_C, ENTER, ESCAPE, UP, Terminal
+
+PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
+READY = "type a prompt"
+SHIFT_TAB = "\x1b[Z"
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    with Terminal(
+        [sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1", "SESSION": "new"}
+    ) as terminal:
+        terminal.wait_at_bottom(READY)
+        yield terminal
+
+
+def test_prompts_wait_are_taken_back_sent_at_once_and_come_back_with_a_cancel(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("slow go")
+    terminal.wait_at_bottom("1 agent at work", "the beginning of a text")
+    for prompt in ("north", "south", "west", "east"):
+        terminal.enter(prompt)
+        terminal.wait_at_bottom(f"waits: {prompt}")
+    terminal.wait_at_bottom("1 more wait", "↑ takes the last one back")
+    terminal.press(UP)
+    terminal.wait_at_bottom("> east", "waits: north", "waits: south", "waits: west")
+    terminal.press(CTRL_C)
+    terminal.wait_for("✗ cancelled")
+    terminal.wait_at_bottom("> north\n", "south", "west", "east", READY)
+    terminal.press(ESCAPE + ENTER + "and all" + ENTER)
+    terminal.wait_for("echo: north south west east and all")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("cell go")
+    terminal.wait_at_bottom("1 agent at work")
+    terminal.enter("look up")
+    terminal.wait_at_bottom("waits: look up")
+    terminal.press(ENTER)
+    terminal.wait_for("to the agent: look up")
+    (tmp_path / "go").touch()
+    terminal.answer("y", "asks to run this cell")
+    terminal.wait_for("echo: look up")
+
+
+def test_what_waits_is_the_next_prompt(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("slow go")
+    terminal.wait_at_bottom("the beginning of a text")
+    terminal.enter("count")
+    terminal.wait_at_bottom("waits: count")
+    (tmp_path / "go").touch()
+    terminal.wait_for("2 prompts, 1 answers")
+    terminal.wait_gone("waits: count")
+
+
+def test_another_mode_counts_from_the_next_prompt_on_and_the_conversation_goes_on(terminal: Terminal) -> None:
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.press(SHIFT_TAB)
+    terminal.wait_at_bottom("mode auto: runs unasked, behind a wall · from the next prompt on, in a new kernel")
+    terminal.press(SHIFT_TAB)
+    terminal.wait_at_bottom("mode plan: ")
+    terminal.press(SHIFT_TAB)
+    terminal.wait_at_bottom("mode ask: what matters is asked · as it is now")
+    terminal.enter("/mode nonsense")
+    terminal.wait_for("there is no mode 'nonsense': plan, ask, auto, full")
+    terminal.enter("/mode full")
+    terminal.wait_at_bottom("mode full: runs unasked, without a wall")
+    terminal.enter("count")
+    terminal.wait_for("goes on: 2 messages", "Your kernel is new")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("be there")  # runs a cell
+    terminal.wait_for("● Python  print('there was here')", "there is done")
+    terminal.wait_at_bottom(READY)
+    assert "Approval" not in terminal.shown
+    terminal.enter("/mode")
+    terminal.wait_for("mode full: ")
+
+
+def test_a_long_paste_is_folded_goes_along_whole_and_a_picture_that_is_dragged_is_named(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    picture = tmp_path / "a picture.png"
+    picture.touch()
+    terminal.press(f"\x1b[200~'{picture}' \x1b[201~")
+    terminal.wait_at_bottom('a picture.png"')
+    terminal.press(CTRL_C)
+    terminal.wait_gone('a picture.png"')
+    terminal.press("sum \x1b[200~" + "\n".join(f"row{number}" for number in range(500)) + "\n\x1b[201~")
+    terminal.wait_at_bottom("> sum [500 lines]")
+    terminal.press(" now\\" + ENTER)
+    terminal.wait_at_bottom("> sum [500 lines] now\n")
+    terminal.press("please" + ENTER)
+    terminal.wait_for_match(r"row499\s+now\s+please")
+    terminal.wait_at_bottom(READY)
+
+
+def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(terminal: Terminal) -> None:
+    terminal.press(ESCAPE + ESCAPE)
+    terminal.wait_at_bottom("there is no prompt to go back to")
+    for prompt in ("say north", "say south"):
+        terminal.enter(prompt)
+        terminal.wait_for(f"echo: {prompt}")
+        terminal.wait_at_bottom(READY)
+    terminal.press(ESCAPE + ESCAPE)
+    terminal.wait_at_bottom("> /rewind", " 1 ", "say south", " 2 ", "say north")
+    terminal.press("2")
+    terminal.wait_at_bottom("> /rewind 2")
+    terminal.press(ENTER)
+    terminal.wait_for("undone: say north\nundone: say south")
+    terminal.wait_at_bottom("> say north", READY)
+    terminal.press(" again" + ENTER)
+    terminal.wait_for("echo: say north again")
