@@ -34,6 +34,7 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
@@ -277,6 +278,7 @@ class Screen:
             ),
             key_bindings=merge_key_bindings([self.line.bindings(), focus_keys(self.attention)]),
             style=STYLE,
+            color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             output=self._output,
             erase_when_done=True,
             refresh_interval=REFRESH_SECONDS,

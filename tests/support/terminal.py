@@ -24,16 +24,22 @@ class Terminal:
     """Runs a program in a terminal of its own; leaving it ends the program, which removes what it has made."""
 
     def __init__(
-        self, command: Sequence[str], *, cwd: os.PathLike[str], env: Mapping[str, str] | None = None, rows: int = 40
+        self,
+        command: Sequence[str],
+        *,
+        cwd: os.PathLike[str],
+        env: Mapping[str, str] | None = None,
+        rows: int = 40,
+        columns: int = 100,
     ) -> None:
-        self.screen = pyte.HistoryScreen(100, rows, history=100_000, ratio=0.5)
+        self.screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self._child = TerminalProgram(
             command[0],
             list(command[1:]),
             cwd=os.fspath(cwd),
             env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "", **(env or {})},
-            dimensions=(rows, 100),
+            dimensions=(rows, columns),
             timeout=LIMIT_SECONDS,
         )
         self._child.delaybeforesend = None
@@ -86,6 +92,24 @@ class Terminal:
     def wait_gone(self, text: str) -> None:
         """Wait until the text is no longer on the screen."""
         self._wait(lambda: text not in self.bottom, f"{text!r} to leave the screen")
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds on what is shown."""
+        self._wait(condition, what)
+
+    def settle(self) -> None:
+        """Wait until nothing new has come for a while: for whoever records what is shown, never for a test."""
+        seen = ""
+        while seen != self.shown:
+            seen = self.shown
+            deadline = time.monotonic() + 2
+            while time.monotonic() < deadline and self._read():
+                pass
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Make the window another size; rows that no longer fit are cut, as xterm does."""
+        self.screen.resize(rows, columns)
+        self._child.setwinsize(rows, columns)
 
     def press(self, keys: str) -> None:
         """Type."""

@@ -50,7 +50,7 @@ async def converse(
 
 def _open(open_agent: OpenAgent) -> "Agent":
     agent = open_agent()
-    import rich.markdown  # noqa: F401, PLC0415  # else the first answer would wait for it
+    import freeact_sub.terminal.drawing.markdown  # noqa: F401, PLC0415  # else the first answer would wait for it
 
     return agent
 

@@ -46,9 +46,9 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
 def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
     """The end of what the root writes, thinks or prints right now, or how long its model has been silent."""
     if shown := clean(root.writing).strip("\n"):
-        from rich.markdown import Markdown  # noqa: PLC0415  # slow to import
+        from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415  # slow to import
 
-        return [Text(), Cut(body=Markdown(shown, code_theme="ansi_dark", hyperlinks=False), rows=rows - 1, tail=True)]
+        return [Text(), Cut(body=markdown(shown), rows=rows - 1, tail=True)]
     if shown := clean(root.thinking).strip("\n"):
         return [Text(), Cut(body=Text(shown, "dim italic", overflow="fold"), rows=rows - 1, tail=True)]
     held: list[RenderableType] = [line for event in story.pending for line in head_lines(head_of_tool(event), mark="○ ")]

@@ -1,9 +1,11 @@
 """The first thing in a conversation: what is talked to, where, and what may happen unasked."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rich.console import RenderableType
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from freeact_sub import __version__
@@ -26,11 +28,27 @@ def banner(config: Config, session: str) -> RenderableType:
     folder = Path(config.workspace)
     home = Path.home()
     shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
-    lines = [
+    lines: list[RenderableType] = [
         Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
         Text(f"model   {visible(config.model or 'as the program gives it')}", "dim"),
         Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
-        Text(f"folder  {visible(shown)}", "dim"),
+        _Ending(begin="folder  ", text=visible(shown)),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
     ]
-    return Text("\n", overflow="fold").join([*lines, Text("        /help lists what there is; / and @ complete", "dim")])
+    return Group(*lines, Text("        /help lists what there is; / and @ complete", "dim", overflow="fold"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """One row, whose end is what matters: a path that is too long begins with an ellipsis."""
+
+    begin: str
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del console
+        room = options.max_width - cell_len(self.begin)
+        text = self.text
+        if cell_len(text) > room:
+            text = "…" + chop_cells(text[::-1], max(room - 1, 1))[0][::-1]
+        yield Text(self.begin + text, "dim", no_wrap=True, overflow="crop")

@@ -320,11 +320,13 @@ def highlighted(code: str) -> list[Text]:
 
 
 def link(path: str) -> Text:
-    """A file's path; a click opens it where the terminal can."""
+    """A file's path, from the present folder on if it is below that; a click opens it where the terminal can."""
     shown = one_line(path, 300)
     file = Path(path)
     if shown != path or not file.is_absolute():
         return Text(shown, "dim")
+    here = Path.cwd()
+    shown = str(file.relative_to(here)) if file.is_relative_to(here) else shown
     return Text(shown, Style(dim=True, link=file.as_uri()), overflow="fold")
 
 

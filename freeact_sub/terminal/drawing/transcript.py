@@ -90,9 +90,10 @@ def draw_part(part: Part) -> RenderableType:
     """A part of a row, such as a call in full."""
     match part.form:
         case "markdown":
-            from rich.markdown import Markdown  # noqa: PLC0415
+            from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415
 
-            return Markdown(part.text, code_theme=CODE_THEME, hyperlinks=False)
+            drawn: RenderableType = markdown(part.text)
+            return drawn
         case "code":
             from rich.syntax import Syntax  # noqa: PLC0415
 

@@ -1,0 +1,67 @@
+"""A program for tests: the scripted conversation, with a clock that stands still and more that its model can do."""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+NOW = 1_700_000_000.0
+time.time = lambda: NOW  # the screens show how long things take
+
+import scripted_conversation as conversation  # noqa: E402
+from scripted_conversation import cell, child, when  # noqa: E402
+
+ANSWER = """\
+# Stations
+
+Each file has **one row a day**; `harbour.csv` has a gap:
+
+| station | days | mean °C |
+| --- | ---: | ---: |
+| harbour | 366 | 10.4 |
+| 山頂 🏔 | 359 | 4.0 |
+
+- harbour: nothing missing
+"""
+LONG = (
+    "# count rows per file\n"
+    + "\n".join(f"rows_{number} = {number}" for number in range(40))
+    + """
+for number in range(3000):
+    print(f"{number:>5} rows in file {number}")"""
+)
+conversation.TURNS |= {
+    "answer": lambda names: [[ANSWER, *([when(names[0])] if names else []), "- 山頂: seven days without a row\n"]],
+    "long": lambda _: [cell(LONG), "That was long."],
+    "stay": lambda names: [[when(names[0]), cell(f"# write {names[0]}.csv\nprint('{names[0]}')")], f"{names[0]} is clean"],
+    "stations": lambda names: [[stay(name) for name in names], "all are clean"],
+}
+
+
+def stay(name: str) -> object:
+    """Start a child that waits for the file of its name."""
+    call = child(name)
+    call.args = {"prompt": f"stay {name}", "description": f"clean {name}.csv"}
+    return call
+
+
+def main() -> int:
+    """The conversation; where the terminal draws nothing, one run in lines, as `freeact-sub run` does it."""
+    if os.environ["TERM"] != "dumb":
+        return conversation.main()
+    from freeact_sub.agents import Agent
+    from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.approver import LineApprover
+    from freeact_sub.terminal.run_once import run_once
+    from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+
+    def open_agent() -> Agent:
+        model = ScriptedModel(conversation.script)
+        return Agent(Config(workspace=Path.cwd()), model=model, kernel_provider=FakeKernelProvider())
+
+    return asyncio.run(run_once(open_agent, sys.argv[1], output="plain", approver=LineApprover(sys.stderr)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
