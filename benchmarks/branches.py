@@ -78,7 +78,8 @@ async def _measure(
 
 async def _no_host(method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
     del params, clock
-    raise RuntimeError(f"a cell of the benchmark asked for {method}")
+    if method != "files":  # which tells, and asks nothing
+        raise RuntimeError(f"a cell of the benchmark asked for {method}")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,70 @@
 """A tree of nodes over live state, files included: what a node costs, and whether each is what it was made of.
 
-A kernel is set up once: data, and what cannot be pickled (a generator in the middle, a database in memory with an open
-cursor, a lock). Then it is branched, and each branch again, each with files of its own. At each fork the digest of all
-variables and files must be that of the node above; then the node changes variables and files at random. At the end every
-node must still be as it was after its own changes, whatever the others have done. `replay` is what the setup takes when it
-is run again, without the start of a kernel; `pickle` counts the variables that cannot be carried over.
+A kernel is set up once: data, some seconds of fitting, and what cannot be pickled (a generator in the middle, a database in
+memory with an open cursor, a lock). Then it is branched, and each branch again, each with files of its own. At each fork
+the digest of every variable and of the files must be that of the node above; then the node changes variables and files at
+random. At the end every node must still be as it was after its own changes, whatever the others have done.
+
+A node is what a user waits for: `node.branch()`, with its files, and a first cell in it that uses the data. What the
+benchmark looks at besides, digests above all, is not counted. CPU is that of all processes: host, fork server, both kernels.
+
+Beside it the last node once more in a new kernel, as others restore the state of a search: `replay` runs the setup and the
+changes of all nodes above again; `pickle` and `dill` write each variable to a file and read it there. What is then not what
+it was in the node counts as lost. `dill` is measured if it is installed.
 """
 
 import asyncio
+import json
+import os
 import random
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, memory, report
 from freeact_sub import Agent, Config, KernelConfig, KernelNode
 from freeact_sub.testing import ScriptedModel
 
+LOOK = """
+import hashlib, json, os, pathlib, zlib
+VARIABLES = ("ran", "data", "numbers", "draws", "memory", "cursor", "lock", "steps", "values", "fitted", "token")
+LOOKS = {
+    "data": lambda: (len(data), zlib.crc32(data)), "numbers": lambda: numbers.gi_frame.f_locals["total"],
+    "draws": lambda: draws.getstate(), "memory": lambda: list(memory.iterdump()), "lock": lambda: lock.locked(),
+    "cursor": lambda: (type(cursor), cursor.connection is memory), "fitted": lambda: (type(fitted).__name__, vars(fitted)),
+}
+def files():
+    paths = (p for p in pathlib.Path(".").rglob("*") if p.is_file() and ".freeact" not in p.parts)
+    return sorted((str(p), p.read_text()) for p in paths)
+def digests():
+    "Of each variable and of the files; what a look would change is looked at in a way that changes nothing."
+    found = {"files": files()}
+    for name in VARIABLES:
+        try:
+            found[name] = LOOKS.get(name, lambda: globals()[name])()
+        except Exception as error:
+            found[name] = f"not there: {error!r}"
+    return json.dumps({name: hashlib.sha256(repr(value).encode()).hexdigest() for name, value in found.items()})
+"""
 SETUP = """
-import hashlib, itertools, os, pathlib, pickle, random, sqlite3, threading, zlib
+import itertools, random, sqlite3, threading
+class Line:
+    "A model that is fitted to points."
+    def fit(self, rounds):
+        self.slope, self.height = 0.0, 0.0
+        for n in range(rounds):
+            x = n % 7
+            wrong = 3 * x + 2 - self.slope * x - self.height
+            self.slope += 0.01 * wrong * x
+            self.height += 0.01 * wrong
+        return self
 ran = ["setup"]
+fitted = Line().fit({rounds})
+token = os.urandom(8).hex()
 data = bytearray(b"x") * {bytes}
 def count_up():
     total = 0
@@ -37,25 +81,6 @@ steps = itertools.count(3)
 values = {{"list": [1, 2, 3], "text": "t"}}
 for number in range(20):
     pathlib.Path(f"file-{{number}}").write_text(str(number) * 100)
-VARIABLES = ("ran", "data", "numbers", "draws", "memory", "cursor", "lock", "steps", "values")
-def digest():
-    "Of each variable and each file; what a look would change is looked at in a way that changes nothing."
-    found = {{
-        "ran": repr(ran), "data": (len(data), zlib.crc32(data)), "numbers": numbers.gi_frame.f_locals["total"],
-        "draws": hash(draws.getstate()), "memory": list(memory.iterdump()), "lock": lock.locked(),
-        "steps": repr(steps), "values": repr(values),
-    }}
-    paths = (p for p in pathlib.Path(".").rglob("*") if p.is_file() and ".freeact" not in p.parts)
-    files = sorted((str(p), p.read_text()) for p in paths)
-    return hashlib.sha256(repr((found, files)).encode()).hexdigest()
-def lost():
-    names = []
-    for name in VARIABLES:
-        try:
-            pickle.dumps(globals()[name]) if name != "data" else None
-        except Exception:
-            names.append(name)
-    return len(names)
 """
 CHANGES = (
     "data[{n} % len(data)] = {n} % 256",
@@ -70,7 +95,26 @@ CHANGES = (
     "os.path.exists('file-{f}') and os.rename('file-{f}', 'moved-{n}')",
 )
 """What a node does, at random."""
+DUMP = """
+import {module}
+for name in VARIABLES:
+    try:
+        with open("{folder}/{module}-" + name, "wb") as file:
+            {module}.dump(globals()[name], file)
+    except Exception:
+        os.unlink("{folder}/{module}-" + name)
+"""
+LOAD = """
+import {module}
+for name in VARIABLES:
+    try:
+        with open("{folder}/{module}-" + name, "rb") as file:
+            globals()[name] = {module}.load(file)
+    except Exception:
+        pass
+"""
 NODE_MS, NODE_MB = 150, 15
+TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(kw_only=True)
@@ -82,81 +126,141 @@ class Size:
     depth: int
     changes: int
     """Random writes of each node."""
+    rounds: int
+    """Of fitting."""
+
+
+@dataclass(kw_only=True)
+class Grown:
+    """A node of the tree, and what led to it."""
+
+    node: KernelNode
+    pid: int
+    digests: dict[str, str]
+    programs: list[str] = field(default_factory=list)
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
     """All figures; small: a tree of four nodes over little data."""
-    small_size = Size(megabytes=1, branching=3, depth=2, changes=3)
-    whole = Size(megabytes=1000, branching=3, depth=4, changes=25)
+    small_size = Size(megabytes=1, branching=3, depth=2, changes=3, rounds=1000)
+    whole = Size(megabytes=1000, branching=3, depth=4, changes=26, rounds=12_000_000)  # some 5 s of CPU
     return asyncio.run(_run(small_size if small else whole))
 
 
 async def _run(size: Size) -> dict[str, Any]:
-    load, series, wrong = OtherLoad(), Series(), []
-    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        config = Config(workspace=Path(folder), mode="auto", kernel=KernelConfig(max_live=100, cell_timeout_seconds=600))
+    load, series, wrong = OtherLoad(), Series(), list[str]()
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder, tempfile.TemporaryDirectory(prefix="fa-bench-") as files:
+        kernel = KernelConfig(max_live=100, cell_timeout_seconds=600, writable=(Path(files),))
+        config = Config(workspace=Path(folder), mode="auto", kernel=kernel)
         async with Agent(config, model=ScriptedModel({})) as agent:
 
             async def program() -> None:
-                wrong.extend(await _grow(agent, size, series))
+                wrong.extend(await _grow(agent, size, series, files))
 
             result = await agent.run_program(program).result()
             if result.status != "completed":
                 wrong.append(result.error)
-    bounds = {"a node": ("ms", NODE_MS), "its own memory": ("MB", NODE_MB), "taking over variables": ("ms", None)}
+    bounds = {"a node": ("ms", NODE_MS), "its own memory": ("MB", NODE_MB)}
+    units = {"CPU of a node": "ms", "taking over variables": "ms"}
     rows = []
     for name in series.values:
-        unit, bound = bounds.get(name, ("", None))
+        unit, bound = bounds.get(name, (units.get(name, ""), None))
         rows.append(series.row(name, unit, *(() if bound is None else (Goal(of="branch", at_most=bound),))))
     return report("tree", rows, load, wrong) | {"failed": bool(wrong)}
 
 
-async def _grow(agent: Agent, size: Size, series: Series) -> list[str]:
+async def _grow(agent: Agent, size: Size, series: Series, folder: str) -> list[str]:
     """Makes the tree; returns what is not as it should be."""
     draw, wrong = random.Random(16), list[str]()
+    setup = LOOK + SETUP.format(bytes=size.megabytes * 10**6, rounds=size.rounds)
     begin = await agent.branch("setup", own_files=True)
-    started = clock()
-    await _text(begin, SETUP.format(bytes=size.megabytes * 10**6))
-    setup_ms = (clock() - started) * 1000
-    level: list[tuple[KernelNode, list[str]]] = [(begin, ["setup"])]
-    known = {begin: await _text(begin, "print(digest())")}
-    series.add("variables lost", "pickle", int(await _text(begin, "print(lost())")))
+    await _text(begin, setup)
+    pid = int(await _text(begin, "print(os.getpid())"))
+    level = [Grown(node=begin, pid=pid, digests=json.loads(await _text(begin, "print(digests())")), programs=[setup])]
+    known = [*level]
+    cpu_ms = 0.0
     for _ in range(size.depth - 1):
         above, level = level, []
-        for node, path in above:
+        for parent in above:
             for number in range(size.branching):
-                child = await _child(node, str(number), series)
-                if await _text(child, "print(digest())") != known[node]:
-                    wrong.append(f"{child!r} is not what it was made of")
-                own = [*path, child.node_id]
-                known[child] = await _text(child, _program(draw, child.node_id, size.changes))
-                if await _text(child, "print(ran)") != repr(own):
-                    wrong.append(f"{child!r}: other cells than its own were run")
-                level.append((child, own))
-    changed = [node for node, digest in known.items() if await _text(node, "print(digest())") != digest]
-    wrong += [f"{node!r} was changed by another node" for node in changed]
+                before = _cpu_ms(parent.pid)
+                child = await _child(parent, str(number), series)
+                cpu_ms += _cpu_ms(parent.pid, child.pid) - before
+                series.add("its own memory", "branch", memory([child.pid])[1])
+                if json.loads(await _text(child.node, "print(digests())")) != parent.digests:
+                    wrong.append(f"{child.node!r} is not what it was made of")
+                program = _program(draw, child.node.node_id, size.changes)
+                child.programs.append(program)
+                child.digests = json.loads(await _text(child.node, f"{program}\nprint(digests())"))
+                level.append(child)
+        known += level
+    changed = [each for each in known if json.loads(await _text(each.node, "print(digests())")) != each.digests]
+    wrong += [f"{each.node!r} was changed by another node" for each in changed]
+    wrong += [f"{each.node!r}: other cells than its own were run" for each in known if not await _ran_once(each)]
+    series.add("CPU of a node", "branch", cpu_ms / (len(known) - 1))
     series.add("nodes", "branch", len(known))
     series.add("random writes", "branch", (len(known) - 1) * size.changes)
     series.add("nodes that were changed by others", "branch", len(changed))
     series.add("variables lost", "branch", 0)
-    series.add("a node", "replay", setup_ms)
+    series.add("cells run again for a node", "branch", 0)
     started = clock()
-    await agent.adopt(level[0][0], ["values"])
+    await agent.adopt(level[0].node, ["values"])
     series.add("taking over variables", "branch", (clock() - started) * 1000)
+    await _other_ways(agent, level[-1], series, folder)
     return wrong
 
 
-async def _child(node: KernelNode, name: str, series: Series) -> KernelNode:
+async def _child(parent: Grown, name: str, series: Series) -> Grown:
+    """A node, as a user gets it: it is there when its first cell has used the data."""
     started = clock()
-    child = await node.branch(name)
+    node = await parent.node.branch(name)
+    pid = await _text(node, "print(os.getpid() if data[len(data) // 2] is not None else 0)")
     series.add("a node", "branch", (clock() - started) * 1000)
-    series.add("its own memory", "branch", memory([int(await _text(child, "print(os.getpid())"))])[1])
-    return child
+    return Grown(node=node, pid=int(pid), digests={}, programs=[*parent.programs])
+
+
+async def _ran_once(grown: Grown) -> bool:
+    """Whether each cell of the way to a node was run once; its cursor goes on where the setup has left it."""
+    return eval(await _text(grown.node, "print((len(ran), cursor.fetchone()))")) == (len(grown.programs), (1,))
+
+
+async def _other_ways(agent: Agent, last: Grown, series: Series, folder: str) -> None:
+    """Has the state of a node restored otherwise."""
+    async with await agent.branch("replay", own_files=True) as node:
+        started = clock()
+        for program in last.programs:
+            await _text(node, program)
+        await _restored(node, last, "replay", series, started)
+        series.add("cells run again for a node", "replay", len(last.programs))
+    for module in filter(find_spec, ("pickle", "dill")):
+        started = clock()
+        await _text(last.node, DUMP.format(module=module, folder=folder))
+        async with await agent.branch(module) as node:
+            await _text(node, LOOK + LOAD.format(module=module, folder=folder))
+            await _restored(node, last, module, series, started)
+
+
+async def _restored(node: KernelNode, like: Grown, way: str, series: Series, started: float) -> None:
+    series.add("a node", way, (clock() - started) * 1000)
+    found = json.loads(await _text(node, "print(digests())"))
+    lost = [name for name in found if name != "files" and found[name] != like.digests[name]]
+    series.add("variables lost", way, len(lost))
+    for name in lost:
+        series.add(f"lost: {name}", way, 1)
 
 
 def _program(draw: random.Random, name: str, changes: int) -> str:
     lines = [draw.choice(CHANGES).format(n=draw.randrange(10**6), f=draw.randrange(20)) for _ in range(changes)]
-    return "\n".join([*lines, f"ran.append({name!r})", "print(digest())"])
+    return "\n".join([*lines, f"ran.append({name!r})"])
+
+
+def _cpu_ms(*kernels: int) -> float:
+    """CPU of this process, of kernels and of the server that forks them, with what was below them and has ended."""
+    total = sum(os.times()[:2]) * 1000
+    for pid in {*kernels, psutil.Process(kernels[0]).ppid()}:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        total += sum(map(int, fields[11:15])) * TICK_MS
+    return total
 
 
 async def _text(node: KernelNode, code: str) -> str:

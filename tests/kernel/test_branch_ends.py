@@ -330,3 +330,26 @@ async def test_what_is_killed_while_branches_are_made_fails_them_at_once(provide
                 assert isinstance(task.exception(), KernelStartError)
         if victim == "kernel":
             await eventually(lambda: below(kernel)[1:] == [server])
+
+
+async def test_where_no_copy_can_be_laid_the_reason_is_told_and_who_gives_up_leaves_nothing(provider, tmp_path):
+    async with open_kernel(provider, tmp_path) as kernel:
+        server = kernel.launcher.server
+        [forking] = psutil.Process(server.pid).children()
+        settings = {
+            "pid": forking.pid,
+            "workspace": str(tmp_path),
+            "folder": str(tmp_path),
+            "identity": [0, 0],
+            "origin": None,
+        }
+        assert await server.lay(settings) == "[Errno 18] the kernel has no mounts of its own"
+        for turns in range(4):
+            laying = asyncio.create_task(server.lay(settings))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            laying.cancel()
+            await asyncio.wait({laying}, timeout=60)
+            assert laying.cancelled()
+        assert "no mounts" in await server.lay(settings), "it serves on"
+        assert server.laying == {}

@@ -205,7 +205,8 @@ print(sorted(os.listdir(".")), repr(open("d/one").read()), flush=True)
         found = kernel.stat()
         settings = {"pid": int(walled.stdout.readline()), "workspace": str(run.workspace), "folder": str(kernel)}
         settings |= {"identity": [found.st_dev, found.st_ino], "origin": None}
-        command = [run.python, "-I", "-S", str(run.folder / "layer.py"), json.dumps(settings)]
+        lay = f"import runpy, sys; sys.exit(runpy.run_path({str(run.folder / 'layer.py')!r})['reason_against']({settings!r}) or 0)"
+        command = [run.python, "-I", "-S", "-c", lay]
         laid = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **run.who)
         told, _ = walled.communicate("go\n", timeout=120)
     if "overlay" in laid.stderr or "mount" in laid.stderr:

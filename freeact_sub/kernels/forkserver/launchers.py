@@ -113,8 +113,9 @@ class BranchLauncher(ForkLauncher):
         policy = self.spec.sandbox
         may_write = policy is None or not policy.walled or self.spec.workspace in policy.writable
         if before is not None or (self.spec.own_files and may_write):
-            kept, pid = self.kept.kept, self._origin.pid
-            self._own_files = await lay_over(self.spec.workspace, self.folder, pid, before, kept)
+            self._own_files = await lay_over(
+                self.spec.workspace, self.folder, self._origin.pid, before, lay=self.server.lay, kept=self.kept.kept
+            )
         if self._origin.wall is not None:
             gone = str(self.spec.workspace) if self.own_files is not None else ""
             self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)

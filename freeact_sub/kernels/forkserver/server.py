@@ -8,7 +8,7 @@ threads or event loops: nothing that would not survive a fork. A forked child op
 
 It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
 `{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `brancher.py`)
-and `end`. It tells when a kernel has bound its sockets and when
+and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its sockets and when
 it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
@@ -37,6 +37,7 @@ LIBC = ctypes.CDLL(None)
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """A server with threads must not fork, and numerical libraries start theirs on import, unless one is all they get."""
 KILL_ROUNDS = 100
+REASON_BYTES = 2000
 
 
 class Server:
@@ -50,6 +51,8 @@ class Server:
         self.kernels: dict[int, bool] = {}
         self.binding: dict[int, int] = {}
         """Read end of a kernel's pipe to its process id, until it has bound its sockets."""
+        self.layers: dict[int, tuple[Any, int]] = {}
+        """The processes that lay a copy over a workspace: the request of each, and the read end of its pipe."""
 
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Imports all that kernels will need, and builds what can be built before a fork."""
@@ -164,6 +167,37 @@ class Server:
                     kill(pid, signal.SIGKILL)
             self.reap(wait_for=pid)
 
+    def on_lay(self, request: dict[str, Any]) -> None:
+        """Forks a process that lays a copy on write over a workspace; the host hears of it when it has ended."""
+        told, tell = os.pipe()
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            reason = "it could not be begun"
+            try:
+                prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() == me:
+                    reason = sys.modules["freeact_layer"].reason_against(request)
+            except BaseException as error:  # noqa: BLE001  # border: the host is told why
+                reason = repr(error)
+            finally:
+                os.write(tell, b"." + reason.encode(errors="replace")[:REASON_BYTES])
+                os._exit(0)
+        os.close(tell)
+        self.layers[pid] = request["id"], told
+
+    def on_drop(self, request: dict[str, Any]) -> None:
+        """Nobody waits for it any more."""
+        for pid, (number, _) in self.layers.items():
+            if number == request["id"]:
+                os.kill(pid, signal.SIGKILL)  # it is ours until `reap` has seen its end
+
+    def on_laid(self, pid: int) -> None:
+        number, told = self.layers.pop(pid)
+        reason = os.read(told, REASON_BYTES + 1) or b".it was ended"
+        os.close(told)
+        self.send({"laid": number, "reason": reason[1:].decode(errors="replace")})
+
     def on_bound(self, descriptor: int) -> None:
         pid = self.binding.pop(descriptor)
         if os.read(descriptor, 1):
@@ -181,6 +215,8 @@ class Server:
                     break
                 if self.kernels.pop(pid, None):
                     ended[pid] = os.waitstatus_to_exitcode(status)
+                elif pid in self.layers:
+                    self.on_laid(pid)
         if ended:
             for pid in ended:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -194,7 +230,7 @@ class Server:
 
     def kill_orphans(self) -> None:
         for attempt in range(KILL_ROUNDS):
-            orphans = [pid for pid in children() if pid not in self.kernels]
+            orphans = [pid for pid in children() if pid not in self.kernels and pid not in self.layers]
             if not orphans:
                 return
             for pid in orphans:
@@ -315,6 +351,7 @@ def main(descriptor: int) -> None:
     control.set_inheritable(False)
     for name in ("wall", "view", "seccomp"):  # compiled once, and not in each kernel that is forked
         load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
+    load("freeact_layer", os.path.join(os.path.dirname(folder), "workspaces", "layer.py"))
     for name in ("prebuild", "brancher", "detach"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))
     server = Server(control)

@@ -148,7 +148,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
     python = installed_in(config.python)
     readable = (*system, *map(Path, python.own), *config.readable)
     writable: tuple[Path, ...] = (workspace, *config.writable)
-    elsewhere = [path for path in map(Path, python.editable) if not is_below(path, (*readable, *writable, OWN_SOURCE))]
+    elsewhere = _not_below(tuple(python.editable), (*readable, *writable, OWN_SOURCE))
     if mode == "plan":
         readable, writable = (*readable, *writable), ()
     own = [folder for folder in (user_folder().resolve(),) if is_below(folder, writable)]
@@ -157,7 +157,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         walled=True,
         readable=readable,
         writable=writable,
-        not_readable=tuple(elsewhere),
+        not_readable=elsewhere,
         protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
         network=config.network and mode == "auto",
         limits=limits,
@@ -239,6 +239,12 @@ def find_kept(policy: SandboxPolicy | None) -> Repositories:
 def is_below(path: Path, folders: Iterable[Path]) -> bool:
     """Whether the path is one of the folders or in one."""
     return any(path.is_relative_to(folder) for folder in folders)
+
+
+@functools.lru_cache(maxsize=16)
+def _not_below(paths: tuple[str, ...], folders: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Those that are in none of the folders. Kept, for it takes milliseconds, and each kernel of an agent asks the same."""
+    return tuple(path for path in map(Path, paths) if not is_below(path, folders))
 
 
 def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:

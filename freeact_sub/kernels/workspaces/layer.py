@@ -1,10 +1,9 @@
 """Lays a copy on write over a workspace, in the mount namespace of a kernel. Linux; standard library only.
 
-    python -I -S layer.py SETTINGS_JSON
-
-The host runs it, outside of any wall: it enters the namespaces of the kernel and mounts an overlay in the private folder of
-the kernel's branch. Code in the kernel may have put anything into that folder, so that each step goes through descriptors,
-follows no link, and begins at a folder that is known by its device and its number.
+A process that the fork server forks for it does so, outside of any wall: it enters the namespaces of the kernel and mounts
+an overlay in the private folder of the kernel's branch. (A Python that is started for it takes some 40 ms of CPU.) Code in
+the kernel may have put anything into that folder, so that each step goes through descriptors, follows no link, and begins at
+a folder that is known by its device and its number.
 
 Settings: `pid` (of the kernel), `workspace`, `folder` with `identity` (device, number), and `origin` (`path`, `identity`):
 the private folder of the kernel where that has a copy itself, whose changes are the first of the branch's; or null.
@@ -14,10 +13,8 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import stat
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -181,8 +178,10 @@ def lay(settings: dict[str, Any]) -> None:
     checked(LIBC.mount, b"overlay", where, b"overlay", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options.encode())
 
 
-if __name__ == "__main__":
+def reason_against(settings: dict[str, Any]) -> str:
+    """Does it; returns why that was not possible, or nothing."""
     try:
-        lay(json.loads(sys.argv[1]))
+        lay(settings)
     except (OSError, CopyLimitError) as error:
-        sys.exit(f"{error}")
+        return f"{error}"
+    return ""

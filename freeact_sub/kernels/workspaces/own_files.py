@@ -2,15 +2,12 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import stat
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError
@@ -21,7 +18,6 @@ from freeact_sub.system.private_folders import KernelFolder
 MAX_FILES: Final = 2_000
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Of a copy of all files; where the file system shares their blocks, only the files count."""
-LAYER_SECONDS: Final = 30.0
 CACHE: Final = "__pycache__"
 """No change of anybody's: every import writes it."""
 COMPARED_BYTES: Final = 1 << 20
@@ -104,7 +100,13 @@ def is_protected(path: str, kept: Iterable[str]) -> bool:
 
 
 async def lay_over(
-    workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None, kept: Iterable[str] = ()
+    workspace: Path,
+    folder: KernelFolder,
+    pid: int,
+    origin: OwnFiles | None,
+    *,
+    lay: Callable[[Mapping[str, Any]], Awaitable[str]],
+    kept: Iterable[str] = (),
 ) -> OwnFiles:
     """Makes a branch's own copy: an overlay where the machine can, else a copy.
 
@@ -113,6 +115,7 @@ async def lay_over(
         folder: Of the branch.
         pid: Of the kernel that is branched, whose mounts the branch has.
         origin: That kernel's own copy. None: it works in the workspace itself.
+        lay: Mounts an overlay (`ForkServer.lay`).
         kept: Real paths that the wall keeps as they are.
 
     Raises:
@@ -125,7 +128,7 @@ async def lay_over(
         reason = (
             "its origin has a copy"
             if origin is not None and origin.kind == "copy"
-            else await _layer(workspace, folder, pid, origin)
+            else await lay(_settings(workspace, folder, pid, origin))
         )
         root = folder.path / COPY
         if not reason:
@@ -145,34 +148,15 @@ async def lay_over(
     )
 
 
-async def _layer(workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None) -> str:
-    """Mounts an overlay; returns why that was not possible."""
-    if sys.platform != "linux":
-        return "this system has no overlays"
-    settings = {
+def _settings(workspace: Path, folder: KernelFolder, pid: int, origin: OwnFiles | None) -> dict[str, Any]:
+    """See `layer.py`."""
+    return {
         "pid": pid,
         "workspace": str(workspace),
         "folder": str(folder.path),
         "identity": folder.identity,
         "origin": None if origin is None else {"path": str(origin.folder.path), "identity": origin.folder.identity},
     }
-    script = str(resources.files(__package__).joinpath("layer.py"))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", script, json.dumps(settings)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={},
-    )
-    try:
-        async with asyncio.timeout(LAYER_SECONDS):
-            _, told = await process.communicate()
-    except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        raise
-    return "" if process.returncode == 0 else told.decode(errors="replace").strip() or f"exit code {process.returncode}"
 
 
 def _before(workspace: Path) -> dict[str, Stamp]:

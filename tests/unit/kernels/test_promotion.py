@@ -41,6 +41,11 @@ def tree(root):
     return found
 
 
+async def no_overlay(settings):
+    """This process has no mounts of its own for an overlay."""
+    return f"{settings['workspace']}: there are none"
+
+
 @pytest.fixture
 def workspace(tmp_path):
     (tmp_path / "ws").mkdir()
@@ -58,8 +63,8 @@ def private(tmp_path):
 
 @pytest.fixture
 async def copy(workspace, private):
-    """A copy of all files: this process has no mounts of its own for an overlay."""
-    own = await lay_over(workspace, private, os.getpid(), None)
+    """A copy of all files."""
+    own = await lay_over(workspace, private, os.getpid(), None, lay=no_overlay)
     assert own.kind == "copy"
     assert tree(own.root) == tree(workspace)
     return own
@@ -208,7 +213,7 @@ async def test_a_copy_of_a_copy_knows_what_was_changed_before(copy, workspace, t
     write(copy.root, {"a/one": "first", "new": "n"})
     (tmp_path / "second").mkdir()
     folder = KernelFolder(tmp_path / "second")
-    own = await lay_over(workspace, folder, os.getpid(), copy)
+    own = await lay_over(workspace, folder, os.getpid(), copy, lay=no_overlay)
     write(own.root, {"a/two": "second"})
     changes = own.look()
     assert (changes.added, changes.changed) == (("new",), ("a/one", "a/two"))
@@ -220,7 +225,7 @@ async def test_a_copy_of_a_copy_knows_what_was_changed_before(copy, workspace, t
 async def test_a_workspace_that_is_too_large_to_copy_is_refused(workspace, private, monkeypatch):
     monkeypatch.setattr(own_files_module, "MAX_FILES", 3)
     with pytest.raises(KernelBranchError, match="too many files"):
-        await lay_over(workspace, private, os.getpid(), None)
+        await lay_over(workspace, private, os.getpid(), None, lay=no_overlay)
 
 
 @pytest.mark.parametrize("seed", range(200 if THOROUGH else 10))
