@@ -45,7 +45,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Subagents(),
     AskParent(),
 )
-"""All tools that are ours; those that one agent has are found among them."""
+"""All built-in tools; each agent has some of them."""
 TOOL_NAMES: Final = frozenset(tool.name for tool in TOOLS)
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`ask_parent`: a background child asks the agent that started it, and waits for the answer."""
+"""`ask_parent`: a background child asks its parent and waits for the answer."""
 
 from pydantic import BaseModel, Field
 

@@ -15,7 +15,7 @@ from freeact_sub.tools.tool import Outcome, SpawnRequest, ToolContext, ToolResul
 
 MAX_SUBTASKS: Final = 5
 ANSWER_CHARS: Final = 6_000
-"""Characters that a subtask reads of an earlier answer: head and tail."""
+"""How many characters of an earlier answer a subtask reads, as head and tail."""
 
 
 class Subtask(BaseModel):
@@ -43,10 +43,10 @@ class DelegateArguments(BaseModel):
 
 
 def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
-    """An order in which each subtask comes after those that it depends on.
+    """Return an order in which each subtask follows its dependencies.
 
     Raises:
-        ValueError: A dependency is no subtask, or subtasks form a circle; the text names them.
+        ValueError: A dependency does not exist, or subtasks form a circle; the message names them.
     """
     for index, others in enumerate(depends_on):
         for other in others:
@@ -71,7 +71,7 @@ class _SubtaskOutcome:
 
 
 class Delegate:
-    """Carries a plan out through the function that starts a child."""
+    """Carries out a plan through the context's `spawn`."""
 
     name = "delegate"
     arguments = DelegateArguments
@@ -119,7 +119,7 @@ async def carry_out_plan(arguments: DelegateArguments, context: ToolContext) -> 
             for index in order_of([subtask.depends_on for subtask in subtasks]):
                 at_work[index] = group.create_task(do(index), name=f"subtask {index}")
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # what ends the whole run ends it as itself
+        raise errors.exceptions[0] from None  # an error that ends the whole run passes unchanged
     return [at_work[index].result() for index in range(len(subtasks))]
 
 
@@ -140,7 +140,7 @@ async def _do(prompt: str, index: int, arguments: DelegateArguments, context: To
 
 
 def _prompt(arguments: DelegateArguments, index: int, outcome_of: Callable[[int], _SubtaskOutcome]) -> str:
-    """The prompt of a subtask: its text, the plan, and the answers that it depends on."""
+    """Return the prompt of a subtask: its text, the plan, and the answers of its dependencies."""
     subtask = arguments.subtasks[index]
     parts = [subtask.task, f"This is one part of a plan, and only this part is yours. The plan: {arguments.plan}"]
     for other in sorted(set(subtask.depends_on)):

@@ -20,7 +20,7 @@ from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
 from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
-"""For the model alone."""
+"""Only the model reads this."""
 
 
 class ExecuteArguments(BaseModel):
@@ -56,7 +56,7 @@ class ExecuteIPythonCell:
 
 
 async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecutionOutput:
-    """Runs a cell to its end, whatever it is; its output streams as events, and what is returned is the last of them."""
+    """Runs a cell to its end, however it ends; its output streams as events, the last of which is returned."""
     settings = context.config.kernel
     started = time.monotonic()
     file = output_file(context.output_folder, context.tool_call_id)

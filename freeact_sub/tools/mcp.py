@@ -68,7 +68,7 @@ class McpToolset(AbstractToolset[Any]):
         return model_content(tool_result(result))
 
     def call_of(self, name: str, tool_args: dict[str, Any]) -> McpCall | None:
-        """The call to judge before the tool runs. None: the tool is no server's."""
+        """The call to judge before the tool runs. None: the tool does not belong to a server."""
         if name not in self._tools:
             return None
         server, tool = self._tools[name]
@@ -89,13 +89,13 @@ class McpToolset(AbstractToolset[Any]):
             self._tools[self._free_name(mcp_tool_name(server, tool.name))] = (server, tool)
 
     def _free_name(self, wanted: str) -> str:
-        """A name that no other tool has yet."""
+        """Returns a name that no other tool has yet."""
         numbered = (f"{wanted[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
         return wanted if wanted not in self._tools else next(other for other in numbered if other not in self._tools)
 
 
 def mcp_tool_name(server: str, tool: str) -> str:
-    """The name of a server's tool as the model reads it: one that all providers accept."""
+    """Returns the name of a server's tool for the model, acceptable to all providers."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}_{tool}")[:MAX_NAME_CHARS]
 
 

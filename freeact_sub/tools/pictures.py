@@ -18,9 +18,9 @@ SUFFIXES: Final = {
     "image/webp": ".webp",
     "image/svg+xml": ".svg",
 }
-"""By media type; the first one in a display counts."""
+"""By media type; the first type in a display counts."""
 MAX_SAVED: Final = 100
-"""Pictures of one cell."""
+"""How many pictures of one cell are saved."""
 
 logger = logging.getLogger(__name__)
 

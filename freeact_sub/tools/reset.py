@@ -13,7 +13,7 @@ class ResetArguments(BaseModel):
 
 
 class ResetKernel:
-    """Replaces the kernel by a new one."""
+    """Replaces the kernel with a new one."""
 
     name = "reset_kernel"
     arguments = ResetArguments

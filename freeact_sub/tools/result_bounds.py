@@ -1,8 +1,8 @@
 """Bounds the results of all tools for the model, and leaves out pictures that the model cannot read.
 
-Every result goes through here on its way to the model: of a cell, of a child, of an MCP server, of a user's own tool; text,
-pictures and values alike. Text past the bound goes whole to a file, and the model reads its head, its tail and the path. A
-picture that a provider refuses would stay in the history and end the conversation.
+The results of all tools pass through here on their way to the model: cells, children, MCP servers and users' own tools;
+texts, pictures and values. A text past the bound goes whole to a file, and the model reads its head, its tail and the path.
+A picture that a provider refuses would stay in the history and end the conversation.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ IMAGE_MARKS: Final = {
     "image/gif": (b"GIF8", b"\x00;"),
     "image/webp": (b"RIFF", b"WEBP"),
 }
-"""Types that models read: the first bytes, and bytes that must follow: the end mark, or WebP's name."""
+"""Image types that models read: their first bytes, and bytes that must follow."""
 MAX_IMAGE_BYTES: Final = 4_000_000
 """Providers refuse larger ones."""
 MAX_IMAGES: Final = 5
@@ -75,7 +75,7 @@ def with_note(result: Any, note: str) -> ToolReturn[Any]:
 
 
 def outcome_of(result: Any) -> Outcome:
-    """The outcome of a tool's return value; a user's tool that returns has succeeded."""
+    """Returns the outcome of a tool's return value; a user's tool that returns has succeeded."""
     return result.outcome if isinstance(result, OwnReturn) else "success"
 
 
@@ -171,7 +171,7 @@ class _Contents:
         files: list[Any] = []
         try:
             text = _json(_without_files(value, files))
-        except (ValueError, RecursionError):  # it contains itself, or what no JSON can be made of
+        except (ValueError, RecursionError):  # it contains itself, or something without JSON
             self.changed = True
             return [str(value)]
         self.changed = self.changed or bool(files)
@@ -231,7 +231,7 @@ def _without_files(value: Any, files: list[Any]) -> Any:
     """Replaces each file in a value by a word; appends the files to the list."""
     if is_multi_modal_content(value):
         files.append(value)
-        return f"[{value.media_type if isinstance(value, BinaryContent) else value.kind}]"  # what a URL holds may be unknown
+        return f"[{value.media_type if isinstance(value, BinaryContent) else value.kind}]"  # a URL may hide the type
     if isinstance(value, Mapping):
         return {key: _without_files(item, files) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -55,12 +55,11 @@ class SpawnRequest:
     description: str = ""
     """A label of a few words."""
     agent: str | None = None
-    """A named agent type. None: an agent like its parent."""
+    """A named agent type. None: the parent's."""
     model: str | Model | None = None
-    """A name of the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai. None: that of its type, else its
-    parent's."""
+    """A name in the setting `models`, `PROVIDER:NAME`, or a `Model` of pydantic-ai. None: its type's, else its parent's."""
     mode: Mode | None = None
-    """None: the parent's; it is never more than that."""
+    """Never more than the parent's. None: the parent's."""
     scope: str = ""
     """The limits of the child's work: a folder, files, a part of the task."""
     budget: Budget = Budget()
@@ -72,17 +71,17 @@ class SpawnRequest:
     branch: bool = False
     """The child's kernel starts as a copy of its parent's live kernel."""
     branch_of: NodeHandle | str | None = None
-    """The child's kernel starts as a copy of this node's, or of that of the parent's node with this id."""
+    """The child's kernel starts as a copy of this node's; an id names one of the parent's nodes."""
     own_files: bool = False
     """A branch works in a copy of the workspace: nobody else sees what it writes there (`KernelNode.diff`)."""
     history: bool = False
-    """A branch goes on with the conversation as well: the node's, or that of its parent so far."""
+    """A branch also continues the conversation: the node's, or its parent's so far."""
     keep: bool = False
     """The child's kernel outlives its answer as a node (`RunResult.node`)."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
     inputs_digest: str = ""
-    """Of what `prepare` puts into the kernel. Empty: it is not known."""
+    """The digest of what `prepare` puts into the kernel. Empty: unknown."""
     tool_call_id: str | None = None
     """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
 
@@ -94,21 +93,21 @@ class ChildState:
     agent_id: str
     description: str
     status: str
-    """`running`, for example, or how it ended."""
+    """A live status such as `running`, or how it ended."""
     ended: bool
     seconds: float
     usage: Usage
-    """Of the child and all below it."""
+    """The spending of the child and its descendants."""
     output: Any = None
-    """Its answer once it has ended; at another status than `completed` the last text there was."""
+    """Its answer once it has ended; if the status is not `completed`, its last text."""
     error: str = ""
-    """Why the child has not completed."""
+    """Why the child did not complete."""
     report: str = ""
-    """Once it has ended: status line and answer, as its parent's model reads them."""
+    """Status line and answer for its parent's model, once it has ended."""
     question: str = ""
     """The child's open question; empty if there is none."""
     action: str = ""
-    """What the child does right now, in one line; empty if it is not at work."""
+    """What the child is doing, in one line; empty if it is not working."""
 
 
 class BackgroundChildren(Protocol):
@@ -123,11 +122,11 @@ class BackgroundChildren(Protocol):
         ...
 
     def list(self) -> Sequence[ChildState]:
-        """The children of this run, in order of start."""
+        """Returns the children of this run, oldest first."""
         ...
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
-        """Waits until these children (none: all) have ended, one asks a question, or the time is up.
+        """Waits until these children (default: all) have ended, one asks a question, or the time is up.
 
         Raises:
             FreeactError: An id is not that of a background child of this agent.
@@ -167,13 +166,13 @@ class KernelAccess(Protocol):
         ...
 
     async def reset(self) -> None:
-        """Replaces the kernel by a new one."""
+        """Replaces the kernel with a new one."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellContext:
-    """What a cell is run with."""
+    """What running a cell needs."""
 
     config: Config
     tool_call_id: str
@@ -182,12 +181,12 @@ class CellContext:
     emit: Callable[[AgentEvent], Awaitable[Any]]
     """Writes an event with the agent's header and this call's id."""
     asked_seconds: Callable[[], float] = lambda: 0.0
-    """Seconds that people were asked in the agent's run so far, for it and its descendants."""
+    """Returns for how many seconds people were asked so far on behalf of the agent and its descendants."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext(CellContext):
-    """What a tool call works with."""
+    """What a tool call needs."""
 
     kernel: KernelAccess
     spawn: Callable[[SpawnRequest], Awaitable[ToolResult]]

@@ -1,4 +1,4 @@
-"""`AgentToolset`: our tools as a pydantic-ai toolset, for our agents or any pydantic-ai agent."""
+"""`AgentToolset`: the built-in tools as a pydantic-ai toolset, for our agents or any pydantic-ai agent."""
 
 import functools
 import importlib.resources
@@ -16,7 +16,7 @@ from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Tool, ToolContext
 
 MAX_RETRIES = 5
-"""Calls in a row with invalid arguments; turns bound them as well."""
+"""How many calls in a row may have invalid arguments; the bound on turns applies as well."""
 
 
 class AgentToolset(AbstractToolset[Any]):
@@ -68,7 +68,7 @@ def _validator(arguments: type[BaseModel]) -> Any:
 
 @functools.cache
 def load_definition(name: str) -> ToolDefinition:
-    """Loads `tools/NAME.json`, the tool as the model reads it; a wheel has it beside this module."""
+    """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module."""
     packaged = importlib.resources.files("freeact_sub.tools") / "definitions" / f"{name}.json"
     source = packaged if packaged.is_file() else Path(__file__).parents[2] / "tools" / f"{name}.json"
     return ToolDefinition(**json.loads(source.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""The secrets that the program knows: they are written into no session."""
+"""Collects the secrets that the program knows, which are never written into a session."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from urllib.parse import unquote, urlsplit
 from freeact_sub.config.schema import Config
 
 MIN_CHARS: Final = 8
-"""Shorter values are no secrets, and would be taken out of the middle of words."""
+"""Shorter values are not secrets; removing them would damage ordinary words."""
 NAMES: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE)$", re.IGNORECASE)
-"""How the names of settings, variables and headers end whose values are secrets."""
+"""Names of settings, variables and headers with these endings have secret values."""
 
 
 def known_secrets(config: Config, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """All values that are to be left out: of the settings, and of variables that are named as keys are."""
+    """Return all secret values: those in the settings, and those of environment variables named like keys."""
     found = {*_named(environment), *_of_settings(config)}
     return sorted(value for value in found if len(value) >= MIN_CHARS)
 
@@ -34,7 +34,7 @@ def _of_settings(config: Config) -> Iterator[str]:
 
 
 def _named(values: Mapping[str, Any]) -> Iterator[str]:
-    """Values whose names say what they are."""
+    """Return the values whose names mark them as secrets."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _named(value)
@@ -45,7 +45,7 @@ def _named(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _headers(headers: Any) -> Iterator[str]:
-    """Every header of a server may be one; of `Bearer KEY` the key is one by itself."""
+    """Return the header values of a server, any of which may be secret, and the KEY of `Bearer KEY`."""
     for value in headers.values() if isinstance(headers, Mapping) else ():
         yield str(value)
         yield str(value).rpartition(" ")[2]

@@ -1,4 +1,4 @@
-"""What a session has of the agents that go on with it, and what their models read of the calls that a crash has cut off."""
+"""Loads a session to resume it, and tells the model about the calls that a crash cut off."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,29 +22,29 @@ SHOWN_CHARS: Final = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Resumed:
-    """A session, as its agents go on with it."""
+    """The state of a session that agents resume from."""
 
     stored: StoredSession
     root_id: str | None
-    """None: its root has never begun a run."""
+    """None: the root never began a run."""
     root_run: int
     runs: Counter[str]
-    """How many each agent has begun."""
+    """How many runs each agent has begun."""
     written: list[ModelMessage]
-    """The root's conversation as the session has it."""
+    """The root's conversation as recorded."""
     history: list[ModelMessage]
-    """The same, with what is to be read of calls that were cut off."""
+    """The same, with results for calls that were cut off."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
     cut_off: bool = False
-    """The last run was cut off."""
+    """Whether the last run was cut off."""
 
     @property
     def usage(self) -> Usage:
-        """What all agents have spent so far."""
+        """The spending of all agents so far."""
         return self.stored.usage
 
     def told(self) -> str:
-        """What came back, in a sentence for people."""
+        """What came back, as a sentence for people."""
         parts = [f"{len(self.written)} messages of {self.stored.agents} agents" if self.written else "nothing was asked yet"]
         known = sum(map(len, self.answers.values()))
         if self.cut_off:
@@ -55,10 +55,10 @@ class Resumed:
 
 
 def load(store: SessionStore, session_id: str) -> Resumed:
-    """Read what is needed to go on with a session.
+    """Load a session.
 
     Raises:
-        SessionError: There is no such session, or it cannot be read.
+        SessionError: The session does not exist or cannot be read.
     """
     stored = store.find(session_id)
     with store.reader(stored.session_id) as reader:
@@ -89,12 +89,12 @@ def load(store: SessionStore, session_id: str) -> Resumed:
 def cut_off_calls(
     history: Sequence[ModelMessage], calls: Sequence[StoredCall], at_work: Sequence[str]
 ) -> list[ModelMessage]:
-    """What the model reads of the calls of its last response that the program's end has cut off; empty if there are none.
+    """Return the results of calls in the last response that the program's end cut off; empty if there are none.
 
     Args:
         history: The conversation.
-        calls: Of the agent in its last run.
-        at_work: The children that the program's end has cut off.
+        calls: The agent's calls in its last run.
+        at_work: The children that were cut off.
     """
     last = history[-1] if history else None
     if not isinstance(last, ModelResponse) or not last.tool_calls:

@@ -1,7 +1,7 @@
-"""`Variables`: those of the root's kernel are saved after each cell, while the agent goes on, and come back in a new kernel.
+"""`Variables`: saves the variables of the root's kernel after each cell, in the background, and restores them.
 
-One snapshot is made at a time; cells that end meanwhile are in the next one. Beside the snapshot stands the time of the last
-cell that is in it, so that a model whose program was killed in between reads that what came later is missing.
+One snapshot is made at a time; cells that end meanwhile go into the next one. The time of the last cell in a snapshot is
+kept beside it, so that after a crash the model reads that later changes are missing.
 """
 
 import asyncio
@@ -23,32 +23,32 @@ from freeact_sub.tools import KernelAccess
 
 SAVED_UP_TO: Final = "saved-up-to"
 MARK_CHARS: Final = 32
-"""Of a number of any length, so that each overwrites the one before it."""
+"""The width of a number, so that each overwrites the previous one."""
 END_SECONDS: Final = 20.0
-"""How long the last snapshot is waited for when the agent is closed."""
+"""How long closing the agent waits for the last snapshot."""
 NAMED: Final = 30
-"""Variables to name in a sentence."""
+"""How many variables a sentence names."""
 
 logger = logging.getLogger(__name__)
 
 
 class Variables:
-    """Of one agent in one session."""
+    """The variables of one agent in one session."""
 
     def __init__(self, folder: Path, agent_id: str, kernel: KernelAccess, notice: Callable[[str], None]) -> None:
-        """Args: folder: of the session's variables. notice: tells people something."""
+        """Args: folder: holds the session's variables. notice: shows a text to people."""
         self._folder = folder / agent_id
         self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
         self._agent_id = agent_id
         self._kernel = kernel
         self._notice = notice
         self._wanted: float | None = None
-        """The end of the last cell that is not saved."""
+        """The end of the last unsaved cell."""
         self._saving: asyncio.Task[None] | None = None
         self._told = False
 
     def observe(self, event: AgentEvent) -> None:
-        """See `Tap`. What ends a cell or a kernel is followed by a snapshot."""
+        """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
         changes = isinstance(event, CodeExecutionOutput | KernelLost) or (
             isinstance(event, ToolOutput) and event.tool_name == "reset_kernel"
         )
@@ -58,18 +58,18 @@ class Variables:
                 self._saving = asyncio.create_task(self._save(), name="saves variables")
 
     async def aclose(self) -> None:
-        """Wait for the last snapshot, within a bound."""
+        """Wait for the last snapshot, for a bounded time."""
         saving = self._saving
         if saving is not None:
             await asyncio.wait({saving}, timeout=END_SECONDS)
             await end_task(saving)
 
     async def restore(self, kernel: Kernel, last_cell: float) -> str:
-        """Bring the variables back; what the model reads of it.
+        """Restore the variables, and return what the model reads about it.
 
         Args:
-            kernel: That has just started.
-            last_cell: When the last cell of the session ended.
+            kernel: A new kernel.
+            last_cell: When the session's last cell ended.
         """
         if not self._folder.is_dir():
             return KERNEL_IS_NEW
@@ -85,7 +85,7 @@ class Variables:
         return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
 
     async def _save(self) -> None:
-        """Save until nothing is new."""
+        """Save until nothing new is left."""
         try:
             while self._wanted is not None:
                 wanted, self._wanted = self._wanted, None
@@ -95,12 +95,12 @@ class Variables:
         except (KernelError, OSError) as error:
             if not self._told:
                 self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
-            self._told = True  # the next cell is followed by another try
+            self._told = True  # the next cell triggers another attempt
         finally:
             self._saving = None
 
     def _set_mark(self, cell_ended: float) -> None:
-        """In place: a file that is made anew, or cut to nothing first, is waited for by the file system (ext4)."""
+        """Write the mark in place: ext4 waits for the disk when a file is replaced or truncated."""
         descriptor = os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(descriptor, f"{cell_ended!r:<{MARK_CHARS}}".encode("ascii"), 0)
@@ -127,7 +127,7 @@ def _lost(report: RestoreReport, number: int) -> str:
 
 
 def _later(saved_up_to: float, last_cell: float) -> str:
-    """Cells whose effect on the variables is not in the snapshot."""
+    """Return the sentence on cells whose changes are not in the snapshot."""
     if last_cell <= saved_up_to:
         return ""
     return "\nThe program ended before the last cell was saved: what it changed in the variables is not in them."

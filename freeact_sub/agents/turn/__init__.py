@@ -6,8 +6,8 @@ its hooks (`hooks.py`); what these share is `Turns` (`turns.py`). One turn, in o
 0.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
     shortened, which may take a request of its own (`Asker`). It comes before a user's capabilities.
 1.  `ToolFilter.prepare_tools` (`../children/type_effects.py`): the tools that the agent's type leaves it.
-2.  `RunBudget.prepare_tools` (`budget_hooks.py`): is a turn left? If not, the run must end, and no tools are offered.
-3.  `CallHooks.before_model_request` (`call_hooks.py`): no tools that start children where none may be started.
+2.  `RunBudget.prepare_tools` (`budget_hooks.py`): if no turn is left, the run must end, and no tools are offered.
+3.  `CallHooks.before_model_request` (`call_hooks.py`): withholds the spawning tools if no child may be started.
 4.  `RunBudget.before_model_request`: `Booking.reserve` (`../budgets/booking.py`) estimates the request and sets aside what
     it may take, for the agent and all above it; it may wait for requests of others. If too little is left, the request
     becomes the last report (the salvage), or the run ends.

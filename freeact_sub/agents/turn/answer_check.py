@@ -1,10 +1,11 @@
-"""`AnswerCheck`: decides whether a response that would end a run is its whole answer.
+"""`AnswerCheck`: decides whether a response that would end a run is a complete answer.
 
-- A response that was cut off is none. The model is asked once to go on, and the parts are joined; of a value, which cannot
-  be joined, it is asked once for a shorter one. What is cut off again ends the run as `limit`, with what there is.
-- A response that the provider has stopped (its content filter, an error of its own) ends the run as `failed`.
-- An empty text is asked about once, and then the run has failed. So it is, for small models only, with what is no answer for
-  certain. What merely sounds like none is asked about once, and the next text is the answer, with a warning: `substance`.
+- A response that was cut off is not. The model is asked once to continue, and the parts are joined; for a value, which
+  cannot be joined, it is asked once for a shorter one. A second cut ends the run as `limit`, with the partial answer.
+- A response that the provider stopped (content filter, an internal error) ends the run as `failed`.
+- After an empty text the model is asked once more; a second one fails the run. For small models the same holds for texts
+  that certainly are no answer. If a text merely sounds like none, the model is asked once, and its next text is the answer,
+  with a warning (`substance`).
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ REPORT_CUT: Final = "the last report was cut off: it was longer than the model m
 
 
 def answers_of(node: AgentNode, *, texts: bool) -> "AnswerCheck":
-    """Makes the check for a run of an agent. Args: texts: its answer is a text."""
+    """Returns the check for a run of an agent. Args: texts: its answer is a text."""
     kind = node.shared.config.answer_check
     return AnswerCheck(
         kind=lambda: kind or ("small" if profile_of(node.model) == "small" else "empty"),
@@ -51,33 +52,33 @@ class AnswerCheck:
     """Checks the responses of one run, in order."""
 
     kind: Callable[[], Kind] = lambda: "empty"
-    """Which texts are no answer; asked when a response is there."""
+    """Returns which texts do not count as an answer; called for each response."""
     blocks: Callable[[], bool] = lambda: False
-    """Whether blocks of Python are actions; asked when a response is there."""
+    """Returns whether blocks of Python are actions; called for each response."""
     texts: bool = True
-    """The answer is a text. False: a value, which is looked at by its type."""
+    """The answer is a text. False: a value, which its type validates."""
     warnings: list[str] = field(default_factory=list)
-    """What people should know of the answer, one sentence each."""
+    """One sentence each, for people, about the answer."""
     _parts: list[str] = field(default_factory=list, init=False)
-    """Of an answer that was cut off, or that ends the run."""
+    """The parts of an answer that was cut off or that ends the run."""
     _cut: bool = field(default=False, init=False)
-    """The last response was cut off, and the model was asked to go on."""
+    """The last response was cut off, and the model was asked to continue."""
     _asked: bool = field(default=False, init=False)
-    """The model was asked for an answer."""
+    """The model was asked for an answer once."""
     _answered: bool = field(default=False, init=False)
-    """The last response was an answer. If the run goes on all the same, somebody has sent a message meanwhile."""
+    """The last response was an answer. If the run continues nevertheless, somebody sent a message meanwhile."""
 
     @property
     def so_far(self) -> str:
-        """The text of an answer that was cut off, its parts joined; empty: there is none."""
+        """The joined parts of an answer that was cut off; empty if there are none."""
         return "".join(self._parts)
 
     def whole(self, output: Any) -> Any:
-        """The answer of a run that has come to an end by itself, with the parts that came before."""
+        """Returns the answer of a run that ended by itself, with its earlier parts."""
         return self.so_far if self._parts and isinstance(output, str) else output
 
     def reset(self) -> None:
-        """Drops what there is of an answer: the model is asked for it anew."""
+        """Drops the parts of an answer, because the model is asked for a new one."""
         self._parts, self._cut, self._asked, self._answered = [], False, False, False
         self.warnings.clear()
 
@@ -87,15 +88,15 @@ class AnswerCheck:
         """Checks a response.
 
         Args:
-            response: What the model has sent.
-            tools: Those that it may call.
-            messages: What it answers to.
+            response: The model's response.
+            tools: The tools that it may call.
+            messages: The conversation before it.
 
         Returns:
-            Why the run must end with this response. None: it must not.
+            Why the run must end with this response. None: it need not.
 
         Raises:
-            ModelRetry: The model is to be asked once more.
+            ModelRetry: The model must be asked once more.
         """
         if self._answered:
             self.reset()
@@ -120,10 +121,10 @@ class AnswerCheck:
         return problem
 
     def keep_piece(self, response: ModelResponse) -> None:
-        """Keeps what there is of a response that the budget has cut off, and that ends the run.
+        """Keeps the text of a response that the budget cut off and that ends the run.
 
         Raises:
-            ModelRetry: It has neither text nor calls: the model may still report.
+            ModelRetry: It has neither text nor calls, so the model may still report.
         """
         if self._answered:
             self.reset()
@@ -146,7 +147,7 @@ class AnswerCheck:
         if problem is None and self.kind() == "small":
             problem = problem_with(text, tools, situation_of(messages))
         if problem is None and len(self._parts) > 1 and self.blocks() and has_python(text):
-            problem = SHOWN  # of an action that was cut off the model has written the rest, instead of all of it
+            problem = SHOWN  # the model wrote the rest of an action that was cut off, instead of the whole
         if problem is None:
             return None
         if not self._asked:
@@ -158,7 +159,7 @@ class AnswerCheck:
         return FreeactError(f"the model gave no answer, also when it was asked for one: {problem.what}")
 
     def check_report(self, response: ModelResponse) -> None:
-        """Warns where the last report of a run is not whole."""
+        """Warns if the last report of a run is incomplete."""
         stopped = _why_stopped(response)
         if response.finish_reason == "length":
             self.warnings.append(REPORT_CUT)
@@ -173,6 +174,6 @@ def _why_stopped(response: ModelResponse) -> FreeactError | None:
     match response.finish_reason:
         case "content_filter":
             return FreeactError(f"the provider's content filter stopped the answer{detail}")
-        case "error" if response.text:  # without, the model is asked once more: its call may only have been malformed
+        case "error" if response.text:  # without a detail ask once more: the call may merely have been malformed
             return FreeactError(f"the provider broke the answer off with an error of its own{detail}")
     return None

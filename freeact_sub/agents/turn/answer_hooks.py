@@ -1,4 +1,4 @@
-"""`AnswerHooks`: the response that ends a run is its whole answer, and no child is forgotten."""
+"""`AnswerHooks`: a run ends with a complete answer, and forgets no child."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from freeact_sub.agents.turn.turns import Turns
 
 @dataclass(kw_only=True)
 class AnswerHooks(AbstractCapability[Any]):
-    """Looks at each response, and at the end of the run."""
+    """Checks each response, and the end of the run."""
 
     turns: Turns
     forgotten: Callable[[], str] = lambda: ""
@@ -24,7 +24,7 @@ class AnswerHooks(AbstractCapability[Any]):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See pydantic-ai. Asks for what is missing of an answer, or ends the run."""
+        """See pydantic-ai. Asks for the missing part of an answer, or ends the run."""
         del ctx
         turns, answers = self.turns, self.turns.answers
         if turns.reporting:
@@ -33,11 +33,11 @@ class AnswerHooks(AbstractCapability[Any]):
             tools = request_context.model_request_parameters.function_tools
             turns.ended = answers.check(response, {tool.name: tool.parameters_json_schema for tool in tools}, turns.messages)
             if turns.ended is not None and (response.tool_calls or not (answers.texts and response.text)):
-                raise turns.ended  # else the run ends by itself, with the text
+                raise turns.ended  # otherwise the run ends by itself, with the text
         return response
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See pydantic-ai. Asks a model once that ends its run while children are at work."""
+        """See pydantic-ai. Asks the model once if it ends its run while children are working."""
         del node
         turns = self.turns
         if isinstance(result, End) and turns.ended is None and not turns.reporting and turns.may_go_on:

@@ -1,4 +1,4 @@
-"""`PaidRequests`: each model request is reserved, made, and settled or given up. `RunBudget`: a run ends at its limit."""
+"""`PaidRequests` reserves each model request and settles it or gives it up. `RunBudget` ends a run at its limit."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -29,7 +29,7 @@ class PaidRequests(AbstractCapability[Any]):
         return await self.booking.reserve(request_context, salvage=False)
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See pydantic-ai. Gives up the request that brings no response."""
+        """See pydantic-ai. Gives a request up that brings no response."""
         del ctx
         try:
             return await handler(request_context)
@@ -48,7 +48,7 @@ class PaidRequests(AbstractCapability[Any]):
 
 @dataclass(kw_only=True)
 class RunBudget(PaidRequests):
-    """Counts the turns of a run. At its limit there is one last request for a report (the salvage), or none."""
+    """Counts the turns of a run. At its limit it makes one last request for a report (the salvage), or none."""
 
     booking: Booking = field(init=False)
     turns: Turns
@@ -58,7 +58,7 @@ class RunBudget(PaidRequests):
         self._salvage = self.turns.node.shared.config.subagents.salvage
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """See pydantic-ai. At a limit no tools are offered."""
+        """See pydantic-ai. Offers no tools at a limit."""
         self.turns.step(ctx)
         try:
             self.turns.node.run.account.check("turns")
@@ -67,20 +67,20 @@ class RunBudget(PaidRequests):
         return [] if self.turns.ended else tool_defs
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Reserves what the request may take, or makes it the salvage, or ends the run."""
+        """See pydantic-ai. Reserves what the request may take, turns it into the salvage, or ends the run."""
         turns, account = self.turns, self.turns.node.run.account
         turns.step(ctx)
         turns.node.shared.journal.messages(turns.node.agent_id, ctx.messages)
         if turns.ended is None:
             try:
-                wait = turns.kept_answer is None  # with an answer at hand the agent waits for nobody's requests
+                wait = turns.kept_answer is None  # with an answer at hand the agent does not wait for other requests
                 request = await self.booking.reserve(request_context, salvage=self._salvage, wait=wait)
             except LimitReachedError as error:
                 turns.ended = error
             else:
                 account.count("turns")
                 return request
-        # it was cut off, and a report of it would be less; or it was whole, and the model was only asked about its children
+        # either it was cut off, and a report would say less; or it was complete, and the model was only asked about children
         has_answer = bool(turns.answers.so_far) or turns.kept_answer is not None
         may_report = self._salvage and not turns.reporting and account.counts["turns"] > 0 and not has_answer
         if not may_report or not isinstance(turns.ended, LimitReachedError):
@@ -94,9 +94,9 @@ class RunBudget(PaidRequests):
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See pydantic-ai. Settles the request, and ends a run that the budget has cut off.
+        """See pydantic-ai. Settles the request, and ends a run that the budget cut off.
 
-        A salvage that calls tools all the same has them taken away.
+        Tool calls in a salvage are removed.
         """
         turns = self.turns
         turns.kept_answer = None

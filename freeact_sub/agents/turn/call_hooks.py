@@ -1,4 +1,4 @@
-"""`CallHooks`: the model's tool calls go through `ToolCalls`, and what they come to is what the model reads."""
+"""`CallHooks`: makes the model's tool calls through `ToolCalls`, and returns what the model reads."""
 
 import asyncio
 import time
@@ -36,17 +36,17 @@ from freeact_sub.tools import (
 )
 
 MAX_WRONG_ARGUMENTS: Final = 5
-"""Mistakes in one call's arguments that the model reads."""
+"""How many mistakes in one call's arguments the model reads."""
 MAX_CHANGED_CHARS: Final = 8_000
-"""Of code that a person has changed, that the model reads."""
+"""How much of code that a person changed the model reads."""
 
 FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
-"""What ends a run when a tool raises it; all else a tool raises is an answer that the model reads."""
+"""Errors of a tool that end the run; the model reads all others as results."""
 
 
 @dataclass(kw_only=True)
 class CallHooks(AbstractCapability[Any]):
-    """Makes every call of the model, those of a user's own tools included."""
+    """Makes every call of the model, including those of a user's tools."""
 
     turns: Turns
     calls: ToolCalls
@@ -55,7 +55,7 @@ class CallHooks(AbstractCapability[Any]):
     repeats: Repeats = field(default_factory=Repeats)
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Does not offer to start children where none may be; a call that comes all the same is refused."""
+        """See pydantic-ai. Withholds the spawning tools if no child may be started; a call to one is refused anyway."""
         del ctx
         if self.turns.node.may_spawn:
             return request_context
@@ -72,7 +72,7 @@ class CallHooks(AbstractCapability[Any]):
         args: Any,
         error: ValidationError | ModelRetry,
     ) -> Any:
-        """See pydantic-ai. Says in a sentence what is wrong with arguments; as JSON it fills a small model's context."""
+        """See pydantic-ai. Says in one sentence what is wrong with arguments; JSON would fill a small model's context."""
         del ctx, call, args
         if isinstance(error, ModelRetry):
             raise error
@@ -81,10 +81,10 @@ class CallHooks(AbstractCapability[Any]):
     async def wrap_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
-        """See pydantic-ai. Makes the call, and notices one that repeats."""
+        """See pydantic-ai. Makes the call, and notices repetition."""
         del tool_def
         node = self.turns.node
-        node.shared.journal.messages(node.agent_id, ctx.messages)  # with the response that calls, before the call
+        node.shared.journal.messages(node.agent_id, ctx.messages)  # includes the response with this call
         requested = RequestedCall(
             name=call.tool_name,
             args=args if isinstance(args, dict) else call.args_as_dict(),
@@ -101,7 +101,7 @@ class CallHooks(AbstractCapability[Any]):
         return ended.value
 
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
-        """The model reads why its call was not run; a denial ends the run where `on_denial` says so."""
+        """Returns why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
         if isinstance(reason, ApprovalDeniedError):
             if self.turns.node.shared.config.on_denial == "end":
                 self.turns.ended = reason
@@ -113,7 +113,7 @@ class CallHooks(AbstractCapability[Any]):
         return EndedCall(value=model_content(result), text=result.text, outcome="failed")
 
     async def _run(self, requested: RequestedCall, work: Awaitable[Any], changed: str) -> EndedCall[Any]:
-        """Runs the tool, and bounds its result, or its error, to what the model may read. Args: changed: a person's code."""
+        """Runs the tool, and bounds its result or error to what the model may read. Args: changed: a person's code."""
         node, began = self.turns.node, time.monotonic()
         runs_code = isinstance(requested.call, CodeAction)
         kernel, call_id = node.shared.config.kernel, requested.tool_call_id or ""
@@ -138,13 +138,13 @@ class CallHooks(AbstractCapability[Any]):
         return EndedCall(value=result, text=text_of(result), outcome=outcome_of(result), seconds=seconds)
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
-        """Advises a model that goes in circles; if it goes on, the run ends."""
+        """Advises a model that goes in circles, and ends the run if it continues."""
         node = self.turns.node
         bound = node.shared.config.max_repeats
         if bound is None:
             return
         failed = ended.outcome == "failed"
-        text = without_files(ended.text, node.output_folder)  # each time it is another one
+        text = without_files(ended.text, node.output_folder)  # it differs each time
         turn = node.run.account.counts["turns"]
         times = self.repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
         if times >= bound:
@@ -155,19 +155,19 @@ class CallHooks(AbstractCapability[Any]):
     async def on_tool_execute_error(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
     ) -> Any:
-        """See pydantic-ai. Makes an answer of what a tool raises; its siblings go on."""
+        """See pydantic-ai. Turns a tool's exception into a result; its siblings continue."""
         del ctx, call, tool_def, args
         if isinstance(error, FATAL):
             self.turns.ended = error
             raise error
         if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
-            raise error  # its retries are used up: an answer here would loop for ever
+            raise error  # its retries are used up: a result here would loop for ever
         return model_content(ToolResult(text=f"[ERROR] {error_text(error)}", outcome="failed"))
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """See pydantic-ai. Approves calls of a user's tool that requires it: our gate asks when they are run."""
+        """See pydantic-ai. Approves calls of a user's tool that requires approval: our gate asks when they run."""
         del ctx
         approved = {call.tool_call_id: True for call in requests.approvals}
         return DeferredToolResults(approvals=dict(approved)) if approved else None
@@ -183,7 +183,7 @@ def _changed_note(code: str) -> str:
 
 
 async def _awaited(name: str, work: Awaitable[Any]) -> Any:
-    """Await a tool. One that ends as if it, or the whole program, were to end has failed; nobody else ends with it."""
+    """Await a tool. One that raises a cancellation or SystemExit of its own has failed; nothing else ends with it."""
     try:
         return await work
     except asyncio.CancelledError:
@@ -197,7 +197,7 @@ async def _awaited(name: str, work: Awaitable[Any]) -> Any:
 
 
 def _wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
-    """What the model reads whose call does not fit its tool."""
+    """Returns what the model reads about arguments that do not fit the tool."""
     wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:MAX_WRONG_ARGUMENTS])
     schema = tool.parameters_json_schema
     required = schema.get("required", ())

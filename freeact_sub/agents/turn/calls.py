@@ -1,6 +1,6 @@
-"""`ToolCalls`: what becomes of a tool call, whoever makes it, the model or code in a cell.
+"""`ToolCalls`: the life of a tool call, whether the model or code in a cell makes it.
 
-A call is announced on the stream, counted, judged by rules and, if need be, by a person, run, and reported on the stream.
+It emits ToolCallStarted, counts the call, has rules and if need be a person judge it, runs it, and emits ToolOutput.
 """
 
 import asyncio
@@ -27,43 +27,43 @@ Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedErr
 """Why a call is not run."""
 
 NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
-"""With these the model, or pydantic-ai, makes the call again; `stream.py` reports what the model reads of it."""
+"""Errors after which the model or pydantic-ai repeats the call; `stream.py` reports what the model reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestedCall:
-    """A call that is to be made."""
+    """A call before it is made."""
 
     name: str
     args: dict[str, Any]
     call: Call
-    """What rules and people judge."""
+    """The value that rules and people judge."""
     tool_call_id: str | None
-    """The model's; of a call that code makes, that of its cell. None: no cell runs."""
+    """The model's; for a call from code, that of its cell. None: no cell runs."""
     clock: CellClock | None = None
-    """Of the cell whose code makes the call."""
+    """The clock of the calling cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndedCall(Generic[T]):
-    """What has come of a call."""
+    """The result of a call."""
 
     value: T
-    """For who made it."""
+    """For the caller."""
     text: str
-    """For those who look on."""
+    """For front ends."""
     outcome: Literal["success", "failed", "denied"]
     seconds: float = 0.0
-    """How long it ran."""
+    """The time it ran."""
 
 
 class ToolCalls:
     """Makes the calls of one agent."""
 
     from_code: ClassVar[bool] = False
-    """Code in a cell makes them, and not the model."""
+    """Code in a cell makes them, not the model."""
     reports_cancel: ClassVar[bool] = False
-    """A call that is cancelled is reported. The model's are not: the run ends with them, and says so."""
+    """Cancelled calls are reported. The model's are not: the run ends with them and reports its own end."""
 
     def __init__(self, node: AgentNode) -> None:
         self.node = node
@@ -78,18 +78,18 @@ class ToolCalls:
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
-        The session knows that it has begun before it runs, and what it has come to before anybody uses it.
+        The session records its begin before it runs, and its result before anybody uses it.
 
         Args:
             requested: The call.
             run: Runs it.
-            refused: What a call comes to that must not be run. None: the reason is raised.
-            on_changed: Called before `run` with what a person wants to run instead of a cell's code.
+            refused: Makes the result of a refused call. None: the reason is raised.
+            on_changed: Called before `run` with the code that a person wants to run instead.
 
         Raises:
             LimitReachedError: The budget has no call left.
             SpawnForbiddenError: It would start a child, and none may be started.
-            ApprovalDeniedError: It is denied.
+            ApprovalDeniedError: The call is denied.
         """
         started = ToolCallStarted(tool_name=requested.name, args=requested.args)
         await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
@@ -115,12 +115,12 @@ class ToolCalls:
             if self.reports_cancel:
                 self._report(requested, "cancelled", "failed")
             raise
-        except (ToolFailed, ToolFailedError) as error:  # how a user's tool says so; its text is bounded already
+        except (ToolFailed, ToolFailedError) as error:  # a user's tool asks for a retry; its text is bounded already
             text = error.message if isinstance(error, ToolFailed) else text_of(error.tool_failed.content)
             self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "failed")
             raise
-        except Exception as error:  # border: whatever it is, those who look on read it, and who made the call gets it
+        except Exception as error:  # border: front ends show any error, and the caller gets it
             text = head_and_tail(error_text(error), self.node.shared.config.kernel.output_chars)
             self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
@@ -144,14 +144,14 @@ class ToolCalls:
         return self.node.shared.journal
 
     async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> str | None:
-        """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell stand still.
+        """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell are stopped.
 
         Returns:
-            What the person wants to run instead of a cell's code; None: nothing else.
+            The code that the person wants to run instead. None: unchanged.
 
         Raises:
             SpawnForbiddenError: It would start a child, and none may be started.
-            ApprovalDeniedError: It is denied.
+            ApprovalDeniedError: The call is denied.
         """
         node = self.node
         self._check_allowed(call)
@@ -162,7 +162,7 @@ class ToolCalls:
         return changed
 
     def _check_allowed(self, call: Call) -> None:
-        """Raises if the agent cannot make the call, whatever a person says."""
+        """Raises if no approval could permit the call."""
         if isinstance(call, SpawnCall):
             check_spawn(self.node)
 
@@ -173,9 +173,9 @@ class ToolCalls:
 
     def _report(self, requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
         output = ToolOutput(tool_name=requested.name, content=text, outcome=outcome)
-        self.node.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending waits for nobody
+        self.node.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
 
 
 def error_text(error: Exception) -> str:
-    """What a call has failed with; of errors that are not ours also the type."""
+    """Returns the text of an error, with the type of foreign ones."""
     return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What we hook into pydantic-ai for the runs of an agent."""
+"""`RunHooks`: all our hooks into pydantic-ai, as one capability."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from freeact_sub.tools import AgentToolset, McpToolset
 def hooks_of(
     turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str]
 ) -> list[AbstractCapability[Any]]:
-    """The capabilities of a run, to come after those of the user.
+    """Returns the capabilities of a run, which follow the user's.
 
     Args:
-        turns: Of the run.
-        ours: Our tools.
-        mcp: Those of MCP servers.
-        forgotten: What the model is asked that would end its run while children are at work; empty: nothing.
+        turns: The run's.
+        ours: The built-in tools.
+        mcp: The tools of MCP servers.
+        forgotten: Returns the question for a model that would end its run while children are working; empty: none.
     """
     return [
         RunHooks(
@@ -47,17 +47,17 @@ def hooks_of(
 class RunHooks(AbstractCapability[Any]):
     """All our hooks as one capability.
 
-    pydantic-ai calls each hook of each capability, also those that do nothing, around each event of a response: six
-    capabilities instead of one are a sixth of a turn. What comes before goes from the top of the fields to the bottom, what
-    comes after in reverse. So the budget reserves for what all others have made of a request, and settles a response before
-    anybody looks at it.
+    pydantic-ai calls each hook of each capability, even those that do nothing, around each event of a response: six
+    capabilities would cost a sixth of a turn. Hooks before an action run in the order of the fields, hooks after it in
+    reverse. So the budget reserves for a request as all others have changed it, and settles a response before anybody reads
+    it.
     """
 
     tools: ToolFilter
     calls: CallHooks
     answers: AnswerHooks
     turns: Turns
-    """With their `progress` and `inner_tasks`."""
+    """Include `progress` and `inner_tasks`."""
     budget: RunBudget
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:

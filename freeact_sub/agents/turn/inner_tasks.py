@@ -1,7 +1,7 @@
-"""`InnerTasks`: the asyncio tasks that pydantic-ai makes for a run, so that a cancelled run leaves none behind.
+"""`InnerTasks`: tracks the asyncio tasks that pydantic-ai creates for a run, so that a cancelled run leaves none behind.
 
-pydantic-ai 2.68 loses sight of its inner tasks (of the run, and of a streamed request) when the run is cancelled in the very
-moment in which they hand over; they would wait for ever.
+pydantic-ai 2.68 loses its inner tasks (of the run, and of a streamed request) if the run is cancelled at the very moment of
+their hand-over; they would wait for ever.
 """
 
 import asyncio
@@ -14,12 +14,12 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import ModelRequestContext
 
 END_SECONDS: Final = 0.5
-"""How long a cancelled run waits for tasks that were left behind."""
+"""How long a cancelled run waits for leftover tasks."""
 
 
 @dataclass(kw_only=True)
 class InnerTasks(AbstractCapability[Any]):
-    """Notes the tasks in which the hooks of one run are called, and ends those that are left behind."""
+    """Notes the tasks that call the hooks of one run, and ends leftover ones."""
 
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
@@ -34,7 +34,7 @@ class InnerTasks(AbstractCapability[Any]):
         return await self._noted(handler(request_context))
 
     async def _noted(self, work: Awaitable[Any]) -> Any:
-        """Await the work of a hook; meanwhile the task in which this happens can be ended."""
+        """Await the work of a hook; meanwhile its task is known and can be ended."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("there is no asyncio task")
@@ -45,7 +45,7 @@ class InnerTasks(AbstractCapability[Any]):
             self._tasks.discard(task)
 
     async def end(self) -> None:
-        """Ends what the cancelled run has left behind."""
+        """Ends the tasks that a cancelled run has left."""
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""`RequestProgress`: shows how far a model request is that takes long, so that nobody takes a slow model for a dead one."""
+"""`RequestProgress`: shows the progress of a long model request, so that a slow model does not look dead."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,22 +15,22 @@ from freeact_sub.channel import Emitter
 from freeact_sub.events import ModelProgress
 
 FIRST_SECONDS: Final = 2.0
-"""A request that is quicker shows nothing."""
+"""Quicker requests show nothing."""
 STEP_SECONDS: Final = 1.0
 
 
 @dataclass(kw_only=True)
 class RequestProgress(AbstractCapability[Any]):
-    """Emits ModelProgress for the requests of one run, which are made one after the other."""
+    """Emits ModelProgress for the requests of one run, which are made one after another."""
 
     emitter: Emitter
     only_pauses: bool = False
-    """Only while a request waits for a provider that is busy."""
+    """Show only waits for a busy provider."""
     _latest: models.RequestState | None = field(default=None, init=False)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The run goes on inside: pydantic-ai opens requests in the task of the run, wherever its hooks are called."""
+        """Watch the run inside the block: pydantic-ai opens requests in the run's task, wherever it calls the hooks."""
         with models.watch(self._note):
             yield
 
@@ -43,7 +43,7 @@ class RequestProgress(AbstractCapability[Any]):
         timers: list[asyncio.TimerHandle] = []
 
         def tell() -> None:
-            if self.emitter.channel.is_idle:  # a reader that is behind has more to read than this
+            if self.emitter.channel.is_idle:  # a slow reader has more important events to read
                 self.emitter.put(self._event(loop.time() - began))
             timers[:] = [loop.call_later(STEP_SECONDS, tell)]
 

@@ -1,9 +1,8 @@
 """`Repeats`: notices a model that goes in circles.
 
-What counts is the same call with the same result in response after response; of two errors the last line says whether they
-are the same. Calls side by side in one response count once: asking five children the same question is a vote, not a circle.
-A call whose result changes, such as looking at something that grows, is none either, nor is one that waits: who looks every
-half minute whether a file is there does what there is to do.
+It counts the same call with the same result in consecutive responses; errors are the same if their last lines are. Parallel
+calls in one response count once: asking five children the same question is a vote, not a circle. A call whose result changes
+does not count, nor does one that waits: to check every half minute whether a file exists is legitimate.
 """
 
 import json
@@ -12,16 +11,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 WAITED_SECONDS: Final = 5.0
-"""A call that takes longer has waited for something, and is no repetition."""
+"""A call that takes longer has waited for something and is not a repetition."""
 
 _SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
 """Code that sleeps, in Python or in a shell."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
-"""Two errors that differ in these are the same."""
+"""Memory addresses, which do not distinguish errors."""
 
 
 class Repeats:
-    """Counts the calls of one run that repeat."""
+    """Counts repeated calls of one run."""
 
     def __init__(self) -> None:
         self._known: tuple[str, str, str] | None = None
@@ -32,15 +31,15 @@ class Repeats:
         """Counts a call with its result.
 
         Args:
-            turn: Number of the response that made it.
-            tool: Name of the tool.
+            turn: The number of the response that made it.
+            tool: The tool's name.
             args: Its arguments.
             text: Its result.
             failed: The result is an error.
             seconds: How long it took.
 
         Returns:
-            How many times in a row the same has happened now; 0: the call has waited.
+            How many times in a row the same has now happened. 0: the call waited for something.
         """
         if seconds > WAITED_SECONDS or _SLEEPS.search(str(args.get("code", ""))):
             self._known = None
@@ -55,7 +54,7 @@ class Repeats:
 
 
 def advice(times: int, *, failed: bool) -> str:
-    """Returns what a model reads that goes in circles."""
+    """Returns the advice for a model that goes in circles."""
     what = "error" if failed else "result"
     other = "read the error, change what it names, or try another way" if failed else "use this result, or try another way"
     return (

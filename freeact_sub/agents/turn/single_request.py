@@ -1,9 +1,9 @@
-"""`Asker`: one model request without tools or kernel, counted as usage of the agent that asks.
+"""`Asker`: makes one model request without tools or kernel, paid by the asking agent.
 
-The request goes to the model directly: to make a pydantic-ai agent and to run its graph takes several times as long as all
-else that the host does for a question. What needs them gets them, with the conversation so far: a response that is not the
-whole answer (it is cut off, empty, of the wrong type, or the provider is not ready), and a question that is traced, so that
-its spans are pydantic-ai's own.
+The request goes to the model directly, because creating a pydantic-ai agent and running its graph takes several times as
+long as the host's own work for a question. pydantic-ai takes over, with the conversation so far, where it is needed: if a
+response is not a complete answer (cut off, empty, of the wrong type, or the provider is not ready), and for traced
+questions, so that the spans are pydantic-ai's own.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,17 +45,17 @@ from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedEr
 from freeact_sub.system.closing import carry_out
 
 RETRIES: Final = 2
-"""How often a model is asked again whose answer is not of the type that is wanted."""
+"""How often a model may correct an answer of the wrong type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TypedAnswer:
-    """An answer that a model hands over by a tool, for pydantic-ai and as the tool that pydantic-ai makes of it."""
+    """An answer given through a tool call: as pydantic-ai's output type, and as the tool that pydantic-ai makes of it."""
 
     output_type: Any
     tool: ToolDefinition
     value_of: Callable[[dict[str, Any]], Any]
-    """The answer in the arguments of a call."""
+    """Extracts the answer from the arguments of a call."""
 
 
 class Asker:
@@ -67,17 +67,17 @@ class Asker:
     async def ask(
         self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None, history: Sequence[str] = ()
     ) -> Any:
-        """The model's answer, of the type that is wanted; one from before a crash, if the same was asked then.
+        """Return the model's answer, or the recorded one if the same was asked before a crash.
 
         Args:
-            prompt: All that the model reads, but for the history.
-            model: A name of `config.models`. None: the agent's own model.
-            typed: What the answer is to be. None: text.
-            history: Earlier prompts and answers, in turn.
+            prompt: The only text that the model reads besides the history.
+            model: A name in `config.models`. None: the agent's own model.
+            typed: The form of the answer. None: text.
+            history: Earlier prompts and answers, alternating.
 
         Raises:
-            InvalidRequestError: There is no such model.
-            FreeactError: The request fails, no answer is of the type, or the answer was cut off twice.
+            InvalidRequestError: The model does not exist.
+            FreeactError: The request failed, no answer had the right type, or the answer was cut off twice.
         """
         node, asked = self._node, await self._model(model)
         digest = digest_of_ask(prompt, history, asked, None if typed is None else typed.tool.parameters_json_schema)
@@ -91,7 +91,7 @@ class Asker:
 
     async def _request(self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str]) -> Any:
         node = self._node
-        # an account of its own: several may be asked at once, and an account holds one request
+        # its own account: several questions may be open at once, and an account holds one request
         account = Account(ledger=node.run.account.ledger, owner=node.agent_id, budget=Budget(), parent=node.run.account)
         turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
         question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
@@ -103,14 +103,14 @@ class Asker:
             raise FreeactError(f"{what}: {error}") from error
         except FreeactError:
             raise
-        except Exception as error:  # border: the client of a model may raise anything
+        except Exception as error:  # border: a model's client may raise anything
             raise FreeactError(f"the model gave no answer: {reason(error, asked)}") from error
         finally:
             account.close()
             await carry_out(turns.inner_tasks.end())
 
     async def ask_by_name(self, prompt: str, model: str | None) -> str:
-        """The answer as text."""
+        """Return the answer as text."""
         return str(await self.ask(prompt, model=model))
 
     async def _model(self, name: str | None) -> Model:
@@ -173,7 +173,7 @@ class _Question:
         )
 
     def _read(self, response: ModelResponse) -> Any:
-        """The answer in a response. Raises ValueError where pydantic-ai must look at it."""
+        """Return the answer in a response. Raises ValueError if pydantic-ai must take over."""
         wanted = TextPart if self.typed is None else ToolCallPart
         parts = [part for part in response.parts if not isinstance(part, ThinkingPart)]
         calls = [part for part in parts if isinstance(part, ToolCallPart)]
@@ -191,7 +191,7 @@ class _Question:
             raise ValueError("the arguments are no object") from error
 
     async def _by_agent(self, prompt: str | None, history: list[ModelMessage], *, retries: int = RETRIES) -> Any:
-        """Let pydantic-ai ask, or go on with what there is of the conversation."""
+        """Let pydantic-ai ask, or continue the conversation so far."""
         turns = self.turns
         agent: PydanticAgent[Any, Any] = PydanticAgent(
             self.model,
@@ -211,7 +211,7 @@ class _Question:
 
     @property
     def _settings(self) -> ModelSettings | None:
-        return self.turns.node.shared.model_settings or None  # type: ignore[return-value]  # config leaves it open
+        return self.turns.node.shared.model_settings or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
 
 def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:
@@ -223,5 +223,5 @@ def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:
 
 
 def _tracing(node: AgentNode) -> list[AbstractCapability[Any]]:
-    """Of what a user has given to agents, what makes spans; all else is not for a question."""
+    """Return the user's capabilities that make spans; others do not apply to a question."""
     return [capability for capability in node.shared.capabilities if isinstance(capability, Instrumentation)]

@@ -1,4 +1,4 @@
-"""From pydantic-ai's stream of one model response to our events."""
+"""Translates pydantic-ai's stream of one model response into our events."""
 
 from collections.abc import AsyncIterable
 from typing import Any
@@ -40,7 +40,7 @@ def _translate(event: Any) -> AgentEvent | None:
         case PartEndEvent(part=ThinkingPart(content=text)):
             translated = Thoughts(content=text)
         case FunctionToolResultEvent(part=ToolReturnPart(outcome="retried") as part):
-            # arguments that did not validate, or a tool that does not exist: nothing was run, nothing else tells of it
+            # invalid arguments or an unknown tool: nothing ran, and no other event reports it
             text, call_id = part.model_response_str(wrap_if_error=False), part.tool_call_id
             translated = ToolOutput(tool_name=part.tool_name, content=text, outcome="retried", tool_call_id=call_id)
         case _:

@@ -1,9 +1,9 @@
-"""Decides whether a text that ends a run is an answer. By default any text is that is not empty (`is_empty`).
+"""Decides whether a text that ends a run is an answer. By default any non-empty text is (`is_empty`).
 
-`problem_with` is for small models alone (`answer_check = "small"`). They often end a run with the call of a tool as text,
-with the description of one, or with code that nobody has run; these are no answers. Often as well they announce the next
-step instead of taking it, write a plan for somebody else, or repeat what they were sent. That is a guess from how a text
-sounds (`Problem.is_guess`), right answers sound so too, and so it is never more than a question.
+`problem_with` is for small models only (`answer_check = "small"`). They often end a run with a tool call written as text,
+the description of a tool, or code that nobody has run; these are not answers. They also announce the next step instead of
+taking it, write a plan for somebody else, or repeat what they were sent. That is a guess from the wording
+(`Problem.is_guess`); correct answers may sound the same, so it never causes more than a question.
 """
 
 import json
@@ -29,7 +29,7 @@ class Problem:
     """What is wrong with a text that may be no answer."""
 
     what: str
-    """For people: continues "the model gave no answer: "."""
+    """For people; continues "the model gave no answer: "."""
     advice: str
     """For the model."""
     is_guess: bool = False
@@ -38,14 +38,14 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What a text answers to."""
+    """The conversation before a text."""
 
     prompt: str = ""
-    """The newest text of the user."""
+    """The user's latest text."""
     has_acted: bool = False
-    """A tool was called since then."""
+    """Whether a tool was called since then."""
     codes: frozenset[str] = frozenset()
-    """Cells that were run since then, as `_normalized` writes them."""
+    """The cells run since then, in the form of `_normalized`."""
 
 
 EMPTY: Final = Problem(
@@ -96,23 +96,23 @@ ECHOED: Final = Problem(
 PROBLEMS: Final = (EMPTY, DESCRIBED, WRITTEN, UNKNOWN, SHOWN, SHOWN_AGAIN, ANNOUNCED, PLANNED, ECHOED)
 
 FEW_WORDS: Final = 10
-"""So many words beside code or the description of a tool say something."""
+"""This many words beside code or the description of a tool are an answer."""
 CALL_WORDS: Final = 30
-"""So many words beside a call of a tool that there is say something."""
+"""This many words beside the call of an existing tool are an answer."""
 ANNOUNCEMENT_CHARS: Final = 600
 """A longer text says more than what comes next."""
 ECHO_WORDS: Final = 4
 """A shorter prompt may be its own answer ("Say yes")."""
 ECHO_SHARE: Final = 0.9
-"""So much of the prompt, or more, is an echo if nothing is added but these words."""
+"""A text that repeats this share of the prompt, and adds only the words below, is an echo."""
 _NOTHING_ADDED = frozenset({"it", "the", "a", "an", "is", "that"})
 
 _FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})\w*[ \t\r]*$", re.MULTILINE)
 _INVISIBLE: Final = ("Cc", "Cf")
-"""Categories of characters that nobody sees, such as the zero-width space and a mark of byte order."""
+"""Categories of invisible characters, such as the zero-width space and the byte order mark."""
 _TAGGED = re.compile(r"<(tool_call|tools|tool|function_call)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _FOREIGN = re.compile(r"\s*(?:<tool_response>|(?:your|the) block was (?:not )?run\. the result:)", re.IGNORECASE)
-"""How results begin that the model is sent; in a reply, the model plays both sides."""
+"""How results for the model begin; a reply that begins so plays both sides."""
 _PLAN_ITEM = re.compile(
     r"""(?ix) (?:\d+[.)]|[-*])\s+ (?:\*\*)? (?:(?:then|next|now|finally),?\s+)?
     (?:add|append|calculate|call|change|check|close|compute|convert|correct|count|create|define|display|divide|edit|execute
@@ -121,7 +121,7 @@ _PLAN_ITEM = re.compile(
     """
 )
 _BY_PROGRAM = re.compile(r"\b(?:files?|code|script|print|run|column|rows?|lines?|python|output|results?)\b", re.IGNORECASE)
-"""A plan with such a word is one for a program, not for a holiday."""
+"""A plan with such a word is for a program, not for a holiday."""
 
 _COURTESY = re.compile(
     r"(sure|certainly|of course|okay|ok|alright|great|got it|understood|no problem|absolutely)\b", re.IGNORECASE
@@ -145,12 +145,12 @@ _ANNOUNCES = re.compile(
 
 
 def is_empty(text: str) -> bool:
-    """Whether a text says nothing; a fence around nothing is nothing."""
+    """Whether a text is empty; an empty fenced block counts as empty."""
     return all(char.isspace() or unicodedata.category(char) in _INVISIBLE for char in _FENCE.sub("", text))
 
 
 def situation_of(messages: Sequence[ModelMessage]) -> Situation:
-    """Reads from a history what the next reply answers to."""
+    """Reads the situation of the next reply from a history."""
     situation, codes = Situation(), dict[str, str]()
     for message in messages:
         for part in message.parts:
@@ -171,12 +171,12 @@ def _text_of(part: UserPromptPart) -> str:
 
 
 def problem_with(text: str, tools: Schemas, situation: Situation) -> Problem | None:
-    """Finds what is wrong with a text that ends the run of a small model; None: it is an answer.
+    """Finds why a text that ends a small model's run is not an answer. None: it is one.
 
     Args:
         text: The text.
         tools: The tools that the model may call.
-        situation: What the text answers to.
+        situation: The conversation before it.
     """
     if is_empty(text):
         return EMPTY
@@ -188,7 +188,7 @@ def problem_with(text: str, tools: Schemas, situation: Situation) -> Problem | N
 
 
 def _problem_of_calls(text: str, tools: Schemas) -> Problem | None:
-    """Finds a text that is a call, or the description of a tool, and little besides."""
+    """Detects a text that is little more than a tool call or the description of a tool."""
     for raw, body in _bodies(text):
         beside = len(text.replace(raw, " ").split())
         problem = _problem_of_body(body, tools) if beside < CALL_WORDS else None
@@ -208,14 +208,14 @@ def _problem_of_body(body: str, tools: Schemas) -> Problem | None:
 
 
 def _bodies(text: str) -> list[tuple[str, str]]:
-    """What may be a call: what stands in tags, in blocks, and the text as a whole; each as it stands there and by itself."""
+    """Returns the parts that may be calls (tagged parts, blocks, the whole text), each with and without its marks."""
     tagged = [(match[0], match[2]) for match in _TAGGED.finditer(text)]
     blocks = [(span.raw, span.code) for span in read_spans(text) if isinstance(span, FencedBlock)]
     return [*tagged, *blocks, (text, text.strip())]
 
 
 def _function_in(body: str) -> dict[str, Any] | None:
-    """The function that a text of nothing but JSON describes or calls."""
+    """Returns the function that a pure JSON text describes or calls."""
     body = body.strip()
     try:
         value = json.loads(body) if body.startswith(("{", "[")) else None
@@ -232,7 +232,7 @@ def _function_in(body: str) -> dict[str, Any] | None:
 
 
 def _describes(function: dict[str, Any]) -> bool:
-    """A schema stands where arguments would: `{"type": "object", "properties": ...}`, or there is nothing but a name."""
+    """Whether there is a schema (`{"type": "object", "properties": ...}`) instead of arguments, or only a name."""
     parameters = function.get("parameters")
     if isinstance(parameters, dict):
         return parameters.get("type") == "object" or "properties" in parameters
@@ -240,7 +240,7 @@ def _describes(function: dict[str, Any]) -> bool:
 
 
 def _problem_of_code(text: str, situation: Situation) -> Problem | None:
-    """Finds a text that is code, run or not, and hardly a word besides."""
+    """Detects a text that is code, run or not, with hardly a word besides."""
     spans = read_spans(text)
     codes = [span.code for span in spans if isinstance(span, FencedBlock) and (span.is_python or _is_unmarked_code(span))]
     said = "".join(span.raw for span in spans if isinstance(span, Prose)).replace(situation.prompt or " ", " ")
@@ -250,19 +250,19 @@ def _problem_of_code(text: str, situation: Situation) -> Problem | None:
 
 
 def _is_unmarked_code(block: FencedBlock) -> bool:
-    """A block without a language may as well be output: only if it does something."""
+    """Whether a block without a language is code rather than output: it must do something."""
     does = re.search(r"[(=]|^import |^from ", block.code) is not None
     return not block.language and does and parse_python(block.code) is not None
 
 
 def _normalized(code: str) -> str:
-    """Code without comments, empty lines and spaces at line ends: for comparing."""
+    """Returns code without comments, empty lines and trailing spaces, for comparison."""
     lines = (re.sub(r"(?:^|\s+)#[^'\"]*$", "", line).rstrip() for line in code.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def _sounds_like(text: str, situation: Situation, *, can_act: bool) -> Problem | None:
-    """Finds what a text sounds like, besides an answer."""
+    """Guesses from the wording whether a text is something other than an answer."""
     if only_announces(text):
         return ANNOUNCED
     words = _joined_words(text)
@@ -289,12 +289,12 @@ def _is_echo(words: list[str], prompt: list[str]) -> bool:
 
 
 def _joined_words(text: str) -> str:
-    """Words only: for comparing."""
+    """Returns the words only, for comparison."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 _ADVICES: Final = tuple(_joined_words(problem.advice)[-60:] for problem in PROBLEMS)
-"""By the end of an advice an answer is recognized that repeats it."""
+"""The ends of all advice texts, to recognise an answer that repeats one."""
 
 
 def only_announces(text: str) -> bool:
@@ -302,7 +302,7 @@ def only_announces(text: str) -> bool:
     if len(text) > ANNOUNCEMENT_CHARS or "```" in text:
         return False
     text = text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
-    # a sentence ends with its mark and a space or a line: `data.csv` and 3.5 are one word
+    # a sentence ends with a mark before a space or line break: `data.csv` and 3.5 are single words
     sentences = [part for part in re.split(r"(?<=[.!?:…])\s+|\n+", text.strip()) if part]
     courteous = [sentence for sentence in sentences if _COURTESY.match(sentence) and not _ANNOUNCES.search(sentence)]
     rest = [sentence for sentence in sentences if sentence not in courteous]

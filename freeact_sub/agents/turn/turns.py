@@ -1,7 +1,7 @@
-"""`Turns`: what the hooks of one run share, and how the run must end.
+"""`Turns`: the state that the hooks of one run share, including how the run must end.
 
-The reason of an ending is noted here (`ended`) when it is decided, because a user's capability may turn our refusal into a
-normal result.
+`ended` notes the reason of an ending when it is decided, because a user's capability may turn our refusal into a normal
+result.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,15 +36,15 @@ class Turns:
     progress: RequestProgress = field(init=False)
     inner_tasks: InnerTasks = field(default_factory=InnerTasks)
     ended: Exception | None = None
-    """Why the run must end. None: nothing is decided."""
+    """Why the run must end. None: undecided."""
     reporting: bool = False
-    """At its limit the run makes one last request, without tools, for a report."""
+    """The run is making its last request, a report without tools at a limit."""
     kept_answer: FinalResult[Any] | None = None
-    """With which the run would have ended, while the model is asked about children that are still at work."""
+    """The answer to which the run returns after the model was asked about working children."""
     messages: Sequence[ModelMessage] = ()
-    """The history, live: also after an error and a cancel."""
+    """The live history, valid also after an error or a cancel."""
     context: RunContext[Any] | None = None
-    """Of the latest step; steering goes through it."""
+    """The context of the latest step; steering goes through it."""
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
         self.booking = Booking(self.node, account or self.node.run.account)
@@ -66,7 +66,7 @@ class Turns:
             yield
 
     def step(self, ctx: RunContext[Any]) -> None:
-        """Note where the run is."""
+        """Note the latest step."""
         self.context, self.messages = ctx, ctx.messages
 
     def end(self, error: Exception) -> None:
@@ -74,10 +74,10 @@ class Turns:
         self.ended = self.ended or error
 
     def whole_answer(self, output: Any) -> Any:
-        """The answer of a run that has come to its end, with all its parts.
+        """Return the complete answer of a run that has ended.
 
         Raises:
-            FreeactError: It is none: the run had to end.
+            FreeactError: The run had to end without one.
         """
         if self.ended is not None:
             raise self.ended

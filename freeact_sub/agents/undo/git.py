@@ -1,8 +1,8 @@
-"""`ShadowRepository`: git as a store of what the files of a workspace were, in a folder of our own.
+"""`ShadowRepository`: uses git, in a private folder, to store states of a workspace's files.
 
-The user's repository is not touched, and nothing that stands in the workspace is obeyed but `.gitignore`: git gets an
-environment and settings of ours alone, and is used for reading files only. It converts nothing (`info/attributes`), starts
-nothing, and knows no hooks. What is written back is written by us (`files.py`).
+It does not touch the user's repository and obeys nothing in the workspace except `.gitignore`: git runs with our environment
+and settings only, and only reads files. It converts nothing (`info/attributes`), starts nothing and runs no hooks. We write
+files back ourselves (`shadow_files.py`).
 """
 
 import asyncio
@@ -43,49 +43,49 @@ READ_BYTES: Final = 2**16
 
 
 class ShadowError(FreeactError):
-    """The files of the workspace cannot be kept, or not be brought back; the text says why."""
+    """The files of the workspace cannot be stored or restored; the message says why."""
 
 
 class TooLargeError(ShadowError):
-    """So many files are not kept, and are not looked at again."""
+    """The workspace has too many files or bytes to be stored; it is not examined again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileChange:
-    """What makes one tree of another: a file to write, or to remove."""
+    """One difference between two trees: a file to write or remove."""
 
     path: str
     """Relative to the workspace."""
     mode: str
-    """As git has it: `100644`, `100755`, `120000` (a link). Empty: it is removed."""
+    """Git's mode: `100644`, `100755`, `120000` (a link). Empty: the file is removed."""
     blob: str
 
 
 class ShadowRepository:
-    """Trees of files, by the id that git gives them."""
+    """Trees of files, by their git id."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
-        """Args: folder: private, and empty."""
+        """Args: folder: a private, empty folder."""
         self._folder = folder
         self._workspace = workspace
         self._git: str | None = None
 
     async def record(self) -> str:
-        """Keeps the files as they are now, and returns the id of their tree.
+        """Stores the files as they are now, and returns the id of their tree.
 
         Raises:
-            ShadowError: There is no git, or there are too many files.
+            ShadowError: Git is missing, or there are too many files.
         """
         if self._git is None:
             await self._open()
         with contextlib.suppress(FileNotFoundError):
-            (self._folder / "index.lock").unlink()  # of a git that was ended
+            (self._folder / "index.lock").unlink()  # left by a killed git
         await self._check_size()
-        await self._run("add", "--all", "--ignore-errors", accept=(0, 1))  # 1: a file cannot be read, and so not be kept
+        await self._run("add", "--all", "--ignore-errors", accept=(0, 1))  # 1: a file cannot be read, so it is not stored
         return (await self._run("write-tree")).decode().strip()
 
     async def changes(self, before: str, after: str) -> list[FileChange]:
-        """What makes the second tree of the first."""
+        """Returns the changes from the first tree to the second."""
         raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = raw.split(b"\0")
         found = []
@@ -96,7 +96,7 @@ class ShadowRepository:
         return found
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
-        """The contents of files, in this order."""
+        """Yields the contents of files, in this order."""
         async with self._started("cat-file", "--batch") as process:
             reader, writer = process.stdout, process.stdin
             if reader is None or writer is None:
@@ -112,7 +112,7 @@ class ShadowRepository:
                 await reader.readexactly(1)
 
     async def _open(self) -> None:
-        """Makes the repository."""
+        """Creates the repository."""
         self._git = _git_outside(self._workspace)
         try:
             await self._run("init", "--quiet", "--template=")
@@ -122,12 +122,12 @@ class ShadowRepository:
             (info / "exclude").write_text("".join(f"{name}\n" for name in LEFT_OUT), encoding="utf-8")
         except BaseException:
             self._git = None
-            remove(str(self._folder))  # locks of a git that was ended would stop the next one
+            remove(str(self._folder))  # locks of a killed git would stop the next one
             self._folder.mkdir(mode=0o700)
             raise
 
     async def _check_size(self) -> None:
-        """Refuses a workspace that is too large to be kept."""
+        """Refuses a workspace that is too large."""
         async with self._started("ls-files", "-z", "--cached", "--others", "--exclude-standard") as process:
             listed = b""
             while process.stdout is not None and (piece := await process.stdout.read(READ_BYTES)):
@@ -151,7 +151,7 @@ class ShadowRepository:
 
     @contextlib.asynccontextmanager
     async def _started(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """A git, which is ended with the context."""
+        """Starts git; leaving the block ends it."""
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         process = await asyncio.create_subprocess_exec(
             self._git or "git",
@@ -173,7 +173,7 @@ class ShadowRepository:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             while process.stdout is not None and await process.stdout.read(READ_BYTES):
-                pass  # what nobody has read would keep asyncio from seeing the end
+                pass  # unread output would keep asyncio from noticing the end
             await process.wait()
 
     def _environment(self) -> Mapping[str, str]:
@@ -206,6 +206,6 @@ def _git_outside(workspace: Path) -> str:
 def _size_of(root: bytes, names: list[bytes]) -> int:
     size = 0
     for name in names:
-        with contextlib.suppress(OSError):  # it is in the index, and gone
+        with contextlib.suppress(OSError):  # in the index, but gone
             size += os.lstat(os.path.join(root, name)).st_size  # noqa: PTH118  # of each kind of name
     return size

@@ -1,7 +1,7 @@
-"""Files of a workspace, as they were: kept by git (`git.py`), written back by us.
+"""`ShadowFiles`: earlier states of a workspace's files, stored by git (`git.py`), written back by us.
 
-Code of an agent may be at work in the workspace. So a file is reached folder by folder, no link on the way is followed, and
-one at the end is replaced.
+An agent's code may be changing the workspace meanwhile. So a file is reached folder by folder without following links, and a
+link at the end is replaced.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ShadowFiles:
-    """What the files of a workspace were at some moments. Its folder goes with it, or is swept by a later start."""
+    """States of a workspace's files. Its folder is removed with it, or swept by a later start."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -34,13 +34,13 @@ class ShadowFiles:
         self._too_large: TooLargeError | None = None
 
     async def record(self) -> str:
-        """Keeps the files as they are now. Returns: what `restore` is called with.
+        """Stores the files as they are now, and returns a state for `restore`.
 
         Raises:
-            ShadowError: They cannot be kept.
+            ShadowError: They cannot be stored.
         """
         if self._too_large is not None:
-            raise self._too_large  # to look again would cost each prompt as much
+            raise self._too_large  # another attempt would cost each prompt as much
         try:
             if self._folder is None:
                 self._folder = make_folder()
@@ -59,24 +59,24 @@ class ShadowFiles:
             raise ShadowError(f"the files cannot be kept: {error}") from error
 
     async def restore(self, now: str, before: str) -> tuple[list[str], list[str]]:
-        """Makes the files what they were.
+        """Restores the files to an earlier state.
 
         Args:
-            now: What there is, as `record` has just said.
-            before: What there is to be.
+            now: The present state, just recorded.
+            before: The state to restore.
 
         Returns:
             The paths that were changed, and those that could not be.
 
         Raises:
-            ShadowError: Nothing, or not all, was done in time.
+            ShadowError: Not everything was restored in time.
         """
         try:
             async with asyncio.timeout(RESTORE_SECONDS):
                 return await self._restore(await self._opened.changes(now, before))
         except TimeoutError as error:
             raise ShadowError(f"the files were not all brought back within {RESTORE_SECONDS:g} s") from error
-        except (OSError, EOFError, ValueError) as error:  # git has ended, or says what it never says
+        except (OSError, EOFError, ValueError) as error:  # git died, or its output is malformed
             raise ShadowError(f"the files were not all brought back: {error}") from error
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
@@ -94,7 +94,7 @@ class ShadowFiles:
         return done, failed
 
     def close(self) -> None:
-        """Removes what is kept."""
+        """Removes all stored states."""
         folder, self._folder, self._repository = self._folder, None, None
         if folder is not None:
             remove_soon(folder)
@@ -107,7 +107,7 @@ class ShadowFiles:
 
 
 def _was_put(root: Path, change: FileChange, content: bytes) -> bool:
-    """Puts a file or a link at its path; returns whether it is there."""
+    """Writes a file or a link; returns whether it worked."""
     *folders, name = Path(change.path).parts
     try:
         with _folder(root, folders, make=True) as at:
@@ -131,14 +131,14 @@ def _write(at: int, name: str, new: str, content: bytes, *, executable: bool) ->
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(new, flags, 0o777 if executable else 0o666, dir_fd=at), "wb") as file:
         file.write(content)
-        with contextlib.suppress(OSError):  # a file that is there keeps its mode
+        with contextlib.suppress(OSError):  # an existing file keeps its mode
             mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
             if stat.S_ISREG(mode) and bool(mode & stat.S_IXUSR) == executable:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
 
 
 def _removed(root: Path, path: str) -> bool:
-    """Removes a file, and the folders that are empty without it; returns whether it is gone."""
+    """Removes a file and the folders that become empty; returns whether it is gone."""
     *folders, name = Path(path).parts
     try:
         with _folder(root, folders, make=False) as at:

@@ -1,12 +1,11 @@
-"""`Undo`: an agent's conversation, variables and files as they were before its prompts.
+"""`Undo`: restores an agent's conversation, variables and files as they were before a prompt.
 
-Prompts stand in a row, and between them are states: the conversation, the kernel, and the files of the workspace, which git
-keeps. The agent is in one of them. To go to another one is to take what is kept of it, and to keep what there is, with its
-kernel. A new prompt forgets the states after it.
+Prompts form a row with states between them: the conversation, the kernel, and the files of the workspace, which git stores.
+The agent is in one of the states. Moving to another keeps the present state, with its kernel, and restores the other. A new
+prompt forgets the states after it.
 
-A state has a branch of the kernel, made before the prompt. That is a process, and needs the memory in which it differs from
-the others, so only the last few have one. The variables of the others are saved into files, as are those of a kernel that
-cannot be branched.
+A state has a branch of the kernel, made before the prompt. Each is a process with its own modified memory, so only the last
+few states have one. The variables of the others, and of kernels that cannot be branched, are saved into files.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from freeact_sub.system.private_folders import make_folder, remove_soon
 MAX_STATES: Final = 50
 MAX_KERNELS: Final = 3
 MAX_SAVED_BYTES: Final = 4 * 2**30
-"""Of variables in files, of all states."""
+"""The bound on variables in files, for all states."""
 MOVE_SECONDS: Final = 600.0
 CLOSE_SECONDS: Final = 30.0
 NOT_KEPT: Final = "they are not kept so far back"
@@ -36,29 +35,29 @@ NOT_KEPT: Final = "they are not kept so far back"
 
 @dataclass(frozen=True, kw_only=True)
 class UndoReport:
-    """What has been brought back."""
+    """What was restored."""
 
     prompts: tuple[str, ...]
-    """Those that were undone, or done again, in their order."""
+    """The prompts that were undone or redone, in order."""
     files: tuple[str, ...]
     """Paths in the workspace that were written or removed."""
     files_problem: str = ""
-    """Why files are not as they were; empty: they are, but for those that `.gitignore` names."""
+    """Why files were not restored. Empty: they were, except those that `.gitignore` names."""
     variables_problem: str = ""
-    """Why the variables are not as they were; empty: they are, but for `lost`."""
+    """Why variables were not restored. Empty: they were, except `lost`."""
     lost: tuple[LostVariable, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
 class _State:
-    """What there was between two prompts."""
+    """The state between two prompts."""
 
     history: list[ModelMessage]
     tree: str = ""
-    """Of the files. Empty: they are not kept."""
+    """The tree of the files. Empty: they are not stored."""
     files_problem: str = ""
     is_new: bool = False
-    """Nothing had run in the kernel."""
+    """Whether nothing had run in the kernel."""
     kernel: Kernel | None = None
     saved: Path | None = None
     """The variables in files."""
@@ -68,7 +67,7 @@ class _State:
 
 @dataclass(kw_only=True, eq=False)
 class _Restored:
-    """What came of going to a state."""
+    """The result of moving to a state."""
 
     files: list[str] = field(default_factory=list)
     files_problem: str = ""
@@ -80,14 +79,14 @@ class Undo:
     """The states of one root agent while it is open."""
 
     def __init__(self, loop: AgentLoop, workspace: Path, *, is_new: bool) -> None:
-        """Args: loop: of the agent. is_new: nothing has run in its kernel yet."""
+        """Args: loop: the agent's. is_new: nothing has run in its kernel yet."""
         self._loop = loop
         self._files = ShadowFiles(workspace)
         self._folder = make_folder()
         self._is_new = is_new
         self._prompts: list[str] = []
         self._states: list[_State | None] = [None]
-        """One more than prompts; None is where the agent is."""
+        """One more than the prompts; None marks the agent's present state."""
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._saves = 0
@@ -99,16 +98,16 @@ class Undo:
 
     @property
     def undoable(self) -> tuple[str, ...]:
-        """The prompts that can be undone, the oldest first."""
+        """The prompts that can be undone, oldest first."""
         return tuple(self._prompts[: self._position])
 
     @property
     def redoable(self) -> tuple[str, ...]:
-        """Those that can be done again, the next first."""
+        """The prompts that can be redone, the next one first."""
         return tuple(self._prompts[self._position :])
 
     async def keep(self, prompt: str) -> None:
-        """Keeps what there is before a prompt."""
+        """Keeps the present state, before a prompt."""
         async with self._one_at_a_time:
             await self._keep(prompt)
 
@@ -133,10 +132,10 @@ class Undo:
         await self._thin_out()
 
     async def move(self, steps: int) -> UndoReport:
-        """Goes to another state. Args: steps: prompts to do again; below 0: to undo.
+        """Moves to another state. Args: steps: prompts to redo; negative: to undo.
 
         Raises:
-            FreeactError: There are not so many.
+            FreeactError: There are fewer prompts.
         """
         async with self._one_at_a_time:
             return await self._moved(steps)
@@ -159,7 +158,7 @@ class Undo:
         )
 
     async def aclose(self) -> None:
-        """Ends all that is kept."""
+        """Drops all states."""
         self._loop.before_prompt = None
         if self._saving is not None:
             await end_task(self._saving)
@@ -184,11 +183,11 @@ class Undo:
         self._is_new = target.is_new
         self._states[self._position] = present
         self._states[there] = None
-        target.kernel = None  # it is the agent's now
+        target.kernel = None  # it belongs to the agent now
         await self._drop(target)
 
     async def _present(self) -> _State:
-        """What there is, but for the kernel."""
+        """Returns the present state, without the kernel."""
         state = _State(history=list(self._loop.node.run.record.history), is_new=self._is_new)
         try:
             state.tree = await self._files.record()
@@ -222,10 +221,10 @@ class Undo:
                 outcome.variables_problem = str(error)
         else:
             outcome.variables_problem = target.variables_problem
-            await self._keep_variables(present)  # they stay as they are, and may change from here on
+            await self._keep_variables(present)  # these kernels live on and may change from now
 
     async def _keep_variables(self, state: _State) -> None:
-        """Keeps a copy of the kernel's variables."""
+        """Keeps the kernel's variables, as a branch or in files."""
         if state.is_new:
             return
         try:
@@ -237,14 +236,14 @@ class Undo:
                 state.variables_problem = str(error)
 
     async def _save(self, state: _State, kernel: Kernel) -> None:
-        """Keeps a kernel's variables in files."""
+        """Saves a kernel's variables into files."""
         self._saves += 1
         folder = self._folder / str(self._saves)
         state.saved_bytes = (await kernel.snapshot(folder)).size_bytes
         state.saved = folder
 
     async def _thin_out(self) -> None:
-        """Keeps the kernels of the nearest states; what goes from the others is saved meanwhile."""
+        """Keeps the kernels of the nearest states, and saves the variables of the others in the background."""
         await self._settle()
         here = self._position
         with_kernel = [state for state in self._by_distance(here) if state.kernel is not None]
@@ -275,13 +274,13 @@ class Undo:
                 self._forget_saved(state)
 
     async def _settle(self) -> None:
-        """Waits until nothing is being saved."""
+        """Waits until saving has finished."""
         if self._saving is not None:
             await asyncio.wait({self._saving})
             self._saving = None
 
     async def _drop(self, state: _State) -> None:
-        """Ends what is kept of a state."""
+        """Drops a state."""
         kernel, state.kernel = state.kernel, None
         self._forget_saved(state)
         if kernel is not None:

@@ -11,16 +11,16 @@ from freeact_sub.errors import AgentBusyError, FreeactError
 
 
 class Undoable(ABC):
-    """Undo, for the root. It costs a branch of the kernel before each prompt, so it is asked for (`keep_undo`)."""
+    """Undo, for the root. It costs a branch of the kernel before each prompt, so it is off until `keep_undo`."""
 
     config: Config
     _resources: AsyncExitStack
     _undo: Undo | None = None
 
     def keep_undo(self) -> None:
-        """From now on, and until the agent is closed, each prompt of `run` can be undone. Called again, it does nothing.
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
 
-        Before a prompt the files of the workspace are kept by git, in a repository of their own, and the kernel is branched.
+        Before each prompt, git stores the files of the workspace in a repository of its own, and the kernel is branched.
 
         Raises:
             FreeactError: The agent is not open.
@@ -32,38 +32,38 @@ class Undoable(ABC):
 
     @property
     def undoable(self) -> tuple[str, ...]:
-        """The prompts that can be undone, the oldest first."""
+        """The prompts that can be undone, oldest first."""
         return self._undo.undoable if self._undo is not None else ()
 
     @property
     def redoable(self) -> tuple[str, ...]:
-        """The prompts that were undone and can be done again, the next one first; a new prompt forgets them."""
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
         return self._undo.redoable if self._undo is not None else ()
 
     async def undo(self, prompts: int = 1) -> UndoReport:
-        """Makes conversation, variables and files what they were before a prompt.
+        """Restore conversation, variables and files as they were before a prompt.
 
-        What children did to files is undone with them; what code did elsewhere is not, nor is money given back. Files are
-        those of the workspace that `.gitignore` does not name. The report says what could not be brought back, and why.
+        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
+        elsewhere and spending stay. The report says what could not be restored, and why.
 
         Args:
-            prompts: How many, from the last one on.
+            prompts: How many to undo, from the last one on.
 
         Raises:
             AgentBusyError: A run is live.
-            FreeactError: So many cannot be undone: see `undoable` and `keep_undo`.
+            FreeactError: Fewer can be undone: see `undoable` and `keep_undo`.
         """
         return await self._ready_undo.move(-prompts)
 
     async def redo(self, prompts: int = 1) -> UndoReport:
-        """Goes forward again, to what there was before `undo`. Nothing is run, or asked of a model.
+        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked.
 
         Args:
-            prompts: How many, from the next one on.
+            prompts: How many to redo, from the next one on.
 
         Raises:
             AgentBusyError: A run is live.
-            FreeactError: So many cannot be done again: see `redoable`.
+            FreeactError: Fewer can be redone: see `redoable`.
         """
         return await self._ready_undo.move(prompts)
 
@@ -83,9 +83,9 @@ class Undoable(ABC):
     @property
     @abstractmethod
     def _opened(self) -> AgentLoop:
-        """What runs the root."""
+        """The root's loop."""
 
     @property
     @abstractmethod
     def present_run(self) -> Any:
-        """The run that goes on, if any."""
+        """See `Agent`."""
