@@ -25,6 +25,7 @@ from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
 from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.runs.user_cells import UserCells
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
@@ -39,7 +40,7 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import SpawnRequest
 
 
-class Agent(AsInACell, ContextMethods, Undoable, WithNodes):
+class Agent(AsInACell, ContextMethods, Undoable, WithNodes, UserCells):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::

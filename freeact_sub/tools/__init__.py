@@ -57,6 +57,7 @@ __all__ = [
     "Bounds",
     "CellContext",
     "ChildState",
+    "ExecuteIPythonCell",
     "KernelAccess",
     "McpToolset",
     "NodeHandle",

@@ -274,3 +274,26 @@ def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start
         terminal = start(server, "run", "hi")
         assert terminal.wait_end() == 2
     assert "more lines are not shown" in terminal.shown
+
+
+def test_a_command_that_a_person_types_is_run_by_the_rules_and_the_model_reads_it_with_the_next_prompt(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / ".freeact").mkdir()
+    (tmp_path / ".freeact" / "permissions.toml").write_text('ask = ["shell:touch *"]\ndeny = ["shell:cp *"]\n')
+    with chat(by_turn(["The model has answered."])) as server:
+        terminal = start(server, "--trust")
+        terminal.wait_at_bottom("type a prompt")
+        terminal.enter("!touch made && echo north | tr a-z A-Z")
+        terminal.wait_for("● Python  !touch made", "\n  NORTH\n")  # asked about by a rule: it was answered by typing it
+        terminal.wait_at_bottom("type a prompt")
+        terminal.enter("!cp made copy")
+        terminal.wait_for("denied: cp made copy")
+        terminal.wait_at_bottom("type a prompt")
+        assert not (tmp_path / "copy").exists()
+        assert not server.server.requests
+        terminal.enter("what is there?")
+        terminal.wait_for("The model has answered.")
+        assert "[The user has run this command in the workspace:]\\ntouch made" in server.read_by_model()
+        assert "NORTH" in server.read_by_model()
+        assert "The user has run" not in terminal.shown

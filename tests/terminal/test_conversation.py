@@ -94,13 +94,6 @@ def test_the_words_of_other_programs_leave_too(terminal: Terminal, words: str) -
     assert "2 prompts" not in terminal.shown
 
 
-def test_a_command_for_a_shell_is_not_sent_to_the_model(terminal: Terminal) -> None:
-    terminal.enter("!ls -l")
-    terminal.wait_for("no command is run from here, and the agent was told nothing: !ls -l")
-    terminal.enter("count")
-    terminal.wait_for("1 prompts, 0 answers")
-
-
 def test_earlier_prompts_are_searched(terminal: Terminal) -> None:
     for prompt in ("say north", "say south", "count"):
         terminal.enter(prompt)

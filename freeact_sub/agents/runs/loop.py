@@ -101,7 +101,7 @@ class AgentLoop:
         self._parent = parent
         self._output_type = output_type
         self._is_branch = branch_of is not None
-        self._ours = AgentToolset(self._tools(), self._context)
+        self._ours = AgentToolset(self._tools(), self.tool_context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
@@ -371,9 +371,9 @@ class AgentLoop:
     def _tools(self) -> list[Tool]:
         return [tool for tool in TOOLS if tool.name != AskParent.name or self.node.in_background]
 
-    def _context(self, tool_call_id: str) -> ToolContext:
-        node, parent = self.node, self._parent
-        emitter = node.emitter
+    def tool_context(self, tool_call_id: str) -> ToolContext:
+        """Return what a tool may use in this call."""
+        node, parent, emitter = self.node, self._parent, self.node.emitter
         return ToolContext(
             config=node.shared.config,
             tool_call_id=tool_call_id,

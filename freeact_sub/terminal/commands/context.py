@@ -15,6 +15,11 @@ class Compaction:
     keep: str
     """What the summary is to keep above all."""
 
+    @property
+    def title(self) -> str:
+        """What the run is called."""
+        return "a summary"
+
     def run(self, agent: "Agent") -> "Run":
         """Begin it."""
         return agent.run_compaction(self.keep)

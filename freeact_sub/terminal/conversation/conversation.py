@@ -1,6 +1,7 @@
 """`Conversation`: opens the agent, does what is asked for in its order, and ends what runs when the person wants it."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import with_files
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
+from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
@@ -69,6 +71,8 @@ class Conversation:
             self.present.waiting.put(prompt)
         self._typed: dict[str, str] = {}
         """What was typed for a prompt in which more went along."""
+        self._goes_along: list[str] = []
+        """What the model is to read with the next prompt."""
         self._main = asyncio.current_task()
         self._leaving = False
         self._was_interrupted = False
@@ -119,11 +123,11 @@ class Conversation:
                     await agent.aclose()
                     self.display.forget()
                 self.display.note(told)
-            case str() if self.may_change_settings and changes(agent, self.present.wanted):
+            case str() | TypedCommand() if self.may_change_settings and changes(agent, self.present.wanted):
                 if await self._is_reopened(agent) and self.present.agent is not None:
                     await self._follow(self.present.agent, asked)
                 else:
-                    self.display.screen.line.give(asked)
+                    self.display.screen.line.give(asked if isinstance(asked, str) else f"!{asked.command}")
             case _:
                 await self._follow(agent, asked)
 
@@ -144,12 +148,16 @@ class Conversation:
             return False
         return True
 
-    async def _follow(self, agent: "Agent", asked: str | Compaction) -> None:
-        async with agent.run(self.content_of(asked)) if isinstance(asked, str) else asked.run(agent) as run:
-            self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else "a summary"
+    async def _follow(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> None:
+        async with agent.run(self._prompt_of(asked)) if isinstance(asked, str) else asked.run(agent) as run:
+            self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else asked.title
             self._set_phase("running")
             try:
                 async for event in run:
+                    if isinstance(asked, TypedCommand):
+                        self._goes_along += filter(None, [asked.told(event)])
+                        if asked.answers(event):
+                            continue
                     self._observe(event)
                     await self.display.draw_pictures(event)
                     await self.display.screen.drained()
@@ -161,6 +169,8 @@ class Conversation:
 
     def _observe(self, event: Event) -> None:
         present = self.present
+        if isinstance(event, AgentStarted) and event.parent_id is None:
+            event = replace(event, prompt=self._typed.get(event.prompt, event.prompt))  # what goes along is not repeated
         if present.phase == "cancelling" and present.run is not None and isinstance(event, AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
@@ -172,12 +182,16 @@ class Conversation:
         self.present.phase = phase
         self.display.refresh()
 
+    def _prompt_of(self, typed: str) -> str:
+        """What a model reads for a prompt: with the commands that the person has run since the last one."""
+        content = "\n\n".join([self.content_of(typed), *self._goes_along])
+        self._goes_along.clear()
+        self._typed[content] = typed
+        return content
+
     def content_of(self, typed: str) -> str:
         """What a model reads for what was typed: with what was pasted, and the text of the files that are named."""
-        text = with_files(self.display.screen.line.pastes.unfolded(typed), Path.cwd())
-        if text != typed:
-            self._typed[text] = typed
-        return text
+        return with_files(self.display.screen.line.pastes.unfolded(typed), Path.cwd())
 
     # What the person wants
 

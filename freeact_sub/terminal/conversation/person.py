@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.settings import next_mode
+from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.table import offers, run_command
 from freeact_sub.terminal.conversation.present import Asked, Present
 from freeact_sub.terminal.drawing.agents_table import find_agent
@@ -40,8 +41,8 @@ class Person:
         self._display.hint("")
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
             self.leave()
-        elif re.match(r"![\w./~]", text):
-            self.note(f"no command is run from here, and the agent was told nothing: {text}")
+        elif text.startswith("!") and self.questions.current is None:
+            self._run_command(self._display.screen.line.pastes.unfolded(text[1:]).strip())
         elif re.fullmatch(r"/[a-z]*(\s(.|\n)*)?", text):
             run_command(self, self._display.screen.line.pastes.unfolded(text))
         elif text and self.questions.current is None:
@@ -112,6 +113,16 @@ class Person:
         """See `Keyboard`."""
         next_mode(self)
         self._display.refresh()
+
+    def _run_command(self, command: str) -> None:
+        if not command or self._present.once:
+            self.note(
+                "!command runs a command between prompts" if not command else "no command is run beside a single prompt"
+            )
+            return
+        self._present.waiting.put(TypedCommand(command=command))
+        if self._present.phase != "idle":
+            self.hint(f"!{command} is run when the agent is at rest")
 
     def _say(self, text: str) -> None:
         present = self._present

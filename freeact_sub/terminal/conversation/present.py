@@ -9,13 +9,14 @@ from freeact_sub.config.schema import Config
 from freeact_sub.modes import Mode
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.undo import Rewind
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run
 
 Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
-Asked: TypeAlias = str | Compaction | Rewind | Opening
+Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening
 """What is done in its turn, when the agent is at rest; text is a prompt."""
 
 
