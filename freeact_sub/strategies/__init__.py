@@ -1,9 +1,8 @@
-"""Ways for several agents to work on one thing: plain functions on `ask` and `task`, and values that tell what came of it.
+"""Ways for several agents to work on one problem: plain functions on `ask` and `task` that return plain values.
 
-A strategy's first argument is who asks models and starts children (`AgentLike`): an `Agent` in a program, `agent` in a cell.
-So each runs in both, and imports nothing heavy, for a cell pays for that too. Budgets, approvals, events and cancelling are
-those of the requests and children that a strategy makes; it adds no second kind of any of them. All that it has started has
-ended when it returns, raises or is cancelled.
+A strategy's first argument asks models and starts children (`AgentLike`): an `Agent` in a program, `agent` in a cell. So
+each strategy runs in both, and imports nothing heavy, because a cell pays for that too. Budgets, approvals, events and
+cancellation are those of its requests and children. Everything it started has ended when it returns, raises or is cancelled.
 """
 
 from freeact_sub.strategies.agent_like import AgentLike, Member

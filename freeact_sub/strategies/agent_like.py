@@ -1,4 +1,4 @@
-"""`AgentLike`: who asks and starts; `Member`: one who answers in a vote, a debate, a mixture or a plan."""
+"""`AgentLike`: what a strategy needs of an agent. `Member`: one voice in a vote, a debate, a mixture or a plan."""
 
 import dataclasses
 import json
@@ -16,36 +16,36 @@ class AgentLike(Protocol):
         """Makes one model request, without tools.
 
         Args:
-            prompt: All that the model reads, but for the history.
-            model: A name of the setting `models`. None: the agent's own.
+            prompt: The only text that the model reads besides the history.
+            model: A name in the setting `models`. None: the agent's own.
             output: The type of the answer. None: text.
-            history: Earlier prompts and answers, in turn.
+            history: Earlier prompts and answers, alternating.
         """
         ...
 
     def task(self, prompt: str, **options: Any) -> Awaitable[Any]:
-        """Starts a child and waits for its end: a value with `output`, `status` and `agent_id`.
+        """Starts a child and waits for its end; returns a value with `output`, `status` and `agent_id`.
 
         Args:
-            prompt: What it is to do.
+            prompt: The child's task.
             options: Such as `description`, `inputs`, `output`, `agent` (a named type), `budget`, `branch`.
 
         Raises:
-            Exception: It did not complete.
+            Exception: The child did not complete.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One who answers: by one model request, or, with `acts`, as a child agent that runs code of its own."""
+    """Answers by one model request or, with `acts`, as a child agent that runs code."""
 
     name: str = ""
-    """What the others and the events call it."""
+    """Its name for the other members and in events."""
     role: str = ""
-    """What it is told before each question, such as `You are a sceptic.`"""
+    """Text before each question, such as `You are a sceptic.`"""
     model: str | None = None
-    """A name of the setting `models`. None: the agent's own. A child's model is that of its type."""
+    """A name in the setting `models`. None: the agent's own. A child has the model of its type."""
     acts: bool = False
     """It is a child agent, with a kernel and tools."""
     agent_type: str | None = None
@@ -56,16 +56,16 @@ class Member:
             raise ValueError("a Member that acts has the model of its agent type: give `agent_type` instead of `model`")
 
     async def answer(self, agent: AgentLike, prompt: str, *, output: Any = None, history: Sequence[str] = ()) -> Any:
-        """Its answer.
+        """Returns its answer.
 
         Args:
             agent: Asks, or starts the child.
             prompt: The question.
             output: The type of the answer. None: text.
-            history: Its earlier prompts and answers, in turn.
+            history: Its earlier prompts and answers, alternating.
 
         Raises:
-            Exception: There is none.
+            Exception: It gave no answer.
         """
         told = f"{self.role}\n\n{prompt}" if self.role and not history else prompt
         if not self.acts and self.agent_type is None:
@@ -76,7 +76,7 @@ class Member:
 
 
 def members(given: int | Sequence[Member | str], word: str) -> tuple[Member, ...]:
-    """The members that are meant. Args: given: a number, or each: a `Member`, or the name of a model. word: for one.
+    """Returns members. Args: given: a number, or a list of `Member`s and model names. word: names one member.
 
     Raises:
         ValueError: There are none.
@@ -91,7 +91,7 @@ def members(given: int | Sequence[Member | str], word: str) -> tuple[Member, ...
 
 
 def text_of(answer: Any) -> str:
-    """An answer as others read it: text as it is, else JSON."""
+    """Returns an answer as text: strings unchanged, other values as JSON."""
     return answer if isinstance(answer, str) else json.dumps(answer, default=_plain, ensure_ascii=False, sort_keys=True)
 
 
@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
         return dataclasses.asdict(value)
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
-    dump = getattr(value, "model_dump", None)  # a pydantic model, which is not imported for this
+    dump = getattr(value, "model_dump", None)  # a pydantic model; pydantic is not imported for this
     return dump(mode="json") if callable(dump) else str(value)
 
 

@@ -1,7 +1,7 @@
-"""`debate`: several answer, read each other's answers, and answer again (Du et al. 2023).
+"""`debate`: several members answer, read each other's answers, and answer again (Du et al. 2023).
 
-In the first round each debater answers the question. In each further round it reads the answers that the others gave in the
-round before, in a conversation that holds its own earlier prompts and answers. A judge, or a vote, decides on the last ones.
+In the first round each debater answers the question. In each further round it reads the others' answers of the previous
+round, in a conversation with its own earlier prompts and answers. A judge or a vote decides on the last ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ JUDGE: Final = "{solutions}\n\nYou are the judge. Decide which answer is right, 
 
 @dataclass(frozen=True, kw_only=True)
 class Debate:
-    """What came of a debate."""
+    """The result of a debate."""
 
     answer: Any
-    """The judge's; without a judge that of most debaters (see `Vote.answer` for as many)."""
+    """The judge's answer; without a judge, that of most debaters (see `Vote.answer` for ties)."""
     rounds: tuple[tuple[Any, ...], ...]
-    """The answers of each round, in the order of the debaters; an exception where one has given none."""
+    """The answers of each round, in the order of the debaters; an exception stands for a missing one."""
     vote: Vote
-    """On the last answers of all debaters."""
+    """The vote on the last answers of all debaters."""
     judged: bool
-    """A judge has decided, not the vote."""
+    """A judge decided, not the vote."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -40,13 +40,13 @@ class _Debater:
     member: Member
     history: list[str] = field(default_factory=list)
     answer: Any = None
-    """The last one; an exception: there is none."""
+    """The last answer, or the exception instead of one."""
 
     async def speak(self, agent: AgentLike, prompt: str, output: Any) -> Any:
-        """Answer, within the conversation so far. A debater that fails keeps the answer that it has."""
+        """Answer, within the conversation so far. A debater that fails keeps its last answer."""
         try:
             answer = await self.member.answer(agent, prompt, output=output, history=tuple(self.history))
-        except Exception as error:  # border: one that fails takes nothing from the others
+        except Exception as error:  # border: one failure must not affect the others
             if self.answer is None or isinstance(self.answer, Exception):
                 self.answer = error
             raise
@@ -56,7 +56,7 @@ class _Debater:
         return answer
 
 
-async def debate(  # the field's names; all but two have a default
+async def debate(  # the literature's names; all but two have a default
     agent: AgentLike,
     question: str,
     debaters: int | Sequence[Member | str] = 3,
@@ -66,21 +66,21 @@ async def debate(  # the field's names; all but two have a default
     output: Any = None,
     key: Callable[[Any], Any] = text_of,
 ) -> Debate:
-    """Let several answer a question, read what the others say, and answer again.
+    """Let several members answer a question, read the other answers, and answer again.
 
     Args:
         agent: Asks.
         question: The problem.
-        debaters: How many; or who: members, or names of models.
+        debaters: A number, or a list of members and model names.
         rounds: How often each answers; 1 is a vote.
-        judge: Decides in the end. None: the answer that most debaters give in the last round.
+        judge: Decides in the end. None: the most frequent answer of the last round wins.
         output: The type of an answer. None: text.
-        key: What is counted of an answer (see `vote`).
+        key: See `vote`.
 
     Raises:
-        StrategyError: Nobody has answered.
-        ValueError: There are no debaters, or no rounds.
-        Exception: The judge gives no answer.
+        StrategyError: Nobody answered.
+        ValueError: There are no debaters or no rounds.
+        Exception: The judge gave no answer.
     """
     if rounds < 1:
         raise ValueError("rounds: at least one is needed")
@@ -102,7 +102,7 @@ async def debate(  # the field's names; all but two have a default
 
 
 def _revision(question: str, debater: _Debater, those: Sequence[_Debater]) -> str:
-    """The prompt of a round after the first. What a debater itself has said stands in its conversation."""
+    """Return the prompt of a round after the first. A debater's own answers are in its conversation."""
     solutions = _solutions(each.answer for each in those if each is not debater)
     if not solutions:
         return ALONE.format(question=question)

@@ -23,7 +23,7 @@ NO_ARGUMENTS: Final = "It has no arguments."
 
 
 def agent_function(agent: AgentLike, **options: Any) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
-    """Make a function whose body is an agent: each call starts a child, which gives what the function returns.
+    """Make a function whose body is an agent: each call starts a child, whose answer the function returns.
 
     ::
 
@@ -33,15 +33,15 @@ def agent_function(agent: AgentLike, **options: Any) -> Callable[[Callable[P, Aw
 
         found = await outliers(measured)
 
-    The child reads the signature and the documentation, finds the arguments as variables in its kernel, and its answer is
-    validated as the type that is returned; a wrong one is sent back to it. The body is never run.
+    The child reads the signature and the docstring and finds the arguments as variables in its kernel. Its answer is
+    validated as the return type; the child must correct a wrong one. The body is never run.
 
     Args:
         agent: Starts the children.
-        options: What else `agent.task` takes, such as `agent` (a named type), `budget`, `branch`.
+        options: Further options of `agent.task`, such as `agent` (a named type), `budget`, `branch`.
 
     Raises:
-        TypeError: It is no `async def`, or has no documentation.
+        TypeError: The function is not an `async def`, or has no docstring.
     """
 
     def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:

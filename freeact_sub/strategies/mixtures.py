@@ -1,4 +1,4 @@
-"""`mixture`: proposers answer, an aggregator makes one answer of theirs (mixture of agents, Wang et al. 2024)."""
+"""`mixture`: proposers answer, and an aggregator combines their answers (mixture of agents, Wang et al. 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ AGGREGATE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """What came of a mixture."""
+    """The result of a mixture."""
 
     answer: Any
-    """The aggregator's."""
+    """The aggregator's answer."""
     layers: tuple[tuple[Any, ...], ...]
-    """The proposers' answers by layer, in their order; an exception where one has given none."""
+    """The proposers' answers by layer, in their order; an exception stands for a missing one."""
 
 
-async def mixture(  # the field's names; all but two have a default
+async def mixture(  # the literature's names; all but two have a default
     agent: AgentLike,
     question: str,
     proposers: int | Sequence[Member | str] = 3,
@@ -34,20 +34,20 @@ async def mixture(  # the field's names; all but two have a default
     layers: int = 1,
     output: Any = None,
 ) -> Mixture:
-    """Let proposers answer side by side, and an aggregator make one answer of theirs.
+    """Let proposers answer side by side, and an aggregator combine their answers.
 
     Args:
         agent: Asks.
         question: The query.
-        proposers: How many; or who: members, or names of models.
-        aggregator: Who makes the answer. None: the agent's own model.
-        layers: How often the proposers answer; from the second time on each reads all answers of the layer before.
+        proposers: A number, or a list of members and model names.
+        aggregator: Combines the answers. None: the agent's own model.
+        layers: How often the proposers answer; from the second time on, each reads all answers of the previous layer.
         output: The type of the aggregator's answer. None: text.
 
     Raises:
-        StrategyError: No proposer of a layer has answered.
-        ValueError: There are no proposers, or no layers.
-        Exception: The aggregator gives no answer.
+        StrategyError: No proposer of a layer answered.
+        ValueError: There are no proposers or no layers.
+        Exception: The aggregator gave no answer.
     """
     if layers < 1:
         raise ValueError("layers: at least one is needed")

@@ -1,4 +1,4 @@
-"""`ModelPlayer`: a model proposes cells of Python, evaluates what came of them, and a child simulates."""
+"""`ModelPlayer`: a model proposes cells of Python and evaluates their results; a child simulates."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,7 +8,7 @@ from freeact_sub.strategies.searches import Evaluation, SearchNode, Simulation
 
 SIMULATED_TURNS: Final = 10
 NEUTRAL: Final = 0.5
-"""Of a simulation that tells nothing: nothing could be started, or it came to no end of its own."""
+"""The score of a simulation that tells nothing: it could not start, or did not end by itself."""
 REWARDS: Final = {"completed": 1.0, "failed": 0.0}
 MAX_OUTPUT_CHARS: Final = 2000
 
@@ -26,15 +26,15 @@ SIMULATE: Final = "Go on with this task, in this kernel, and finish it.\n\n{situ
 
 
 class ModelPlayer:
-    """Plays by an agent's model; actions are cells."""
+    """Plays with an agent's model; actions are cells."""
 
     def __init__(self, agent: AgentLike, task: str, **options: Any) -> None:
         """Make a player.
 
         Args:
-            agent: Asks, and starts the children that simulate.
-            task: What is to be done.
-            options: What these are given besides their prompt, such as `own_files=True`.
+            agent: Asks the model, and starts the children that simulate.
+            task: The task.
+            options: Options of these children, such as `own_files=True`.
         """
         self._options = options
         self._agent = agent
@@ -53,7 +53,7 @@ class ModelPlayer:
         return found
 
     async def simulate(self, node: SearchNode) -> Simulation:
-        """One child in a branch of the state: 1 if it completes, 0 if it fails, else 0.5, also where none can be started."""
+        """Starts a child in a branch of the state. Scores 1 if it completes, 0 if it fails, otherwise 0.5."""
         prompt = SIMULATE.format(situation=self._situation(node))
         options: dict[str, Any] = {
             **self._options,
@@ -63,7 +63,7 @@ class ModelPlayer:
         }
         try:
             result = await self._agent.task(prompt, **options)
-        except Exception as error:  # noqa: BLE001  # border: what keeps a child from starting tells nothing of the state
+        except Exception as error:  # noqa: BLE001  # border: why a child cannot start says nothing about the state
             status = getattr(getattr(error, "result", None), "status", "")
             return Simulation(score=REWARDS.get(status, NEUTRAL))
         return Simulation(score=REWARDS.get(result.status, NEUTRAL), answer=result.output)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 COLUMN: Final = 190
 ROW: Final = 34
 CHARS: Final = 24
-"""Of an action in a box."""
+"""How many characters of an action a box shows."""
 STYLE: Final = (
     "text{font:12px ui-monospace,monospace;fill:currentColor}path{fill:none;stroke:#8888;stroke-width:1.5}"
     "rect{fill:#8881;stroke:#888}.best rect{fill:#2a81;stroke:#2a8;stroke-width:2}.failed{opacity:.5}"
@@ -24,7 +24,7 @@ class SearchPicture:
 
     def __rich__(self) -> Any:
         """The tree, for rich."""
-        from rich.text import Text  # noqa: PLC0415  # who draws nothing pays nothing
+        from rich.text import Text  # noqa: PLC0415  # imported only to draw
         from rich.tree import Tree  # noqa: PLC0415
 
         chosen = self.best.path
@@ -42,12 +42,12 @@ class SearchPicture:
         return grown(self.root, Tree(Text("search", style="bold")))
 
     def svg(self) -> str:
-        """The tree as one SVG element, with its text colour from the page around it."""
+        """Returns the tree as one SVG element; the text takes the colour of its page."""
         boxes: list[str] = []
         rows = [0]
 
         def drawn(node: "SearchNode") -> float:
-            """Draw a node and all below it; returns where its middle is."""
+            """Draws a node and its descendants; returns the position of its middle."""
             x = node.depth * COLUMN + 10
             below = [drawn(child) for child in node.children]
             if not below:

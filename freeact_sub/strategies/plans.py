@@ -1,8 +1,8 @@
-"""`plan_and_execute`: a planner divides the work, children do the steps, and the planner looks again (plan and execute).
+"""`plan_and_execute`: a planner divides the work, children do the steps, and the planner reviews (plan and execute).
 
-The planner's first request returns steps. A step begins when those that it depends on have been done; what is independent
-runs side by side. When all are done, or one has failed, the planner reads what there is and gives the answer, or the steps
-that are still needed: replanning. A step that is too large for one agent is divided in the same way: hierarchy.
+The planner's first request returns steps. A step begins when its dependencies are done; independent steps run side by side.
+When all are done, or one has failed, the planner reads the results and gives the answer or the remaining steps (replanning).
+A step that is too large for one agent is divided in the same way (hierarchy).
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
 
 MAX_RESULT_CHARS: Final = 6000
-"""Of a step's result in a prompt; as with the tool `delegate`."""
+"""How much of a step's result a prompt shows, as for the tool `delegate`."""
 INVALID_PLANS: Final = 2
-"""How often a planner is told what is wrong with a plan."""
+"""How often a planner may correct an invalid plan."""
 
 PLAN: Final = """\
 Make a plan for the task below: few steps, each of which one agent can do that knows nothing but the text of the step and \
@@ -40,7 +40,7 @@ WRONG: Final = "The plan cannot be carried out: {problem}. Give the whole plan a
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of a plan, as the planner gives it."""
+    """A step of a plan."""
 
     task: str
     depends_on: list[int] = field(default_factory=list)
@@ -49,34 +49,34 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Review:
-    """What the planner says of the work so far."""
+    """The planner's verdict on the work so far."""
 
     answer: str = ""
-    """Empty: the task is not done."""
+    """The answer. Empty: the task is not done."""
     steps: list[Step] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What came of a step."""
+    """The result of a step."""
 
     step: Step
     output: Any = None
-    """None: it has failed, or has not begun because a step that it depends on has failed."""
+    """Its answer. None: it failed, or did not begin because another step failed."""
     error: str = ""
     plan: "PlanResult | None" = None
-    """Of a step that was divided."""
+    """The plan of a divided step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult:
-    """What came of a task."""
+    """The result of a task."""
 
     answer: str
     steps: tuple[StepResult, ...]
-    """In the order of the plans."""
+    """The results of the steps, in the order of the plans."""
     plans: int
-    """How many plans were made; 1: the first one was enough."""
+    """How many plans were made. 1: the first one sufficed."""
 
 
 async def plan_and_execute(  # all but the first two have a default, and are given by name
@@ -89,20 +89,20 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
     max_steps: int = 20,
     levels: int = 2,
 ) -> PlanResult:
-    """Divide a task into steps, have agents do them, and plan again where that is needed.
+    """Divide a task into steps, let agents do them, and replan if needed.
 
     Args:
         agent: Asks the planner, and starts the children.
-        task: What is to be done.
+        task: The task.
         planner: Makes the plans.
         executor: Does a step. Default: a child agent with a kernel.
-        max_replans: How many further plans may follow on the first one.
-        max_steps: How many steps all plans of this task may have together; those of divided steps count by themselves.
-        levels: Of plans: 1 divides no step.
+        max_replans: How many further plans may follow the first one.
+        max_steps: The bound on all steps of this task's plans together; divided steps have their own bound.
+        levels: How many levels of plans there may be. 1: no step is divided.
 
     Raises:
         StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, or none can be carried out.
-        Exception: The planner gives no answer.
+        Exception: The planner gave no answer.
     """
     prompt = PLAN.format(task=task, large=LARGE if levels > 1 else "")
     conversation = _Conversation(agent, planner)
@@ -134,7 +134,7 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
 
 
 class _Conversation:
-    """With the planner, who remembers what it has planned."""
+    """The conversation with the planner, which remembers its plans."""
 
     def __init__(self, agent: AgentLike, planner: Member) -> None:
         self._agent = agent
@@ -142,12 +142,12 @@ class _Conversation:
         self._history: list[str] = []
 
     async def steps(self, prompt: str) -> list[Step]:
-        """The first plan."""
+        """Return the first plan."""
         found: list[Step] = await self._valid(prompt, list[Step], lambda steps: steps, needed=True)
         return found
 
     async def review(self, prompt: str) -> Review:
-        """Whether the task is done, or further steps."""
+        """Return the answer or further steps."""
         found: Review = await self._valid(prompt, Review, lambda review: review.steps, needed=False)
         return found
 
@@ -163,7 +163,7 @@ class _Conversation:
 
 
 def _problem(steps: Sequence[Step], *, needed: bool) -> str:
-    """What is wrong with a plan; empty: nothing."""
+    """Return what is wrong with a plan; empty if nothing is."""
     if needed and not steps:
         return "it has no steps"
     for number, step in enumerate(steps):
@@ -183,7 +183,7 @@ class _Work:
         executor: Member,
         divide: Callable[[str], Awaitable[PlanResult]] | None,
     ) -> None:
-        """Args: divide: carries out a step that is too large for one agent. None: no step is divided."""
+        """Args: divide: carries out a step that is too large for one agent. None: steps are never divided."""
         self._agent = agent
         self._task = task
         self._executor = executor
@@ -191,7 +191,7 @@ class _Work:
         self.done: list[StepResult] = []
 
     async def carry_out(self, steps: Sequence[Step]) -> None:
-        """Do the steps of a plan. Once one has failed no further one begins; those at work are let finish."""
+        """Do the steps of a plan. After a failure no further step begins; those under way may finish."""
         before = tuple(self.done)
         stop = asyncio.Event()
         tasks: list[asyncio.Task[StepResult]] = []
@@ -218,7 +218,7 @@ class _Work:
                 plan = await self._divide(prompt)
                 return StepResult(step=step, output=plan.answer, plan=plan)
             return StepResult(step=step, output=await self._executor.answer(self._agent, prompt))
-        except Exception as error:  # noqa: BLE001  # border: a step that fails is news for the planner
+        except Exception as error:  # noqa: BLE001  # border: the planner reads of a failed step
             return StepResult(step=step, error=f"{error}" or type(error).__name__)
 
 

@@ -1,8 +1,8 @@
-"""`search`: a tree of states, each a branch of the one above it: live kernels, also with their files, or what can be copied.
+"""`search`: a tree of states, each a branch of its parent: live kernels, with or without files, or other copyable states.
 
-A tree algorithm (`trees.py`) says where to go on; this does it. To go on from a state: a player proposes actions, the state
-is branched, the action is executed in the branch, and the player evaluates what came of it. Nothing is run again to go
-back to a state: it is still there. States that the algorithm needs no more are closed at once, the others with the search.
+A tree algorithm (`trees.py`) decides where to continue; this module does it. A player proposes actions for a state, the
+state is branched, the action is executed in the branch, and the player evaluates the result. Returning to a state repeats
+nothing, because it still exists. States that the algorithm no longer needs are closed at once, the others with the search.
 """
 
 import asyncio
@@ -23,44 +23,44 @@ CLOSE_SECONDS: Final = 60.0
 
 
 class State(Protocol):
-    """A state of the world: a `KernelNode`, or whatever else can be copied."""
+    """A state of the world: a `KernelNode`, or anything else that can be copied."""
 
     async def branch(self, description: str = "", **options: Any) -> Any:
-        """A copy of it as it is now; neither sees what the other does afterwards. Args: options: see `Search`."""
+        """Returns an independent copy of its present state. Args: options: see `Search`."""
         ...
 
     async def execute(self, code: str) -> Any:
-        """Carries out an action in it: a value with `status` (`ok`, or how it failed) and `text`."""
+        """Carries out an action; returns a value with `status` (`ok`, or how it failed) and `text`."""
         ...
 
     async def close(self) -> None:
-        """Ends it; copies of it go on. Can be called again."""
+        """Closes it; copies live on. Can be called again."""
         ...
 
 
 @dataclass(kw_only=True, eq=False)
 class SearchNode:
-    """A state that a search has reached."""
+    """A state reached by a search."""
 
     name: str
     """Its place in the tree, such as `0.2.1`: the second child of the third child of the root. The root's is empty."""
     parent: "SearchNode | None" = None
     action: str = ""
-    """What led to it from its parent."""
+    """The action that led to it from its parent."""
     output: str = ""
-    """What the action has put out."""
+    """The action's output."""
     status: str = "ok"
-    """How the action ended; `failed`: it could not be tried, and `reason` says why."""
+    """How the action ended. `failed`: it could not be tried; `reason` says why."""
     score: float = 0.0
-    """From 0 to 1: the evaluation, or for what could not be tried 0."""
+    """The evaluation, from 0 to 1; 0 if the action could not be tried."""
     reason: str = ""
-    """Of the evaluation."""
+    """The reason of the evaluation."""
     terminal: bool = False
-    """The task is done here, or nothing can follow."""
+    """The task is done in this state, or nothing can follow."""
     simulation: "Simulation | None" = None
-    """What a simulation from here has found."""
+    """The result of a simulation from here."""
     state: Any = None
-    """None: it is closed."""
+    """The live state. None: closed."""
     children: list["SearchNode"] = field(default_factory=list)
 
     @property
@@ -70,7 +70,7 @@ class SearchNode:
 
     @property
     def path(self) -> list["SearchNode"]:
-        """From the first action to this one."""
+        """The actions from the root to this state."""
         return [] if self.parent is None else [*self.parent.path, self]
 
     @property
@@ -80,13 +80,13 @@ class SearchNode:
 
     @property
     def answer(self) -> Any:
-        """That of its simulation; else what its action has put out, if the task is done there. None: there is none."""
+        """The simulation's answer, or the action's output if the task is done here. None: neither."""
         if self.simulation is not None and self.simulation.answer is not None:
             return self.simulation.answer
         return self.output if self.terminal and self.status != "failed" else None
 
     def below(self) -> Iterator["SearchNode"]:
-        """It and all below it, parents before children."""
+        """Yields the node and its descendants, parents before children."""
         yield self
         for child in self.children:
             yield from child.below()
@@ -97,66 +97,66 @@ class SearchNode:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a player thinks of a state."""
+    """A player's judgement of a state."""
 
     score: float
     """From 0 to 10."""
     reason: str = ""
     done: bool = False
-    """The task is done in this state."""
+    """Whether the task is done in this state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What has come of playing on from a state."""
+    """The result of playing on from a state."""
 
     score: float
     """From 0 to 1."""
     answer: Any = None
-    """None: it has come to none."""
+    """None: it found no answer."""
 
 
 class Player(Protocol):
     """Knows the task: proposes, evaluates, simulates."""
 
     async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
-        """Distinct actions that could follow, at most n of them count. `node.children` were tried already."""
+        """Returns up to n distinct actions that could follow; those of `node.children` were tried already."""
         ...
 
     async def evaluate(self, node: SearchNode) -> Evaluation:
-        """How promising a state is."""
+        """Judges how promising a state is."""
         ...
 
     async def simulate(self, node: SearchNode) -> Simulation:
-        """Plays on from a state to an end, without changing it."""
+        """Plays on from a state to an end, without changing the state."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult(SearchPicture):
-    """What came of a search. It draws itself: for a terminal (`rich.print(result)`), in a notebook, as `result.svg()`."""
+    """The result of a search. It draws itself: in a terminal (`rich.print(result)`), in a notebook, as `result.svg()`."""
 
     best: SearchNode
-    """Of the states with an answer that with the highest value, else of all; of several the first."""
+    """The state with the highest value among those with an answer, or among all if none has one; the first of equals."""
     root: SearchNode
     trials: int
-    """How many were asked for."""
+    """How many trials the algorithm asked for."""
     error: str = ""
-    """Why something could not be tried, the last of such reasons. Empty: all could."""
+    """The last reason why something could not be tried. Empty: everything could."""
 
     @property
     def answer(self) -> Any:
-        """That of the best node. None: no state has one."""
+        """The best node's answer. None: no state has one."""
         return self.best.answer
 
     @property
     def nodes(self) -> list[SearchNode]:
-        """All states that were reached, parents before children."""
+        """All states reached, parents before children."""
         return [*self.root.below()][1:]
 
 
 class Search:
-    """A search, step by step. As an async context manager it closes all its states when it is left."""
+    """A search, step by step. As an async context manager it closes all its states on exit."""
 
     def __init__(
         self,
@@ -167,14 +167,14 @@ class Search:
         actions: Sequence[str] = (EXPAND,),
         **options: Any,
     ) -> None:
-        """Begin with nothing but the root.
+        """Begin with the root only.
 
         Args:
-            root: The first state; who made it closes it.
+            root: The first state; the caller closes it.
             player: Knows the task.
-            tree: Says where to go on. Default: `LATS()`.
-            actions: Names of ways to go on, for algorithms that choose among some (TreeQuest).
-            options: What each `branch` of a state is given besides its name, such as `own_files=True`.
+            tree: Decides where to continue. Default: `LATS()`.
+            actions: Names of ways to continue, for algorithms that choose among several (TreeQuest).
+            options: Arguments of each `branch` besides the name, such as `own_files=True`.
         """
         self.algorithm: TreeAlgorithm = tree if tree is not None else LATS()
         self.root = SearchNode(name="", state=root)
@@ -186,9 +186,9 @@ class Search:
         self._options = options
         self._tree: Any = self.algorithm.init_tree()
         self._branching: int | None = getattr(self.algorithm, "branching", None)
-        """How many children a state gets; None: the algorithm asks for more as it likes."""
+        """How many children a state gets. None: the algorithm asks for any number."""
         self._proposed: dict[SearchNode, list[str]] = {}
-        """Actions that are not tried yet."""
+        """Actions not tried yet."""
 
     @property
     def best(self) -> SearchNode:
@@ -199,10 +199,10 @@ class Search:
         return max(reached, key=lambda node: (node.answer is not None, node.value))
 
     async def step(self, batch_size: int | None = None) -> bool:
-        """Do the next trials, side by side. Returns False: there are none.
+        """Do the next trials, side by side. Returns False if there are none.
 
         Args:
-            batch_size: How many; None: as many children as a state gets, else 1.
+            batch_size: How many. None: as many as a state gets children, or 1.
         """
         size = batch_size or self._branching or 1
         self._tree, trials = self.algorithm.ask_batch(self._tree, size, self._actions)
@@ -215,24 +215,24 @@ class Search:
         for trial, result in zip(trials, results, strict=True):
             if isinstance(result, Exception):
                 raise result
-            # an algorithm of TreeQuest has no word for "there is no further child"
+            # TreeQuest's algorithms cannot express "there is no further child"
             nothing = None if self._branching is not None else (SearchNode(name="", status="failed", terminal=True), 0.0)
             self._tree = self.algorithm.tell(self._tree, trial.trial_id, result or nothing)  # type: ignore[arg-type]  # as said
         return True
 
     async def run(self, *, max_trials: int = 200, batch_size: int | None = None) -> SearchResult:
-        """Search until the algorithm has no more trials, or `max_trials` were made."""
+        """Search until the algorithm has no more trials or `max_trials` are done."""
         while self.trials < max_trials and await self.step(batch_size):
             pass
         return SearchResult(best=self.best, root=self.root, trials=self.trials, error=self.error)
 
     def top_k(self, k: int = 1) -> list[SearchNode]:
-        """The best states by the algorithm's scores, the best first."""
+        """Return the best states by the algorithm's scores, best first."""
         pairs = sorted(self.algorithm.get_state_score_pairs(self._tree), key=lambda pair: -pair[1])
         return [node for node, _ in pairs[:k]]
 
     async def aclose(self, *, keep: SearchNode | None = None) -> None:
-        """Close all states but the root's, and that of a node that the caller keeps."""
+        """Close all states except the root's and that of a node the caller keeps."""
         await carry_out(self._close_all(keep=[keep] if keep is not None else []), timeout_seconds=CLOSE_SECONDS)
 
     async def __aenter__(self) -> Self:
@@ -244,7 +244,7 @@ class Search:
         await self.aclose()
 
     async def _propose(self, parents: Sequence[SearchNode]) -> None:
-        """Have enough actions proposed for the children that are to be made of these."""
+        """Let the player propose enough actions for the next children of these nodes."""
 
         async def one(parent: SearchNode) -> None:
             wanted = self._branching or parents.count(parent)
@@ -274,7 +274,7 @@ class Search:
     async def _simulated(self, node: SearchNode) -> float:
         try:
             found = await self._player.simulate(node)
-        except Exception as error:  # noqa: BLE001  # border: a state of which nothing can be made is worth nothing
+        except Exception as error:  # noqa: BLE001  # border: a state from which nothing can follow is worth nothing
             self._failed(error)
             found = Simulation(score=0.0)
         node.simulation = Simulation(score=_bounded(found.score), answer=found.answer)
@@ -290,7 +290,7 @@ class Search:
             child.output = str(ended.text)
             child.status, child.terminal = str(ended.status), False
             found = await self._player.evaluate(child)
-        except Exception as error:  # noqa: BLE001  # border: what cannot be tried here takes nothing from what can elsewhere
+        except Exception as error:  # noqa: BLE001  # border: a failed trial must not affect the others
             child.status, child.terminal, child.reason = "failed", True, self._failed(error)
             return child, 0.0
         child.score, child.reason, child.terminal = _bounded(found.score / 10), found.reason, found.done
@@ -301,7 +301,7 @@ class Search:
         return self.error
 
     def _needed(self) -> list[SearchNode]:
-        """The nodes whose states may still be gone on with, or are the best."""
+        """Return the nodes whose states the algorithm may still need, and the best one."""
         live = getattr(self.algorithm, "live", None)
         if live is None:
             return [*self.root.below()]
@@ -319,7 +319,7 @@ class Search:
         await asyncio.gather(*(close(node) for node in closing), return_exceptions=True)
 
 
-async def search(  # all but the first two have a default, and are given by name
+async def search(  # all but the first two have a default and are keyword-only
     agent: AgentLike,
     task: str,
     *,
@@ -330,29 +330,29 @@ async def search(  # all but the first two have a default, and are given by name
     keep: bool = False,
     own_files: bool = False,
 ) -> SearchResult:
-    """Search for a way to do a task, over branches of a live kernel, and of its files if that is wished.
+    """Search for a way to do a task, over branches of a live kernel and, with `own_files`, of its files.
 
     Args:
         agent: Asks, starts children, and branches its kernel.
-        task: What is to be done.
+        task: The task.
         tree: `LATS()` (the default), `BestFirst()`, `BeamSearch()`, or an algorithm of TreeQuest.
-        root: Where to begin. None: in a branch of the agent's kernel.
+        root: The first state. None: a branch of the agent's kernel.
         player: Proposes, evaluates, simulates. None: the agent's model does, with cells of Python as actions.
-        max_trials: After so many the search ends, whatever the algorithm says.
-        keep: The best node's `state` stays open, and is the caller's to close; else all states are closed.
-        own_files: Each state works in a copy of the workspace that no other sees (see `Agent.branch`), and so do children
-            that simulate. Else all share the workspace.
+        max_trials: The bound on trials, whatever the algorithm decides.
+        keep: The best node's `state` stays open for the caller to close; otherwise all states are closed.
+        own_files: Each state, and each child that simulates, works in its own copy of the workspace (see `Agent.branch`).
+            Otherwise all share the workspace.
 
     Raises:
         StrategyError: No state was reached.
-        Exception: There is no kernel to begin in.
+        Exception: The agent's kernel cannot be branched.
     """
-    from freeact_sub.strategies.model_player import ModelPlayer  # noqa: PLC0415  # it knows this module
+    from freeact_sub.strategies.model_player import ModelPlayer  # noqa: PLC0415  # it imports this module
 
     options: dict[str, Any] = {"own_files": True} if own_files else {}
     begin = root
     if begin is None:
-        begin = await agent.branch("search", **options)  # type: ignore[attr-defined]  # who has kernels has it
+        begin = await agent.branch("search", **options)  # type: ignore[attr-defined]  # agents with kernels have it
     searching = Search(begin, player if player is not None else ModelPlayer(agent, task, **options), tree, **options)
 
     async def close(kept: SearchNode | None) -> None:
@@ -366,7 +366,7 @@ async def search(  # all but the first two have a default, and are given by name
         result = await searching.run(max_trials=max_trials)
         await close(result.best if keep else None)
     except BaseException:
-        await close(None)  # nobody gets the state that was to be kept
+        await close(None)  # the caller never receives the state to keep
         raise
     return result
 

@@ -1,4 +1,4 @@
-"""`parallel` and `pipeline`: many pieces of work side by side, each failure in its place."""
+"""`parallel` and `pipeline`: concurrent work, with each failure in its place."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -7,44 +7,43 @@ from typing import Any, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Stage: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Takes what the stage before it has returned."""
+"""Takes the return value of the previous stage."""
 
 
 async def parallel(thunks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
-    """Do everything side by side, and wait for all of it.
+    """Call all functions concurrently, and wait for all of them.
 
-    How many children and requests are at work at a time is bounded by `subagents.max_concurrent` and
-    `traffic.max_concurrent`; more wait.
+    `subagents.max_concurrent` and `traffic.max_concurrent` bound how many children and requests work at a time; more wait.
 
     Args:
-        thunks: Functions without arguments, each called once.
+        thunks: Async functions without arguments, each called once.
 
     Returns:
-        One for each, in their order: what it returned, or the exception that it raised.
+        One item for each, in order: its return value or its exception.
     """
 
     async def one(thunk: Callable[[], Awaitable[T]]) -> T | Exception:
         try:
             return await thunk()
-        except Exception as error:  # noqa: BLE001  # border: one that fails takes nothing from the others
+        except Exception as error:  # noqa: BLE001  # border: one failure must not affect the others
             return error
 
-    # not gather: cancelled, it does not wait until those that it cancels have ended
+    # not gather: when cancelled, it does not wait for its tasks to end
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(thunk)) for thunk in thunks]
     return [task.result() for task in tasks]
 
 
 async def pipeline(items: Iterable[Any], *stages: Stage) -> list[Any]:
-    """Take every item through all stages; none waits for another one: the first may be done while the last begins.
+    """Take every item through all stages, without items waiting for each other.
 
     Args:
-        items: What the first stage takes, one by one.
-        stages: Asynchronous functions of one argument, in order.
+        items: The arguments of the first stage.
+        stages: Async functions of one argument, in order.
 
     Returns:
-        One for each item, in their order: what the last stage returned, or the exception of the stage that failed, after
-        which no further stage has seen the item.
+        One item for each, in order: the last stage's return value, or the exception of the stage that failed, which ends the
+        item's way.
     """
 
     async def through(item: Any) -> Any:

@@ -1,9 +1,8 @@
-"""Tree search by ask and tell: `LATS`, `BestFirst`, `BeamSearch`. Pure: they say what to try, and are told what came.
+"""Tree search by ask and tell: `LATS`, `BestFirst`, `BeamSearch`. Pure: they say what to try and are told the results.
 
 The interface is that of TreeQuest (`init_tree`, `ask_batch`, `tell`, `get_state_score_pairs`, `top_k`), so its algorithms
-serve in the place of these. One trial makes one child of one state, or, with the action `SIMULATE`, plays on from a state
-and makes none. Scores are from 0 to 1. States are the caller's; all that is looked at is `terminal`: such a state has no
-children.
+are interchangeable with these. One trial makes one child of one state or, with the action `SIMULATE`, plays on from a state
+without making a child. Scores range from 0 to 1. States are opaque except for `terminal`: such a state has no children.
 """
 
 import itertools
@@ -14,47 +13,47 @@ from typing import Any, Final, Protocol
 
 SIMULATE: Final = "simulate"
 SOLVED: Final = 1.0
-"""The score of a terminal state after which nothing better can come."""
+"""The best score a terminal state can have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Something to try."""
+    """Something to try from a state."""
 
     trial_id: str
     action: str
-    """One of those that `ask_batch` was given, or `SIMULATE`."""
+    """One of the actions given to `ask_batch`, or `SIMULATE`."""
     parent_state: Any
-    """Where it begins; None: at the root."""
+    """The state it begins in. None: the root."""
 
 
 class TreeAlgorithm(Protocol):
-    """Decides where a search goes on. It has settings and no state: that is the tree, which the caller keeps."""
+    """Decides where a search continues. It has settings but no state: the caller keeps the tree."""
 
     def init_tree(self) -> Any:
-        """A tree with nothing but its root."""
+        """Return a tree with only a root."""
         ...
 
     def ask_batch(self, state: Any, batch_size: int, actions: list[str]) -> tuple[Any, Sequence[Any]]:
-        """What to try next.
+        """Decide what to try next.
 
         Returns:
-            The tree, and trials (`trial_id`, `action`, `parent_state`), about `batch_size` of them; none: the search is
-            over, or waits to be told of those that are out.
+            The tree, and about `batch_size` trials (`trial_id`, `action`, `parent_state`). No trials: the search is over, or
+            waits for the results of open trials.
         """
         ...
 
     def tell(self, state: Any, trial_id: str, result: tuple[Any, float]) -> Any:
-        """What came of a trial: a new state (of a simulation, the one that it began in) and its score, from 0 to 1."""
+        """Take the result of a trial: a new state (for a simulation, the one it began in) and its score, from 0 to 1."""
         ...
 
     def get_state_score_pairs(self, state: Any) -> list[tuple[Any, float]]:
-        """All states but the root's, with their scores."""
+        """Return all states except the root's, with their scores."""
         ...
 
 
 def top_k(tree: Any, algorithm: TreeAlgorithm, k: int = 1) -> list[tuple[Any, float]]:
-    """The best states of a tree with their scores, the best first; of several as good, the earlier."""
+    """Return the best states of a tree with their scores, best first; equal ones in the order they were reached."""
     return sorted(algorithm.get_state_score_pairs(tree), key=lambda pair: -pair[1])[:k]
 
 
@@ -63,19 +62,19 @@ class TreeNode:
     """A state in a tree."""
 
     state: Any = None
-    """None: the root's."""
+    """The caller's state. None: the root's."""
     parent: "TreeNode | None" = None
     score: float = 0.0
-    """What it was told to be worth."""
+    """The score it was given."""
     visits: int = 0
-    """Its own evaluation, and the simulations through it."""
+    """How many evaluations and simulations passed through it."""
     total: float = 0.0
-    """The sum of what these have found."""
+    """The sum of their scores."""
     children: list["TreeNode"] = field(default_factory=list)
     expanded: bool = False
-    """Its children are there, or asked for."""
+    """Its children exist or were asked for."""
     dropped: bool = False
-    """It is not gone on with."""
+    """The search does not continue from it."""
 
     @property
     def depth(self) -> int:
@@ -89,11 +88,11 @@ class TreeNode:
 
     @property
     def terminal(self) -> bool:
-        """It has no children, by what it is."""
+        """Whether its state can have no children."""
         return bool(getattr(self.state, "terminal", False))
 
     def below(self) -> Iterator["TreeNode"]:
-        """It and all below it."""
+        """Yield the node and its descendants."""
         yield self
         for child in self.children:
             yield from child.below()
@@ -101,30 +100,30 @@ class TreeNode:
 
 @dataclass(kw_only=True, eq=False)
 class SearchTree:
-    """What a search knows."""
+    """The knowledge of a search."""
 
     root: TreeNode = field(default_factory=TreeNode)
     waiting: list[tuple[TreeNode, bool]] = field(default_factory=list)
-    """Trials that are not asked for yet: where they begin, and whether they simulate."""
+    """Planned trials: where they begin, and whether they simulate."""
     out: dict[str, tuple[TreeNode, bool]] = field(default_factory=dict)
-    """Those that are, by id."""
+    """Open trials, by id."""
     rounds: int = 0
-    """Simulations, expansions or levels, as the algorithm counts them."""
+    """The number of simulations, expansions or levels, depending on the algorithm."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     solved: bool = False
     growing: TreeNode | None = None
-    """Whose children are asked for, to simulate from the best of them."""
+    """The node whose children were asked for, to simulate from the best of them."""
     beam: list[TreeNode] = field(default_factory=list)
-    """What was gone on with at the level before, the best first."""
+    """The nodes continued from at the previous level, best first."""
 
     @property
     def nodes(self) -> list[TreeNode]:
-        """All but the root, parents before children."""
+        """All nodes except the root, parents before children."""
         return [*self.root.below()][1:]
 
 
 class _Search:
-    """What all three share: trials and their results."""
+    """What the three algorithms share: trials and their results."""
 
     branching: int
     depth: int
@@ -147,7 +146,7 @@ class _Search:
         return state, trials
 
     def tell(self, state: SearchTree, trial_id: str, result: tuple[Any, float] | None) -> SearchTree:
-        """See `TreeAlgorithm`. A result of None: there is no further child. An id that is not out is passed over."""
+        """See `TreeAlgorithm`. A result of None: there is no further child. Unknown ids are ignored."""
         node, simulates = state.out.pop(trial_id, (None, False))
         if node is None:
             return state
@@ -166,7 +165,7 @@ class _Search:
         return [(node.state, node.score if node.terminal else node.value) for node in state.nodes]
 
     def live(self, state: SearchTree) -> list[Any]:
-        """The states that may be gone on with; what the others hold is not needed any more."""
+        """Return the states from which the search may continue; it no longer needs the others."""
         at_work = {id(node) for node, _ in (*state.waiting, *state.out.values())}
         return [node.state for node in state.nodes if id(node) in at_work or self._is_open(node)]
 
@@ -178,29 +177,29 @@ class _Search:
         state.waiting += [(node, False)] * self.branching
 
     def _go_on(self, state: SearchTree) -> None:
-        """Put the next trials among those that wait, or none."""
+        """Plan the next trials, if any."""
         raise NotImplementedError
 
     def _told_all(self, state: SearchTree) -> None:
-        """All that was asked for is there."""
+        """All open trials have ended."""
 
     def _simulated(self, state: SearchTree, node: TreeNode, score: float) -> None:
-        """Something was played from a node."""
+        """A simulation from a node has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LATS(_Search):
     """Language agent tree search (Zhou et al. 2024): Monte Carlo tree search with a model that proposes and judges.
 
-    Select by UCB1 down to a state without children; expand it by `branching` of them, each evaluated; simulate from the best
-    of these; backpropagate what that finds. An evaluation counts as the first visit of a state: no state must be simulated
-    before a better one is gone on with.
+    Select by UCB1 down to a state without children; expand it by `branching` evaluated children; simulate from the best of
+    them; backpropagate the result. An evaluation counts as a state's first visit, so that not every state has to be
+    simulated before the search continues from a better one.
     """
 
     simulations: int = 5
-    """How often this is done."""
+    """How often this is repeated."""
     exploration: float = 1.414
-    """The weight of what was visited seldom in UCB1."""
+    """The weight of rarely visited states in UCB1."""
     depth: int = 10
     branching: int = 3
 
@@ -211,7 +210,7 @@ class LATS(_Search):
             self._expand(state, leaf)
 
     def _told_all(self, state: SearchTree) -> None:
-        """Siblings are there: simulate from the best of them. Or a simulation is."""
+        """After an expansion, simulate from the best child."""
         grown, state.growing = state.growing, None
         if grown is None:
             return
@@ -235,7 +234,7 @@ class LATS(_Search):
             node = node.parent
 
     def _selected(self, node: TreeNode) -> TreeNode | None:
-        """Where the tree is to grow; None: nowhere."""
+        """Return the node to expand. None: there is none."""
         if not node.expanded:
             return node if self._is_open(node) else None
         for child in sorted(node.children, key=self.ucb1, reverse=True):
@@ -244,17 +243,17 @@ class LATS(_Search):
         return None
 
     def ucb1(self, node: TreeNode) -> float:
-        """The upper confidence bound of a state that was visited: its value, and more the seldomer it was visited."""
+        """Return the upper confidence bound of a visited state: its value plus a bonus that shrinks with its visits."""
         above = node.parent.visits if node.parent is not None else 1
         return node.value + self.exploration * math.sqrt(math.log(max(above, 1)) / node.visits)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestFirst(_Search):
-    """Goes on with the state that has the best score, wherever it is."""
+    """Continues from the state with the best score, wherever it is."""
 
     expansions: int = 10
-    """How many states are gone on with."""
+    """How many states are expanded."""
     depth: int = 10
     branching: int = 3
 
@@ -267,14 +266,14 @@ class BestFirst(_Search):
 
 @dataclass(frozen=True, kw_only=True)
 class BeamSearch(_Search):
-    """Goes level by level, with the best `width` states of each: the search of tree of thoughts (Yao et al. 2023)."""
+    """Continues level by level from the best `width` states: the search of tree of thoughts (Yao et al. 2023)."""
 
     width: int = 5
     depth: int = 10
     branching: int = 3
 
     def _go_on(self, state: SearchTree) -> None:
-        # in the order of their parents in the beam, which decides where scores are equal
+        # in the order of their parents in the beam, which breaks ties
         level = [child for node in state.beam for child in node.children if self._is_open(child)]
         if not state.rounds:
             level = [state.root]

@@ -1,4 +1,4 @@
-"""`vote`: the same question several times, and the answer that came most often (self-consistency, Wang et al. 2022)."""
+"""`vote`: asks the same question several times; the most frequent answer wins (self-consistency, Wang et al. 2022)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -12,20 +12,20 @@ from freeact_sub.strategies.side_by_side import parallel
 
 @dataclass(frozen=True, kw_only=True)
 class Vote:
-    """What came of a vote."""
+    """The result of a vote."""
 
     answer: Any
-    """The answer with the most votes; of several with as many, the one that was given first, in the order of the voters."""
+    """The answer with the most votes; among equals, the first in the order of the voters."""
     votes: int
-    """How many have given it."""
+    """How many voters gave it."""
     tied: bool
-    """Another answer has as many."""
+    """Another answer has as many votes."""
     counts: tuple[tuple[Any, int], ...]
-    """Each answer with its votes, the most first."""
+    """Each answer with its votes, most votes first."""
     answers: tuple[Any, ...]
     """All answers, in the order of the voters."""
     failures: tuple[Exception, ...] = ()
-    """Why voters have not answered; they are not counted."""
+    """Why some voters gave no answer; they are not counted."""
 
 
 async def vote(
@@ -36,18 +36,18 @@ async def vote(
     output: Any = None,
     key: Callable[[Any], Any] = text_of,
 ) -> Vote:
-    """Ask the same question several times, side by side, and take the answer that most have given.
+    """Ask the same question several times, side by side, and take the most frequent answer.
 
     Args:
         agent: Asks.
-        question: All that a voter reads.
-        n: How many are asked; or who: members, or names of models.
-        output: The type of an answer: a short one, such as `int` or a `Literal`, lets answers agree. None: text.
-        key: What is counted of an answer: answers with the same key are the same. Default: the answer without white space
-            around it. A function that takes the last line of a text lets answers agree that have reached it in other ways.
+        question: The only text that a voter reads.
+        n: A number of voters, or a list of members and model names.
+        output: The type of an answer. Short types, such as `int` or a `Literal`, let answers agree. None: text.
+        key: Maps an answer to what is counted; equal keys are equal answers. Default: the answer, stripped. A function that
+            returns the last line of a text lets answers agree that got there in different ways.
 
     Raises:
-        StrategyError: Nobody has answered.
+        StrategyError: Nobody answered.
         ValueError: There are no voters.
     """
     voters = members(n, "voter")
@@ -56,7 +56,7 @@ async def vote(
 
 
 def count(found: Iterable[Any], *, key: Callable[[Any], Any] = text_of) -> Vote:
-    """Count answers. Args: found: answers, and exceptions of those who have not answered. key: see `vote`.
+    """Count answers. Args: found: answers, or exceptions of voters without one. key: see `vote`.
 
     Raises:
         StrategyError: There is no answer.
@@ -75,7 +75,7 @@ def count(found: Iterable[Any], *, key: Callable[[Any], Any] = text_of) -> Vote:
         counted = counted.strip() if isinstance(counted, str) else counted
         first.setdefault(counted, answer)
         votes[counted] += 1
-    ranked = votes.most_common()  # those with as many votes stay in the order in which they were first given
+    ranked = votes.most_common()  # stable: equal counts stay in the order of first appearance
     return Vote(
         answer=first[ranked[0][0]],
         votes=ranked[0][1],

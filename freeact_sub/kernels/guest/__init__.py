@@ -1,4 +1,4 @@
-"""The code that is sent into every kernel as source: `agent` and what it needs; standard library and IPython only.
+"""The code sent into every kernel as source: `agent` and what it needs; standard library and IPython only.
 
 It becomes a package `freeact_guest` there, whose modules find each other by relative imports.
 """
@@ -28,7 +28,7 @@ SENT: Final = (
     "saved.snapshots",
     "agent",
 )
-"""The modules that are sent, in the order in which they can be imported."""
+"""The modules to send, in import order."""
 
 LOADER: Final = """
 import sys, types
@@ -48,7 +48,7 @@ PACKAGES: Final = ("freeact_guest", "freeact_guest.saved")
 
 
 def guest_source() -> str:
-    """A program that makes the package in a kernel."""
+    """Return a program that creates the package in a kernel."""
     folder = importlib.resources.files(__name__)
     sources = {"freeact_guest": ""}
     for name in SENT:

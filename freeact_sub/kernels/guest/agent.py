@@ -1,9 +1,9 @@
-"""What code in a kernel sees as `agent`. Sent into every kernel as source when it starts.
+"""`agent`, as code in a kernel sees it. Sent into every kernel as source when it starts.
 
 Standard library and IPython only, and nothing from this package: the kernel may run in another Python, on another machine.
 
-A request goes out as a message on iopub and its answer comes in on the control channel, which ipykernel serves in a thread
-of its own; so answers arrive while the main thread waits, in `await` or in plain code.
+A request goes out as a message on iopub, and its answer arrives on the control channel, which ipykernel serves in its own
+thread; so answers arrive while the main thread waits, in `await` or in plain code.
 """
 
 import ast
@@ -36,50 +36,50 @@ class Requests:
 
     def __init__(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
         self.errands: deque[Callable[[], None]] = deque()
-        """What the main thread is to do when it next waits, for an answer or in its loop."""
+        """Work for the main thread, done when it next waits for an answer or returns to its loop."""
         self.attach(kernel, loop)
 
     def attach(self, kernel: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Serves this kernel from now on; a branch has another kernel than the one that it was made of."""
+        """Serve this kernel from now on; a branch switches to its own."""
         self.kernel = kernel
         self.loop = loop
         self.waiting: dict[str, Callable[[dict[str, Any]], object]] = {}
         self.blocked: list[queue.SimpleQueue[dict[str, Any] | None]] = []
-        """Of the requests for which the main thread blocks; a None wakes it."""
+        """Answers to requests for which the main thread blocks; None wakes it."""
         kernel.control_handlers["freeact_reply"] = self.on_reply
 
     def on_reply(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
-        """Called in the control thread: with the answer, or with what is to be shown before it."""
+        """Take an answer, or output to show before it. Called in the control thread."""
         content = message["content"]
         done = self.waiting.get(content.get("id")) if "output" in content else self.waiting.pop(content.get("id"), None)
         if done is not None:
             done(content)
 
     def send(self, method: str, params: dict[str, Any], done: Callable[[dict[str, Any]], object]) -> str:
-        """Sends a request; `done` gets the answer, in another thread. Returns the request's id."""
+        """Send a request, and return its id. `done` receives the answer, in another thread."""
         request_id = uuid.uuid4().hex
         self.waiting[request_id] = done
         kernel = self.kernel
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, ValueError, OSError):  # code may have put anything there
-                stream.flush()  # what was printed before the request is seen before it
-        # code may ask while it holds the lock of logging; so that the control thread needs it not, its answer is cached
+            with contextlib.suppress(AttributeError, ValueError, OSError):  # code may have replaced it with anything
+                stream.flush()  # earlier output appears before the request
+        # code may ask while it holds logging's lock; caching keeps the control thread from needing it
         kernel.log.isEnabledFor(logging.DEBUG)
         content = {"id": request_id, "method": method, "params": params}
         kernel.session.send(kernel.iopub_socket, "freeact_request", content, parent=kernel.get_parent("shell"))
         return request_id
 
     def ask(self, method: str, **params: Any) -> Any:
-        """Asks the host and blocks until it has answered."""
+        """Ask the host and block until it answers."""
         answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        # a question of the audit hook may come in the middle of anything
+        # the audit hook may ask in the middle of anything
         does_errands = method != "check" and threading.current_thread() is threading.main_thread()
         if does_errands:
             self.blocked.append(answers)
         request_id = self.send(method, params, answers.put)
         try:
             if does_errands:
-                self.run_errands()  # what was sent before `blocked` told that there is somebody to wake
+                self.run_errands()  # work posted before `blocked` showed that somebody is to be woken
             while (answer := answers.get()) is None or "output" in answer:
                 if answer is None:
                     self.run_errands()
@@ -92,7 +92,7 @@ class Requests:
         return value_of(answer, method)
 
     def when_main_thread_waits(self, errand: Callable[[], None]) -> None:
-        """Has the main thread do this when it next waits, for an answer or in its loop. Called in any thread."""
+        """Let the main thread do this when it next waits for an answer or returns to its loop. Called in any thread."""
         self.errands.append(errand)
         for answers in tuple(self.blocked):
             answers.put(None)
@@ -104,7 +104,7 @@ class Requests:
             self.errands.popleft()()
 
     async def ask_async(self, method: str, **params: Any) -> Any:
-        """Asks the host; other coroutines go on meanwhile."""
+        """Ask the host; other coroutines continue meanwhile."""
         loop = asyncio.get_running_loop()
         answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         request_id = self.send(method, params, lambda answer: loop.call_soon_threadsafe(answers.put_nowait, answer))
@@ -112,21 +112,21 @@ class Requests:
             while "output" in (answer := await answers.get()):
                 show(answer["output"])
         except asyncio.CancelledError:
-            self.waiting.pop(self.send("give_up", {"request": request_id}, lambda _: None))  # it has no answer
+            self.waiting.pop(self.send("give_up", {"request": request_id}, lambda _: None))  # it was not answered
             raise
         finally:
             self.waiting.pop(request_id, None)
         return value_of(answer, method)
 
     def call(self, method: str, **params: Any) -> Any:
-        """A coroutine where the code that called our caller can await it, else the value itself."""
+        """Return a coroutine if the code that called our caller can await it, otherwise the value."""
         return self.ask_async(method, **params) if can_await(sys._getframe(2)) else self.ask(method, **params)  # noqa: SLF001  # documented
 
 
 def can_await(frame: FrameType | None) -> bool:
-    """Whether code can await: it is an `async def`, or a cell that uses `await`, be it in another statement.
+    """Whether code can await: it is an `async def`, or a cell with an `await` in any statement.
 
-    Inside a comprehension or lambda the code around it counts.
+    For a comprehension or lambda, the surrounding code counts.
     """
     while frame is not None and frame.f_code.co_name in COMPREHENSIONS:
         frame = frame.f_back
@@ -139,7 +139,7 @@ def can_await(frame: FrameType | None) -> bool:
 
 
 def cell_awaits(file: str) -> bool:
-    """Whether a cell uses `await` anywhere at its top level: IPython compiles each of its statements by itself."""
+    """Whether a cell uses `await` at its top level; IPython compiles each statement separately."""
     try:
         source = "".join(linecache.getlines(file))
         code = compile(source, file, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -149,13 +149,13 @@ def cell_awaits(file: str) -> bool:
 
 
 def show(text: str) -> None:
-    """Puts out what the host shows on the way."""
+    """Print what the host shows before the answer."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 class ShellResult:
-    """How a command ended, and what it put out."""
+    """A command's exit code and output."""
 
     def __init__(self, *, exit_code: int, output: str) -> None:
         self.exit_code = exit_code
@@ -166,7 +166,7 @@ class ShellResult:
 
 
 def value_of(answer: dict[str, Any], method: str) -> Any:
-    """The value of an answer, or the exception that it stands for."""
+    """Return the value of an answer, or raise its exception."""
     if answer["ok"]:
         value = answer["value"]
         if method == "children":
@@ -186,25 +186,25 @@ class ChildSnapshot:
 
 
 class ChildrenProxy:
-    """The children that work in the background for this agent. With `await`, or without it in plain code."""
+    """The agent's background children. Use its methods with `await`, or without it in plain code."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
 
     def list(self) -> Any:
-        """All that were started in this run, in order of start."""
+        """All children started in this run, oldest first."""
         return self._requests.call("children", action="list")
 
     def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
-        """Wait until these (none: all) have ended, or one of them asks a question, or the time is up; what is known then."""
+        """Wait until these (default: all) have ended, one asks a question, or the time is up, and return their states."""
         return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
 
     def send(self, agent_id: str, text: str) -> Any:
-        """Answer a child's question, or tell it something that it reads before its next step."""
+        """Answer a child's question, or send it a message that it reads before its next step."""
         return self._requests.call("children", action="send", agent_ids=[agent_id], text=text)
 
     def cancel(self, agent_id: str) -> Any:
-        """End a child; what it had so far is its `output`."""
+        """Cancel a child; its `output` is what it had so far."""
         return self._requests.call("children", action="cancel", agent_ids=[agent_id])
 
     def __repr__(self) -> str:
@@ -212,20 +212,20 @@ class ChildrenProxy:
 
 
 async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
-    """A value of the type that was asked for."""
+    """Return the answer as a value of the requested type."""
     value = await answer
     return value if decode is None else decode(value)
 
 
 def as_children(value: Any) -> Any:
-    """One child or several, from JSON; text stays text."""
+    """Return one child or several from JSON; text stays text."""
     if isinstance(value, dict):
         return ChildSnapshot(**value)
     return [ChildSnapshot(**state) for state in value] if isinstance(value, list) else value
 
 
 class AgentProxy:
-    """What code in this kernel can ask of its agent."""
+    """The agent, for code in this kernel."""
 
     TaskError = tasks.TaskError
     TaskResult = tasks.TaskResult
@@ -241,7 +241,7 @@ class AgentProxy:
         self.children = ChildrenProxy(requests)
         self._requests = requests
 
-    def task(  # noqa: PLR0913  # each is a choice of its own, and all but the first have a default
+    def task(  # noqa: PLR0913  # independent options; all but the first have a default
         self,
         prompt: str,
         *,
@@ -257,52 +257,52 @@ class AgentProxy:
         branch_of: str | None = None,
         keep: bool = False,
     ) -> Any:
-        """Start a child agent and wait for its end: `r = await agent.task(...)`, or without `await` in plain code.
+        """Start a child agent and wait until it ends: `r = await agent.task(...)`, or without `await` in plain code.
 
         Args:
-            prompt: What it is to do: the child sees nothing else of this conversation.
+            prompt: The child's task; it sees nothing else of this conversation.
             description: A label of a few words.
-            inputs: Values that the child finds as variables in its kernel, by name.
+            inputs: Values by name; the child finds them as variables in its kernel.
             output: The type of its answer, such as `int`, `list[str]`, a dataclass, a pydantic model or a JSON schema;
-                `r.output` is then a value of it. None: text.
+                `r.output` is a value of it. None: text.
             agent: A named agent type.
-            mode: `plan`, `ask`, `auto` or `full`, as far as this agent's own mode allows it.
-            scope: What it is told to keep to: a folder, files, a part of the work.
+            mode: `plan`, `ask`, `auto` or `full`, but never more than this agent's mode.
+            scope: The limits of its work: a folder, files, a part of the task.
             max_turns: How many model responses the child may take.
-            budget: Limits of the child and all below it, such as `{"seconds": 60, "tokens": 50_000}`;
-                without it 10 turns and an hour.
+            budget: Limits for the child and its descendants, such as `{"seconds": 60, "tokens": 50_000}`.
+                Default: 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
-            branch_of: It starts as a copy of that of an earlier child: the `node` of its result.
-            keep: Its kernel stays, for `branch_of`.
+            branch_of: The `node` of an earlier child's result: the kernel starts as a copy of that child's.
+            keep: The kernel outlives the child, for `branch_of`.
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,
             `files_written`, `files_removed`, `warnings`.
 
         Raises:
-            TaskError: The child did not complete; its `result` tells how far it came.
-            PermissionError: It was denied, or this agent may start no children.
-            ValueError, TypeError: An argument is wrong; the text names it.
+            TaskError: The child did not complete; `result` has what it achieved.
+            PermissionError: It was denied, or this agent may not start children.
+            ValueError, TypeError: An argument is invalid; the message names it.
         """
         options = {name: value for name, value in locals().items() if name != "self"}
         call = tasks.TaskCall(self._requests, options)
         return call.run_async() if can_await(sys._getframe(1)) else call.run()  # noqa: SLF001  # documented
 
     def shell(self, command: str, *, reason: str) -> Any:
-        """Run a command outside the sandbox, in the workspace, if a person agrees; always asks, whatever the mode.
+        """Run a command outside the sandbox, in the workspace, if a person agrees; every mode asks.
 
-        `await agent.shell(...)`, or without `await` in plain code. Its output is shown as it comes. What it starts ends
+        `await agent.shell(...)`, or without `await` in plain code. Its output appears as it comes. All its processes end
         with it.
 
         Args:
-            command: As a shell reads it.
-            reason: What it is for; the person who is asked reads it.
+            command: A shell command.
+            reason: Its purpose, for the person who decides.
 
         Returns:
             An object with `exit_code` and `output`.
 
         Raises:
-            PermissionError: It is denied.
+            PermissionError: The command was denied.
         """
         used.USED.on_start()
         return self._requests.call("shell", command=command, reason=reason)
@@ -313,13 +313,13 @@ class AgentProxy:
         """Make one request to a language model, without tools or kernel: `await agent.ask(...)`, or without `await`.
 
         Args:
-            prompt: All that the model reads, but for the history.
+            prompt: The only text that the model reads besides the history.
             model: The name of another model in the settings. None: the agent's own.
-            output: The type of its answer, as with `task`; a value of it comes back. None: text.
-            history: Earlier prompts and answers, in turn: the model reads them as a conversation.
+            output: The type of its answer, as for `task`; the call returns a value of it. None: text.
+            history: Earlier prompts and answers, alternating; the model reads them as a conversation.
 
         Raises:
-            ValueError, TypeError: The answer is not of the type, or there is no JSON schema of it.
+            ValueError, TypeError: The answer does not have the type, or the type has no JSON schema.
         """
         schema, decode = (None, None) if output is None else schemas.schema_of(output)
         params = {"prompt": prompt, "model": model, "output": schema, "history": [*history]}
@@ -329,7 +329,7 @@ class AgentProxy:
         return value if decode is None else decode(value)
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        """Handed to a child, alone or by a function that uses it, it is the agent of the child's kernel."""
+        """Pickled for a child, alone or within a function, it becomes the agent of the child's kernel."""
         return agent_of_this_kernel, ()
 
     def __repr__(self) -> str:
@@ -337,12 +337,12 @@ class AgentProxy:
 
 
 def agent_of_this_kernel() -> Any:
-    """What code in this kernel finds as `agent`."""
+    """Return this kernel's `agent`."""
     return builtins.agent  # type: ignore[attr-defined]
 
 
 def prepare_iopub(kernel: Any) -> None:
-    """Lets iopub keep what a busy reader has not read yet, and greet every subscriber."""
+    """Let iopub queue what a busy reader has not read yet, and greet every subscriber."""
     zmq: Any = importlib.import_module("zmq")
 
     thread = getattr(kernel, "iopub_thread", None)
@@ -354,7 +354,7 @@ def prepare_iopub(kernel: Any) -> None:
         socket.setsockopt(zmq.SocketOption.SNDHWM, 0)
         socket.setsockopt(zmq.SocketOption.XPUB_VERBOSE, 1)
 
-    thread.schedule(set_options)  # a socket is used in its own thread only
+    thread.schedule(set_options)  # a socket may be used in its own thread only
 
 
 def install(
@@ -364,14 +364,14 @@ def install(
     audit: dict[str, Any] | None = None,
     requests: Requests | None = None,
 ) -> Requests:
-    """Called once, by the fork server or in the first, silent cell; in a branch, once more.
+    """Install the guest. Called once, by the fork server or in the first, silent cell, and again in a branch.
 
     Args:
-        shell: IPython's.
+        shell: IPython's shell.
         servers: Names of MCP servers.
-        loop: Cells run in it.
-        audit: What needs no question (`hook.install`). None: nothing that code does by itself is asked for.
-        requests: In a branch, those of before: what variables hold of the origin's `agent` asks the branch's own host.
+        loop: The event loop of the cells.
+        audit: What needs no question (`hook.install`). None: actions of the code are never asked about.
+        requests: In a branch, the origin's: references to its `agent` in variables then ask the branch's host.
     """
     prepare_iopub(shell.kernel)
     if requests is None:
@@ -380,8 +380,10 @@ def install(
         requests.attach(shell.kernel, loop)
     agent = AgentProxy(requests, servers)
     if isinstance(shell.user_ns.get("agent", agent), AgentProxy):
-        shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = agent  # hidden: `%who` lists what the cells have made
-    builtins.agent = agent  # type: ignore[attr-defined]  # and there it survives `del agent` and `%reset`
+        shell.user_ns["agent"] = shell.user_ns_hidden["agent"] = (
+            agent  # hidden from `%who`, which lists the cells' variables
+        )
+    builtins.agent = agent  # type: ignore[attr-defined]  # here it survives `del agent` and `%reset`
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
