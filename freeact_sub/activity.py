@@ -1,4 +1,4 @@
-"""`Activity`: what an agent does right now, as its events tell. All that shows agents at work reads it.
+"""`Activity`: what an agent is doing, derived from its events, for everything that shows working agents.
 
 It holds no more than what is open (calls, questions, the model request), so it stays small however long a run takes. What a
 front end keeps beside it is what it draws.
@@ -44,7 +44,7 @@ class Activity:
     usage: Usage = field(default_factory=Usage)
     tree_usage: Usage = field(default_factory=Usage)
     calls: list[ToolCallStarted] = field(default_factory=list)
-    """Those that have not ended, in order of start: a cell, and what its code has called."""
+    """Open calls, oldest first: a cell, and the calls of its code."""
     questions: dict[str, ApprovalRequest] = field(default_factory=dict)
     """Those that wait for a person, by id, in order."""
     progress: ModelProgress | None = None
@@ -143,7 +143,7 @@ class Activities:
             self._by_id[event.agent_id].observe(event)
 
     def of(self, agent_id: str) -> str:
-        """What the agent does, in one line; empty where it is not known to be at work."""
+        """What an agent is doing, in one line; empty if it is not known to be working."""
         activity = self._by_id.get(agent_id)
         return "" if activity is None else activity.text
 

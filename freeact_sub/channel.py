@@ -1,6 +1,6 @@
 """`EventChannel`: the one bounded, ordered stream of a root run; `Emitter`: an agent's pen for it.
 
-An event gets its `seq` at the moment it is taken in, after the wait for room, so the order of the stream and the order of
+An event gets its `seq` at the moment it is accepted, after the wait for room, so the order of the stream and the order of
 the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is
 for endings, which must not hang on a reader that is gone. Once the channel is closed, both drop what they are given.
 

@@ -3,23 +3,23 @@
 ::
 
     FreeactError
-    ├── ConfigError          a setting, key, model name or file is wrong; the text names it and the way out
+    ├── ConfigError          a setting, key, model name or file is wrong; the message names it and the way out
     │   └── UntrustedError   nobody has looked at settings that stand in the workspace
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
     │   ├── KernelStartError the kernel did not come up
-    │   │   └── KernelBranchError  a live kernel cannot be branched; the text says why
+    │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
     │   ├── KernelSnapshotError  variables of a kernel could not be saved, or not be read
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
     ├── ApprovalDeniedError  a person or a rule said no; carries the reason
-    ├── SpawnForbiddenError  a child may not be started; the text names the limit and its setting
-    ├── SessionError         a session is not there, or cannot be read or removed; the text names it
+    ├── SpawnForbiddenError  a child may not be started; the message names the limit and its setting
+    ├── SessionError         a session is not there, or cannot be read or removed; the message names it
     │   └── SessionBusyError it is open elsewhere
-    ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the text names them
+    ├── InvalidRequestError  code in a kernel asked for something with wrong arguments; the message names them
     ├── TaskError            a child that a program waits for did not complete; carries its result
-    ├── StrategyError        a strategy found no answer; the text says why
+    ├── StrategyError        a strategy found no answer; the message says why
     └── LimitReachedError    a budget is used up; carries its name, the amount and the bound
 
 Errors carry values. Nobody reads an error's text to learn what happened.
@@ -96,11 +96,11 @@ class KernelStartError(KernelError):
 
 
 class KernelBranchError(KernelStartError):
-    """A live kernel cannot be branched; the text says why."""
+    """A live kernel cannot be branched; the message says why."""
 
 
 class KernelSnapshotError(KernelError):
-    """The variables of a kernel are not saved, or not read; the text says why. Those that were saved before still are."""
+    """The variables of a kernel are not saved, or not read; the message says why. Those that were saved before still are."""
 
 
 class KernelLostError(KernelError):
@@ -186,7 +186,7 @@ class SessionBusyError(SessionError):
 
 
 class InvalidRequestError(FreeactError):
-    """A model, or code in a kernel, called something with wrong arguments; the text names them."""
+    """A model, or code in a kernel, called something with wrong arguments; the message names them."""
 
 
 class TaskError(FreeactError):
@@ -202,7 +202,7 @@ class TaskError(FreeactError):
 
 
 class StrategyError(FreeactError):
-    """A strategy found no answer; the text says why."""
+    """A strategy found no answer; the message says why."""
 
 
 class LimitReachedError(FreeactError):

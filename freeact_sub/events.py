@@ -52,7 +52,7 @@ class AgentEvent:
 
     @staticmethod
     def from_json(line: str) -> "Event":
-        """The event that `to_json` has written; fields that are not known are passed over.
+        """The event that `to_json` has written; fields that are not known are skipped.
 
         Raises:
             ValueError: The line is no event.
@@ -206,7 +206,7 @@ ASKED: Final[dict[str, AnswerReceiver]] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRequest(AgentEvent):
-    """A call waits for an answer; other calls go on.
+    """A call waits for an answer; other calls continue.
 
     Requests of several agents may be open at once and may be answered in any order. The first answer counts.
     """
@@ -240,7 +240,7 @@ class ApprovalRequest(AgentEvent):
         return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
 
     def deny(self, reason: str = "") -> bool:
-        """Denies the call; the model reads the reason and goes on. Returns False if it was answered already."""
+        """Denies the call; the model reads the reason and continues. Returns False if it was answered already."""
         return self.decide(Decision(allowed=False, reason=reason))
 
     def shown(self) -> None:

@@ -194,9 +194,9 @@ class Tree:
 
     shared: Shared
     nodes: dict[str, AgentNode] = field(default_factory=dict)
-    """By id, in order of start; the root is the first."""
+    """By id, oldest first, so the root comes first."""
     at_work: dict[str, AtWork] = field(default_factory=dict)
-    """By agent id, in order of start."""
+    """By agent id, oldest first."""
     outliving: set[Outliving] = field(default_factory=set)
     """Closed with the root."""
     between_runs: BetweenRuns = field(default_factory=BetweenRuns)

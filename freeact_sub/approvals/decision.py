@@ -16,7 +16,7 @@ from freeact_sub.approvals.shell import judge_command, judge_outside
 from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 
 HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents"})
-"""Tools that touch nothing but the agent itself and its children; `ask` costs what its budget allows."""
+"""Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
 
 
 def decide(call: Call, policy: Policy) -> Ruling:

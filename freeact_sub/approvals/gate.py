@@ -175,7 +175,7 @@ class Gate:
         if_nobody = NEEDS_PERSON if ruling.needs_person else headless_answer(self._headless or "auto", policy.mode)
 
         def announce(decision: Decision) -> None:
-            """Emits the answer before the caller goes on, so that no event of the call precedes its approval."""
+            """Emits the answer before the caller continues, so that no event of the call precedes its approval."""
             answered = ApprovalAnswered(
                 request_id=request_id, allowed=decision.allowed, reason=decision.reason, code=decision.code
             )

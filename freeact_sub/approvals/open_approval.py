@@ -12,7 +12,7 @@ class OpenApproval:
     """Waits for a decision, and announces it as soon as it is taken."""
 
     def __init__(self, call: Call, announce: Callable[[Decision], None]) -> None:
-        """Args: announce: called once with the decision, on the event loop, before the waiting call goes on."""
+        """Args: announce: called once with the decision, on the event loop, before the waiting call continues."""
         self.call = call
         self.answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._announce = announce

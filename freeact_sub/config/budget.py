@@ -55,7 +55,7 @@ class Budget(Section):
             fraction: Above 0, at most 1.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not one.
         """
         if not 0 < fraction <= 1:
             raise ValueError(f"the share of a budget is above 0 and at most 1, not {fraction}")

@@ -37,7 +37,7 @@ class GatewayConfig(Section):
     trusted: bool = False
     """Kernels there may run code unasked (modes `plan` and `auto`), though no wall of ours is around them."""
     retry: bool = False
-    """An agent whose gateway is gone goes on with a new, empty kernel at another one. False: its run ends as
+    """An agent whose gateway is gone continues with a new, empty kernel at another one. False: its run ends as
     `kernel_lost`."""
     lease_seconds: float = Field(default=60, ge=2)
     """A kernel that has not heard of this program for so long ends by itself."""

@@ -28,7 +28,7 @@ def check_installed(name: str) -> None:
     """Checks that a provider is installed.
 
     Raises:
-        ValueError: It is not; the text names the installed ones, near names first.
+        ValueError: It is not; the message names the installed ones, near names first.
     """
     if name in OWN or name in (known := installed()):
         return

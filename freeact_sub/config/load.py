@@ -37,7 +37,7 @@ def load_config(
 
     Args:
         workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
-        arguments: Nested settings that win over all others; values of None are passed over.
+        arguments: Nested settings that win over all others; values of None are skipped.
         environment: Variables to read instead of `os.environ`.
         mcp_file: An `mcp.json` to read. Default: `.freeact/mcp.json`, else `mcp.json`, in the workspace, if there.
         trust: The contents that somebody has looked at; files of the workspace count only with these. None: all files

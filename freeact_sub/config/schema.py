@@ -321,7 +321,7 @@ class Config(Section):
     permission_files: tuple[Path, ...] = ()
     """Files with rules, the most specific first. `load_config` adds the workspace's and the user's where they exist."""
     on_denial: Literal["continue", "end"] = "continue"
-    """`continue`: the model reads a denial and goes on; `end`: the run of the agent that was denied ends as `rejected`."""
+    """`continue`: the model reads a denial and continues; `end`: the run of the agent that was denied ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
     sessions: SessionsConfig = SessionsConfig()

@@ -69,4 +69,4 @@ def digest(content: bytes) -> str:
 
 
 def _key(path: Path) -> str:
-    return os.path.abspath(path)  # noqa: PTH100  # a link is a name of its own: what it leads to may be changed
+    return os.path.abspath(path)  # noqa: PTH100  # a link is its own name: what it leads to may be changed

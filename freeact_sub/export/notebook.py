@@ -1,8 +1,8 @@
 """A session as a Jupyter notebook that runs: the cells of all agents with their outputs, each agent a section.
 
-The root's cells are cells as they were. Each child had a kernel of its own, so its cells run under `%%child NAME`, which
+The root's cells are cells as they were. Each child had its own kernel, so its cells run under `%%child NAME`, which
 gives it names of its own. What needs the program that made it, such as `agent.task`, fails when it is run again; such cells
-are tagged `raises-exception`, so that the rest goes on, and keep the outputs that they had.
+are tagged `raises-exception`, so that the rest continues, and keep the outputs that they had.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""`Report`: the events of a session as what each agent did, one after the other."""
+"""`Report`: the events of a session as what each agent did, one after another."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -136,7 +136,7 @@ class AgentReport:
 
     @property
     def seconds(self) -> float:
-        """How long it was at work."""
+        """How long it was working."""
         return sum(work.ended - work.began for work in self.work)
 
 
@@ -167,7 +167,7 @@ class Report:
 
 
 def report_of(events: Iterable[Event], *, title: str = "") -> Report:
-    """The report. Args: events: of one session, in their order. title: default: the first prompt."""
+    """The report. Args: events: of one session, in order. title: default: the first prompt."""
     reader = _EventReader()
     for event in events:
         reader.take(event)

@@ -1,4 +1,4 @@
-"""When each agent was at work, and the critical path: on whom the end waited at each moment."""
+"""When each agent was working, and the critical path: on whom the end waited at each moment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from freeact_sub.export.report import AgentReport, Report, ReportedRun
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A time in which an agent was at work."""
+    """A time in which an agent was working."""
 
     agent: AgentReport
     began: float
@@ -18,10 +18,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """All of them. Times in which no agent was at work, such as a night between two prompts, are left out."""
+    """All of them. Times in which no agent was working, such as a night between two prompts, are left out."""
 
     seconds: float
-    """In which an agent was at work."""
+    """In which an agent was working."""
     spans: list[Span]
     critical: list[Span]
     """From begin to end; only what an agent did while no child of it was waited for."""

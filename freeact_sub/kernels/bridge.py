@@ -1,6 +1,6 @@
 """`Bridge`: answers what code in a kernel asks of its host (an MCP call, and later a child or an approval).
 
-Each request is answered in a task of its own, so that ten calls of `asyncio.gather` in a cell run side by side. A request
+Each request is answered in its own task, so that ten calls of `asyncio.gather` in a cell run side by side. A request
 carries data only; what it may do is decided by the handler, on the host's side, with nothing taken on trust from the kernel.
 """
 

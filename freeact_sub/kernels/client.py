@@ -6,7 +6,7 @@ output may still follow, so it alone says nothing. Once the reply is there, idle
 same, the cell ends late instead of never.
 
 What code in the kernel asks of its host comes on iopub as well (`freeact_request`) and is answered on the control channel
-(`freeact_reply`), which has a thread of its own in the kernel: answers arrive while a cell blocks.
+(`freeact_reply`), which has its own thread in the kernel: answers arrive while a cell blocks.
 """
 
 import asyncio
@@ -265,7 +265,7 @@ class KernelClient:
                 task.cancel()
 
     async def _read(self, channels: KernelChannels, channel: ChannelName) -> None:
-        """Reads one channel until it ends. It passes over what cannot be used, and whoever would miss that reads so."""
+        """Reads one channel until it ends. It skips what cannot be used, and whoever would miss that reads so."""
         count = passed_over = 0
         while True:
             try:
@@ -304,7 +304,7 @@ class KernelClient:
             logger.exception("a message on a kernel's %s channel could not be handled", channel)
 
     def _tell_of_loss(self, error: RefusedMessageError) -> None:
-        """Says in the output of the cell, and to the code that waits for an answer, that a message was passed over."""
+        """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""
         if self._cell is not None:
             self._cell.buffer.add(
                 StreamText(name="stderr", text=f"[something that the cell put out is left out: {error}]\n")

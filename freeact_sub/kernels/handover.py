@@ -55,7 +55,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         target: The kernel that gets the values.
 
     Raises:
-        KernelError: There is no such file, or the kernel could not read it; the text says why.
+        KernelError: There is no such file, or the kernel could not read it; the message says why.
     """
     if isinstance(source, FarKernel) and isinstance(target, FarKernel):
         await target.write_values(name, source.read_values(name))
@@ -73,7 +73,7 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
         The file's name.
 
     Raises:
-        KernelError: There is no such variable, or it cannot be handed over; the text names it.
+        KernelError: There is no such variable, or it cannot be handed over; the message names it.
     """
     name = f"values-{uuid.uuid4().hex}"
     await _do(kernel, f"give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
@@ -87,8 +87,8 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         A line on each value, as the agent of the kernel reads it.
 
     Raises:
-        InvalidRequestError: A value cannot be handed over, or a name is none of a variable; the text names it.
-        KernelError: The kernel could not read them; the text says why.
+        InvalidRequestError: A value cannot be handed over, or a name is none of a variable; the message names it.
+        KernelError: The kernel could not read them; the message says why.
     """
     name = f"values-{uuid.uuid4().hex}"
     if isinstance(target, FarKernel):

@@ -47,7 +47,7 @@ class KernelSpec:
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers that code in the kernel finds under `agent.mcp`."""
     sandbox: SandboxPolicy | None = None
-    """The wall around the kernel; None: there is none."""
+    """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
     """What code does without asking its host. None: it asks for nothing that it does by itself."""
 
@@ -84,7 +84,7 @@ class Kernel(Protocol):
 
     @property
     def may_be_replaced(self) -> bool:
-        """False: the run of its agent ends when it is lost, instead of going on with a new kernel."""
+        """False: the run of its agent ends when it is lost, instead of continuing with a new kernel."""
         ...
 
     @property
@@ -128,15 +128,15 @@ class Kernel(Protocol):
             handler: Answers what code in the branch asks of its host.
 
         Raises:
-            KernelBranchError: It is not safe, or not possible; the text says why.
+            KernelBranchError: It is not safe, or not possible; the message says why.
         """
         ...
 
     async def snapshot(self, folder: Path) -> SnapshotReport:
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
-        A fork of the kernel writes while the kernel goes on; where none can be made, the kernel itself saves what it can in
-        0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. What has not
+        A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
+        in 0.2 s and 8 MB, and the report says so. Variables that share objects share them when they come back. What has not
         changed since the last snapshot in the folder is not written again. At most 4 GiB are kept, and what is not pickled
         within 60 s is not. Nothing of IPython's is (`In`, `Out`), and the folder holds the last snapshot only. One at a
         time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
@@ -146,7 +146,7 @@ class Kernel(Protocol):
                 it; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
 
         Raises:
-            KernelSnapshotError: Nothing is saved; the snapshot before is still there. The text says why.
+            KernelSnapshotError: Nothing is saved; the snapshot before is still there. The message says why.
         """
         ...
 
@@ -160,7 +160,7 @@ class Kernel(Protocol):
             folder: See `snapshot`. It stays as it is.
 
         Raises:
-            KernelSnapshotError: Nothing is brought back, for example because nothing was saved. The text says why.
+            KernelSnapshotError: Nothing is brought back, for example because nothing was saved. The message says why.
         """
         ...
 
@@ -170,7 +170,7 @@ class Kernel(Protocol):
 
 
 class KernelProvider(Protocol):
-    """Starts kernels, for one root agent or several. Who makes one closes it, after the last of its kernels."""
+    """Starts kernels, for one root agent or several. Whoever makes one closes it, after the last of its kernels."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
         """What there is where the kernels of an agent run.
@@ -181,7 +181,7 @@ class KernelProvider(Protocol):
             workspace: Of the agent, on this machine.
 
         Raises:
-            ConfigError: The provider has no kernels for such an agent; the text names the setting that would let it.
+            ConfigError: The provider has no kernels for such an agent; the message names the setting that would let it.
         """
         ...
 

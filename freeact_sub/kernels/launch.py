@@ -32,7 +32,7 @@ class Launcher(Protocol):
         """Starts the process. It need not be ready: the client waits for it.
 
         Raises:
-            KernelStartError: It cannot be started; the text says why.
+            KernelStartError: It cannot be started; the message says why.
         """
         ...
 
@@ -49,7 +49,7 @@ class Launcher(Protocol):
         ...
 
     async def kill(self) -> None:
-        """Ends the process and all that it has started, within a few seconds. Can be called again, and before `launch`."""
+        """Ends the process and everything it has started, within a few seconds. Can be called again, and before `launch`."""
         ...
 
     async def aclose(self, *, lost: bool) -> None:
@@ -68,6 +68,6 @@ class Launcher(Protocol):
             branches: Of the kernel; they have it fork itself.
 
         Raises:
-            KernelBranchError: The kernel cannot be branched; the text says why.
+            KernelBranchError: The kernel cannot be branched; the message says why.
         """
         ...

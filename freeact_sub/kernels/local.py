@@ -1,6 +1,6 @@
 """Kernels of this machine: `LocalKernelProvider` starts each as a subprocess; `forkserver/` forks them.
 
-Each kernel has a folder of its own (mode 0700) with its connection file, its sockets and its log: another kernel's key can
+Each kernel has its own folder (mode 0700) with its connection file, its sockets and its log: another kernel's key can
 not be read from it. No TCP port serves a kernel.
 """
 

@@ -22,14 +22,14 @@ REPLY_STATUSES: Final = frozenset({"ok", "error", "aborted"})
 
 
 class MessageError(Exception):
-    """What has come cannot be used; the text says why."""
+    """What has come cannot be used; the message says why."""
 
 
 class RefusedMessageError(MessageError):
     """A message of the kernel cannot be used: somebody will miss it."""
 
     def __init__(self, text: str, *, request_id: Any = None) -> None:
-        """Args: request_id: of a request that waits for an answer. None: there is none, or it cannot be read."""
+        """Args: request_id: the request that waits for an answer. None: none does, or it cannot be read."""
         super().__init__(text)
         self.request_id = request_id
 
@@ -59,7 +59,7 @@ def check_size(frames: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -
 def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) -> Message:
     """Checks and reads a message.
 
-    As `Session.deserialize` does, but for the dates: parsing two in each message takes longer than all the rest.
+    As `Session.deserialize` does, except for the dates: parsing two in each message takes longer than all the rest.
 
     Args:
         parts: The JSON of header, parent, metadata and content, then buffers, which nobody reads.

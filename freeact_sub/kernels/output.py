@@ -235,7 +235,7 @@ class CellRun:
         return output
 
     async def reply(self) -> ExecuteReply:
-        """Waits for the cell's end, passes over output that was not read, and tells how the cell has ended."""
+        """Waits for the cell's end, skips output that was not read, and tells how the cell has ended."""
         while not isinstance(output := await self._buffer.get(), ExecuteReply):
             pass
         return output

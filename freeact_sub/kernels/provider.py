@@ -1,6 +1,6 @@
 """`SharedKernelProvider`: where an agent's kernels come from by default; agents of one process share what they can.
 
-What a fork server depends on (Python, environment, preloaded modules) is a key of its own, so agents share one server where
+What a fork server depends on (Python, environment, preloaded modules) makes its key, so agents share one server where
 that is the same, whatever else their settings say. A fork server and the sockets of its kernels belong to the event loop in
 which they were made: agents of another loop, and so of another thread, have a server of their own. The last agent that is
 closed ends it.

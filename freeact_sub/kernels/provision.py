@@ -24,14 +24,14 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     """Puts the process guard between host and kernel: it starts the kernel and ends all that came of it."""
 
     folder: str | None = Unicode(default_value=None, allow_none=True)
-    """The kernel's private folder, which the guard removes where the host has ended and so cannot; None: there is none."""
+    """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""
     wall: Mapping[str, Any] | None = Dict(default_value=None, allow_none=True)
     """What the wall around the kernel leaves open (`sandbox.wire`); None: there is no wall."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 
     def watch_exit(self) -> asyncio.Future[int]:
-        """A future with the exit code of the kernel's process; negative for a signal. Asked for again, it is the same."""
+        """A future with the exit code of the kernel's process; negative for a signal. Requested again, it is the same."""
         if self._exit is None:
             self._exit = asyncio.get_running_loop().create_future()
             self._pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else None

@@ -1,11 +1,11 @@
-"""`McpConnection`: one connection to one MCP server, owned by a task of its own.
+"""`McpConnection`: one connection to one MCP server, owned by its own task.
 
 It uses `mcp.Client` of the MCP SDK and not pydantic-ai's `MCPToolset`: the SDK imports in a third of the time, has one
 layer less between us and the server's process (`MCPToolset` keeps the process alive by default, behind two classes), and
 its shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered
 it. Hence the owner task: it enters, hands the client out, waits, and leaves. Requests come from any task.
 
-A stdio server is started through the process guard, so that it and all that it has started end with us, even after a
+A stdio server is started through the process guard, so that it and everything it has started end with us, even after a
 `kill -9`. A connection is used once: when it fails or is lost, the next use makes another.
 
 This module alone imports the SDK (0.8 s), so it is imported when the first connection is made.

@@ -41,7 +41,7 @@ class McpResult:
     sections: tuple[str, ...] = ()
     """The separate texts of the answer. Empty: it has one."""
     is_error: bool = False
-    """The tool has failed; the text says why."""
+    """The tool has failed; the message says why."""
 
 
 def read_tool(tool: "Tool") -> McpTool:

@@ -1,4 +1,4 @@
-"""`%%agent`: a cell whose body is a prompt; the conversation goes on from cell to cell. `%agent_close` ends it.
+"""`%%agent`: a cell whose body is a prompt; the conversation continues from cell to cell. `%agent_close` ends it.
 
 `%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest.
 

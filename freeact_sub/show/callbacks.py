@@ -8,7 +8,7 @@
             result = await run.result()
 
 A callback gets the event, which carries the id of its agent. It may be a plain function or a coroutine function, which is
-awaited before the next event is read. One that raises is logged, and the run goes on.
+awaited before the next event is read. One that raises is logged, and the run continues.
 """
 
 import inspect
@@ -47,7 +47,7 @@ class Callbacks:
     on_error: Callback[AgentFinished] = None
     """An agent has ended in another way: `event.status` and `event.error` say how and why."""
     on_approval: Callback[ApprovalRequest] = None
-    """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for where nobody is asked."""
+    """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for unattended runs."""
 
 
 async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:

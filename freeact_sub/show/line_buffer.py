@@ -10,13 +10,13 @@ LINE_CHARS: Final = 8192
 """A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
 
 MAX_COLOURS: Final = 16
-"""So many of the sequences that are in force go on in the next line; a newer one mostly replaces an older."""
+"""So many of the sequences that are in force continue in the next line; a newer one mostly replaces an older."""
 
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 
 
 class LineBuffer:
-    """Cuts a stream of pieces into whole lines; each sets the colours that go on from the one before it."""
+    """Cuts a stream of pieces into whole lines; each sets the colours that continue from the one before it."""
 
     def __init__(self) -> None:
         self._rest = ""
@@ -35,7 +35,7 @@ class LineBuffer:
             yield self._coloured(line)
 
     def rest(self) -> str:
-        """What was taken in after the last whole line, such as a progress bar that still moves."""
+        """What was accepted after the last whole line, such as a progress bar that still moves."""
         return clean(self._rest)
 
     def flush(self) -> Iterator[str]:

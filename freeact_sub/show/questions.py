@@ -1,7 +1,7 @@
 """`Questions`: the approval requests that wait for a person, in the order in which they came.
 
 One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and everybody who did
-not ask goes on. What a person types answers the
+not ask continues. What a person types answers the
 question that was on the screen: one that is withdrawn takes the half-typed answer with it (the front ends see to that).
 """
 

@@ -1,7 +1,7 @@
 """`ROWS`: what people read of each type of event, in words. Front ends only draw it: they choose colours, widths and markup.
 
 A row is a title that follows the agent's name, and parts below it. All text in it is safe to show: escape sequences and
-control characters are gone, but for the colours of a cell's output.
+control characters are gone, except for the colours of a cell's output.
 """
 
 from collections.abc import Callable, Iterable

@@ -22,7 +22,7 @@ class Mixture:
     answer: Any
     """The aggregator's answer."""
     layers: tuple[tuple[Any, ...], ...]
-    """The proposers' answers by layer, in their order; an exception stands for a missing one."""
+    """The proposers' answers by layer, in order; an exception stands for a missing one."""
 
 
 async def mixture(  # the literature's names; all but two have a default

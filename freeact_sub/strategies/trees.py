@@ -234,7 +234,7 @@ class LATS(_Search):
             node = node.parent
 
     def _selected(self, node: TreeNode) -> TreeNode | None:
-        """Return the node to expand. None: there is none."""
+        """Return the node to expand; None if there is none."""
         if not node.expanded:
             return node if self._is_open(node) else None
         for child in sorted(node.children, key=self.ucb1, reverse=True):

@@ -1,7 +1,7 @@
 """Clean-up that is carried to its end, whatever happens to the task that waits for it.
 
 A task may be cancelled in two ways: by asyncio (`task.cancel()`, once) and by an anyio scope (again and again, at every
-await). Both would cut a `finally` short and leave a process behind. `carry_out` runs the clean-up in a task of its own,
+await). Both would cut a `finally` short and leave a process behind. `carry_out` runs the clean-up in its own task,
 waits for it within a bound, and passes the cancellation on afterwards.
 """
 

@@ -11,7 +11,7 @@ program's exit code (or by its signal), and kills the program, and everything th
   *thread*).
 
 Processes that left the program's group or session (`setsid`, daemons) are found all the same: the guard is a child
-subreaper, so every orphan below it becomes its own child. Where there is no such thing (macOS) it polls for its parent,
+subreaper, so every orphan below it becomes its own child. Where the thing does not exist (macOS) it polls for its parent,
 kills the program, and sends SIGTERM to the rest of its process group.
 
 FOLDER is a folder of the program's own (sockets, a log); the guard removes it if the host has ended and so cannot.

@@ -27,7 +27,7 @@ MAX_NAMES: Final = 1000
 ENTRIES_AT_ONCE: Final = 5_000
 """Files to remove at once, while others wait: about 50 ms."""
 SWEPT_ENTRIES: Final = 200_000
-"""Files of a dead program to remove at a start; the next start goes on."""
+"""Files of a dead program to remove at a start; the next start continues."""
 SOCKET_PATH_CHARS: Final = 100
 """Longer paths of sockets are refused by the system."""
 

@@ -22,7 +22,7 @@ def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> boo
 
     Args:
         folder: The folder; a link in its place stays.
-        entries: Stop after so many, or after up to a thousand more; a later call goes on.
+        entries: Stop after so many, or after up to a thousand more; a later call continues.
         last: The name in the folder to remove last.
 
     Returns:

@@ -9,7 +9,7 @@ class Stopwatch:
     """Measures seconds from when it is made; it stands still while it is paused."""
 
     def __init__(self, on_change: Callable[[], None], *, now: Callable[[], float] = time.monotonic) -> None:
-        """Args: on_change: called when it stops and when it goes on. now: tells the time in seconds."""
+        """Args: on_change: called when it stops and when it continues. now: tells the time in seconds."""
         self._on_change = on_change
         self._now = now
         self._began = now()

@@ -21,7 +21,7 @@ from freeact_sub.events import Notice
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest
 
 Known: TypeAlias = Callable[[], Awaitable[RunResult | None]]
-"""Looks for the result of an earlier child. None: there is none."""
+"""Looks for the result of an earlier child; returns None if there is none."""
 
 
 def reuse_key(request: SpawnRequest, child: AgentNode) -> str | None:

@@ -24,7 +24,7 @@ its hooks (`hooks.py`); what these share is `Turns` (`turns.py`). One turn, in o
     what the model reads.
     The calls of code in a cell go through `ToolCalls.make` as well (`../from_code/base.py`).
 9.  `Repeats` (`repeats.py`) notices a call that repeats with the same result: the model is advised, then the run ends.
-10. `AnswerHooks.after_node_run`: a model that would end its run while children are at work is asked about them once.
+10. `AnswerHooks.after_node_run`: a model that would end its run while children are working is asked about them once.
 
 Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into
 a normal result; the loop makes the status of it. `single_request.py` makes one request without tools (`ask`): steps 4 to 7.

@@ -105,7 +105,7 @@ class AnswerCheck:
         if stopped is not None:
             self._parts += [text] if text else []
             return stopped
-        if response.tool_calls:  # the run goes on
+        if response.tool_calls:  # the run continues
             self._parts, self._cut, self._asked = [], False, False
             return None
         if response.finish_reason == "length":

@@ -20,7 +20,7 @@ class Undoable(ABC):
     def keep_undo(self) -> None:
         """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
 
-        Before each prompt, git stores the files of the workspace in a repository of its own, and the kernel is branched.
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched.
 
         Raises:
             FreeactError: The agent is not open.

@@ -30,7 +30,7 @@ INLINE: Final = names("command file_redirect redirected_statement variable_assig
 
 
 class OpaqueError(Exception):
-    """A script cannot be parsed; the text says why."""
+    """A script cannot be parsed; the message says why."""
 
 
 class WordReader(ABC):

@@ -1,9 +1,9 @@
-"""Branches: a running kernel is forked, variables and all, and the fork becomes a kernel of its own. Linux only.
+"""Branches: a running kernel is forked, variables and all, and the fork becomes its own kernel. Linux only.
 
 The host asks on the control channel (`freeact_branch`: `fork`, then `seat`, or `abandon`) and is answered on iopub. The
 fork is made in the main thread, in which cells run, at the next moment at which that waits: in its loop (idle, or a cell
 that awaits), or in a request of a cell to its host that blocks. What the fork then does to become a kernel is in
-`detach.py`. It never returns into the frames below: the cell that waits there goes on in the origin only.
+`detach.py`. It never returns into the frames below: the cell that waits there continues in the origin only.
 
 Who owns a branch: it must not end with its origin, so it may not stay a child of it. The origin forks a process between,
 which forks the branch; when the host has told the fork server whom to expect, the one between is killed. The branch then

@@ -62,7 +62,7 @@ class Branches:
             The process id of the branch and a future with its exit code, as `ForkServer.start`.
 
         Raises:
-            KernelBranchError: It cannot be forked; the text says why.
+            KernelBranchError: It cannot be forked; the message says why.
         """
         branch_id, adopted = uuid.uuid4().hex, None
         answers = self._answers[branch_id] = asyncio.Queue()

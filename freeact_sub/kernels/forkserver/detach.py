@@ -1,4 +1,4 @@
-"""How a process that was forked from a running kernel becomes a kernel of its own, around the same shell and variables.
+"""How a process that was forked from a running kernel becomes its own kernel, around the same shell and variables.
 
 It shares no socket, thread or event loop with its origin: it makes new ones, on top of the stack on which it was forked.
 What must not be touched are the zmq contexts and loops of the origin. Their descriptors are the same open files: to remove
@@ -144,7 +144,7 @@ def is_terminal(descriptor: int) -> bool:
 
 
 def leave_cell(shell: Any, old: Any) -> None:
-    """Puts back what a cell that runs has put in place for its time; it goes on in the origin only."""
+    """Puts back what a cell that runs has put in place for its time; it continues in the origin only."""
     while shell.display_trap.is_active:
         shell.display_trap.__exit__(None, None, None)
     shell.displayhook.exec_result = None

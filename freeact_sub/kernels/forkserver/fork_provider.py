@@ -1,11 +1,11 @@
 """`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
 
-A spare is a whole kernel, started and prepared, of one `SpareKey` (what a kernel is started with, but for whom); handing it
-out costs nothing. As many are kept as were asked for at once in the last minute, and never less than the setting says. They
-are made while no start is under way, nor about to be: a start that somebody waits for comes first. None is made while memory
-is short, and none is kept but for the keys that were asked for last: agents of many workspaces may share a provider, and the
-workspace is part of the key. Where forking is not possible or not safe, kernels are
-started as plain subprocesses, and one log line says so.
+A spare is a whole kernel, started and prepared, of one `SpareKey` (all that a kernel is started with, except its agent);
+handing it out costs nothing. As many are kept as were asked for at once in the last minute, and never less than the setting
+says. They are made while no start is under way, nor about to be: a start that somebody waits for comes first. None is made
+while memory is short, and only the keys asked for last have any: agents of many workspaces may share a provider, and the
+workspace is part of the key. Where forking is not possible or not safe, kernels are started as plain subprocesses, and one
+log line says so.
 """
 
 import asyncio

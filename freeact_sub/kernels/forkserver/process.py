@@ -50,7 +50,7 @@ class ForkKey:
 
 
 class ForkUnsafeError(KernelStartError):
-    """Forking is not safe here, for example because a preloaded module has started threads; the text says why."""
+    """Forking is not safe here, for example because a preloaded module has started threads; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,8 @@ class ForkServer:
         """Forks a kernel and waits until it has bound its sockets.
 
         Returns:
-            Its process id, and a future with its exit code, negative for a signal; by then all it has started is gone too.
+            Its process id, and a future with its exit code, negative for a signal; by then everything it has started is gone
+            too.
         """
         kernel = await self._ask_for("start", {"umask": _umask(), **request})
         try:
@@ -136,7 +137,7 @@ class ForkServer:
         return kernel.pid, kernel.ended
 
     async def adopt(self, pid: int, origin: int) -> asyncio.Future[int]:
-        """Has the server expect a branch, which a kernel of its own has forked of itself.
+        """Has the server expect a branch, which its own kernel has forked of itself.
 
         Args:
             pid: Of the branch, as the kernel says; the server looks whether it can be true.

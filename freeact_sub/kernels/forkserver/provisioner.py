@@ -33,8 +33,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     preload: list[str] = List(Unicode())
     """Modules that each kernel finds imported."""
     wall: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
-    """The wall around each kernel: `mode`, `workspace` (None: a folder of its own) and the settings of `kernel` that a wall
-    has, such as `network`. None: there is none."""
+    """The wall around each kernel: `mode`, `workspace` (None: its own folder) and the settings of `kernel` that a wall
+    has, such as `network`. None: no wall."""
     servers: list[str] | None = List(Unicode(), default_value=None, allow_none=True)
     """Names of MCP servers of `agent`. None: code finds no `agent`, until whoever connects installs it."""
     audit: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
@@ -74,7 +74,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 os.killpg(self.pid, signum)
 
     async def kill(self, restart: bool = False) -> None:
-        """Ends the kernel and all that it has started."""
+        """Ends the kernel and everything it has started."""
         self._restarting = restart
         if self._server is not None and self.pid is not None and self.exited is not None and not self.exited.done():
             self._server.end(self.pid)

@@ -317,7 +317,7 @@ def children() -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The parent of a process; 0: there is no such process."""
+    """The parent of a process; 0: the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # the name, in parentheses, may hold anything; the parent is the second field after it

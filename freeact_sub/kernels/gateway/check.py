@@ -1,4 +1,4 @@
-"""`check_gateway`: what a gateway lacks that kernels of ours need, found out by a kernel of its own there.
+"""`check_gateway`: finds out, by starting a kernel, what a gateway lacks that our kernels need.
 
 Each finding comes with the line that mends it. What is tried: the token, the start of a kernel, much output at once (a
 server drops what is over its limit), a large message to a kernel, and how the death of a kernel is told.
@@ -43,7 +43,7 @@ class Finding:
     text: str
     """In one sentence."""
     line: str
-    """Option of its command that mends it; empty: there is none."""
+    """Option of its command that mends it; empty: none."""
 
 
 @dataclass(kw_only=True)
@@ -60,7 +60,7 @@ async def check_gateway(settings: GatewayConfig) -> Checked:
     """Look at the first gateway that the settings name.
 
     Raises:
-        KernelStartError: No kernel starts there; the text says why.
+        KernelStartError: No kernel starts there; the message says why.
     """
     checked = Checked(url=settings.url[0])
     config = KernelConfig(provider="gateway", gateway=settings.model_copy(update={"url": settings.url[:1]}))

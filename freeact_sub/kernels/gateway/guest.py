@@ -53,7 +53,7 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
         workspace: Its working directory. None: its own folder is.
 
     Raises:
-        OSError: There is no such directory.
+        OSError: The directory does not exist.
     """
     os.environ.update(environment)
     folder = tempfile.mkdtemp(prefix="freeact-")

@@ -63,7 +63,7 @@ class GatewayServer:
 
     async def hangs(self) -> bool:
         """Whether it takes a connection and then says nothing. False also where it cannot be reached: that may pass."""
-        # over a connection of its own: on one that was there, nothing tells a server that hangs from a cable that is out
+        # over its own connection: on one that was there, nothing tells a server that hangs from a cable that is out
         async with self._new_client(httpx2.Timeout(REQUEST_SECONDS, read=HANG_SECONDS)) as client:
             try:
                 await client.get("/api")
@@ -89,7 +89,7 @@ class GatewayServer:
 
         Raises:
             UnreachableError: The server does not answer.
-            KernelStartError: It starts no kernel; the text says why.
+            KernelStartError: It starts no kernel; the message says why.
         """
         if self.asked_last_until and await self.hangs():  # else the start would wait for as long as one may take
             raise UnreachableError(HANGS.format(url=self.url))
@@ -190,7 +190,7 @@ def refused_connection(server: GatewayServer, status: int) -> str:
 
 
 def _message(answer: httpx2.Response) -> str:
-    """What the server says is wrong; empty: nothing but the status."""
+    """What the server says is wrong; empty: only the status."""
     try:
         said: Mapping[str, Any] = answer.json()
         text = str(said.get("message") or said.get("reason") or "")

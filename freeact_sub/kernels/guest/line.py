@@ -1,7 +1,7 @@
 """The line on which a kernel, and every process that its cells have forked, asks the host.
 
 Runs in kernels: standard library only. A forked process shares neither threads nor sockets with the kernel. It sends one
-end of a socket of its own to the kernel, which puts the question to the host and hands the answer back.
+end of its own socket to the kernel, which puts the question to the host and hands the answer back.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ class Line:
             raise RuntimeError(answer.decode() or NO_LINE)
 
     def serve(self, ours: socket.socket) -> None:
-        """Takes in questions of forked processes; each is put in a thread of its own."""
+        """Takes in questions of forked processes; each is put in its own thread."""
         while True:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
             for descriptor in descriptors:

@@ -1,7 +1,7 @@
 """What stands in a folder and below it, remembered so that what goes from it can be told. Sent into every kernel as source.
 
 Taken when a cell starts its first program, for a program cannot be asked what it removes. Only folders that have changed
-since are looked at again.
+since are examined again.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from collections import deque
 MAX_ENTRIES = 20_000
 MAX_SECONDS = 0.1
 MIN_ENTRIES = 500
-"""So many are looked at however long it takes: what is told of a small folder does not depend on how busy the machine is."""
+"""So many are examined however long it takes: what is told of a small folder does not depend on how busy the machine is."""
 CLOCK_STEP_NS = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
 NOT_LOOKED_INTO = {

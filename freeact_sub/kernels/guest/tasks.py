@@ -70,7 +70,7 @@ class TaskCall:
         self.decode: schemas.Decode = lambda value: value
         self.file: str | None = None
         self.asked = False
-        """The host may still be at work for it."""
+        """The host may still be working for it."""
 
     def run(self) -> TaskResult:
         """Blocks until the child has ended."""
@@ -80,7 +80,7 @@ class TaskCall:
             self.end()
 
     async def run_async(self) -> TaskResult:
-        """Awaits the child's end; other coroutines go on meanwhile."""
+        """Awaits the child's end; other coroutines continue meanwhile."""
         try:
             return self.result(await self.requests.ask_async("task", **self.begin()))
         finally:
@@ -136,7 +136,7 @@ class TaskCall:
         return TaskResult(**{**vars(result), "output": self.decode(result.output)})
 
     def end(self) -> None:
-        """Nobody waits any more: a child that is still at work is cancelled, and what it has not taken is removed."""
+        """Nobody waits any more: a child that is still working is cancelled, and what it has not taken is removed."""
         if self.asked:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:

@@ -188,7 +188,7 @@ class UsedFiles:
             self.removed[absolute] = None
 
     def is_new(self, changed: int) -> bool:
-        """The cell was at work at this time."""
+        """The cell was working at this time."""
         return changed >= self.since - CLOCK_STEP_NS
 
     def absolute(self, path: Any, folder: int = -1) -> str | None:

@@ -36,7 +36,7 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
         The file's path, and a line on each value for whoever finds it in the other kernel.
 
     Raises:
-        TypeError: A value cannot be handed over; the text names it.
+        TypeError: A value cannot be handed over; the message names it.
         ValueError: A name cannot be that of a variable.
         OSError: There is no room for them, or this kernel has no such folder.
     """
@@ -59,7 +59,7 @@ def give_variables(name: str, names: list[str], namespace: dict[str, Any]) -> No
     """Writes variables into a new file of this kernel's scratch folder. Raises: see `give`.
 
     Raises:
-        NameError: There is no such variable.
+        NameError: The variable does not exist.
     """
     for variable in names:
         if variable not in namespace:
@@ -149,7 +149,7 @@ def read(file: BinaryIO) -> dict[str, Any]:
     """The values in a file, by name.
 
     Raises:
-        TypeError: A value cannot be read here; the text names it.
+        TypeError: A value cannot be read here; the message names it.
     """
     view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     tail = len(view) - LENGTH_BYTES
@@ -176,7 +176,7 @@ def pickler() -> Callable[[Any, Callable[[pickle.PickleBuffer], Any]], bytes]:
 
 
 def plain_dumps(value: Any, callback: Callable[[pickle.PickleBuffer], Any]) -> bytes:
-    """As `pickle.dumps`, but for what the child could not find."""
+    """As `pickle.dumps`, except for what the child could not find."""
     file = io.BytesIO()
     PlainPickler(file, protocol=5, buffer_callback=callback).dump(value)
     return file.getvalue()

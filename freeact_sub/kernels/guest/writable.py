@@ -60,7 +60,7 @@ class Files:
         self.forget()
 
     def are_free(self, path: str) -> bool:
-        """The quick test of a path as code names it; False where more has to be found out. `make_hook` looks into `free`."""
+        """The quick test of a path as code names it; False where more has to be found out. `make_hook` examines `free`."""
         place, slash, name = path.rpartition("/")
         folder = self.known.get(place + slash)
         if folder is None or folder.until < time.monotonic():

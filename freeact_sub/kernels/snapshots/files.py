@@ -182,7 +182,7 @@ def new_folder(scratch: Path, name: str) -> Path:
     """Makes a folder in a kernel's scratch folder, which is made too if it is not there.
 
     Raises:
-        OSError: There is something of this name, or the scratch folder is none.
+        OSError: There is something of this name, or the scratch folder is not one.
     """
     with contextlib.suppress(FileExistsError):
         scratch.mkdir(mode=0o700)

@@ -15,7 +15,7 @@ ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
 
 
 def read_settings(text: str) -> Iterator[Setting]:
-    """Each setting of a file; a line that git would not understand is passed over."""
+    """Each setting of a file; a line that git would not understand is skipped."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section, at = "", 0
     while at < len(text):
@@ -52,7 +52,7 @@ def _read_value(text: str, at: int) -> tuple[str, int]:
 
 
 def _trimmed(value: str, kept: int) -> str:
-    """Without the white space at its end, but for what was in quotes."""
+    """Without the white space at its end, except for what was in quotes."""
     return value[:kept] + value[kept:].rstrip()
 
 

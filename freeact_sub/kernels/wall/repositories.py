@@ -21,9 +21,9 @@ from freeact_sub.kernels.wall.git_settings import read_settings
 from freeact_sub.system.safe_files import read_file
 
 MAX_FOLDERS: Final = 4000
-"""How many folders are looked into: some 80 ms the first time, 10 ms later."""
+"""How many folders are examined: some 80 ms the first time, 10 ms later."""
 LAST: Final = ("node_modules", "site-packages", "__pycache__")
-"""Folders that are looked into after all others: large, and seldom somebody's working tree."""
+"""Folders that are examined after all others: large, and seldom somebody's working tree."""
 MAX_INCLUDES: Final = 10
 SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
 FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))

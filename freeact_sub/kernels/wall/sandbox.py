@@ -291,7 +291,7 @@ def wire(
 
 
 def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = "") -> dict[str, Any]:
-    """The wall of a kernel's branch, within the kernel's own: the same, but for the private folder.
+    """The wall of a kernel's branch, within the kernel's own: the same, except for the private folder.
 
     Args:
         origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.

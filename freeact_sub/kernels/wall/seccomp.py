@@ -138,7 +138,7 @@ def program(machine: str, walled: bool, network: bool, connect: bool) -> list[Li
 
 
 def call(number: int, lines: list[Line]) -> list[Line]:
-    """Lines for one system call; what they do not refuse goes on to the next."""
+    """Lines for one system call; what they do not refuse passes to the next."""
     return [(EQUAL, 0, len(lines) + 1, number), *lines, (LOAD, 0, 0, NUMBER)]
 
 

@@ -66,7 +66,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
 
 
 def take_own_memory() -> bool:
-    """Leaves the machine's shared memory for one that ends with the kernel and all that it has started.
+    """Leaves the machine's shared memory for one that ends with the kernel and everything it has started.
 
     The rest of the file tree stays what it is; what is mounted on the machine later is seen.
 

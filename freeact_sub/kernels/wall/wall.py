@@ -53,7 +53,7 @@ FILE_CAPABILITIES = {0, 1, 3, 4, 6, 7}
 
 
 class WallError(Exception):
-    """A piece of the wall could not be built; the text names it."""
+    """A piece of the wall could not be built; the message names it."""
 
 
 def build(policy: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ def tasks_of_this_user() -> int:
 
 
 def drop_capabilities() -> None:
-    """Keeps what root needs for files; what an ordinary user has got in a namespace of its own goes whole."""
+    """Keeps what root needs for files; what an ordinary user has got in its own namespace goes whole."""
     keep: set[int] = FILE_CAPABILITIES if os.getuid() == 0 else set()
     LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     for number in range(64):
@@ -183,7 +183,7 @@ def allow_paths(ruleset: int, policy: dict[str, Any], every: int) -> None:
 
 
 def allow(ruleset: int, path: str, rights: int) -> None:
-    """Adds a rule for a path and what is below it; what does not exist is passed over."""
+    """Adds a rule for a path and what is below it; what does not exist is skipped."""
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:

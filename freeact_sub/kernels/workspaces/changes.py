@@ -55,7 +55,7 @@ class Found:
 
     entries: dict[str, Stamp] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
-    """Folders of the workspace of which the copy has nothing but what is in it, and paths that are gone."""
+    """Folders of the workspace of which the copy has only what is in it, and paths that are gone."""
     special: set[str] = field(default_factory=set)
 
 

@@ -119,7 +119,7 @@ async def lay_over(
         kept: Real paths that the wall keeps as they are.
 
     Raises:
-        KernelBranchError: Neither is possible; the text says why.
+        KernelBranchError: Neither is possible; the message says why.
     """
     real = str(workspace.resolve())  # noqa: ASYNC240  # of a folder that has just been looked through
     inside = tuple(path.removeprefix(f"{real}/") for path in kept if path.startswith(f"{real}/"))

@@ -4,7 +4,7 @@
 opens a block at the start of a line, or where one word after it names a language and ends the line ("1. ```python", as small
 models write it). A fence of the same characters, alone on a line, closes the block; a block never opens another one.
 
-Each line is looked at once, in a whole reply and in one that grows: the time is linear in the length of the text.
+Each line is examined once, in a whole reply and in one that grows: the time is linear in the length of the text.
 """
 
 import re

@@ -5,7 +5,7 @@ first blocks of any other reply that are marked as Python become `ToolCallPart`s
 a call has an id that begins with `written-`: by that it is known again in a history, also in one that was stored.
 
 Which blocks are run: the first one, and those that follow it with no block of another kind between them, for that is mostly
-what the model thinks that they put out. They are one cell; blocks of nothing but tool calls are these calls.
+what the model thinks that they put out. They are one cell; blocks of only tool calls are these calls.
 """
 
 import json

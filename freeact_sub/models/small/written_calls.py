@@ -1,4 +1,4 @@
-"""Tool calls that were written as text, where the text is nothing but calls. Pure.
+"""Tool calls that were written as text, where the text is only calls. Pure.
 
 In a block of Python (`code_actions = "block"`) they are calls; anywhere else they are a sign that a model means to act.
 
@@ -36,7 +36,7 @@ class WrittenCall:
 
 
 def calls_in(body: str, tools: Schemas) -> list[WrittenCall]:
-    """The calls of a text that holds nothing but calls; none if it holds anything else."""
+    """The calls of a text that holds only calls; none if it holds anything else."""
     if not tools:
         return []
     value = _loads(body)

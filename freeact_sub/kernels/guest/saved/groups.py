@@ -134,7 +134,7 @@ class Groups:
 
 
 def kind_of(kind: type) -> int:
-    """How objects of a type are looked into."""
+    """How objects of a type are examined."""
     if issubclass(kind, LEAVES):
         return LEAF
     if issubclass(kind, type):
@@ -148,7 +148,7 @@ def kind_of(kind: type) -> int:
 
 
 def parts_of_class(kind: type) -> Iterable[Any]:
-    """What the attributes of a cell's class hold, but for what all classes have."""
+    """What the attributes of a cell's class hold, except for what all classes have."""
     parts: list[Any] = []
     if getattr(kind, "__module__", None) == "__main__":
         parts += kind.__bases__

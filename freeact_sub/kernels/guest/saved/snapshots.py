@@ -1,6 +1,6 @@
 """Saves the variables of this kernel when the host asks (`freeact_snapshot` on the control channel).
 
-A fork does it, so that the kernel goes on: made in the main thread while no cell runs, it has all variables as they are
+A fork does it, so that the kernel continues: made in the main thread while no cell runs, it has all variables as they are
 then. It is no kernel and needs none of the kernel's threads and sockets. It writes, and ends; it ends with the kernel in any
 case, and when the host says so. Where no fork can be made the main thread saves what it can in the time that it is given.
 

@@ -144,7 +144,7 @@ class Writer:
             return room, {name: description(name, self.namespace[name]) for name in names}
 
     def put(self, names: list[str]) -> None:
-        """Pickles a group and writes it: into a file of its own, or to what is small."""
+        """Pickles a group and writes it: into its own file, or to what is small."""
         room, lines = self.pickled(names)
         blocks = [*room.blocks, b"".join(room.pieces)]
         places, size = [], 0
