@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from freeact_sub import __version__
 from freeact_sub.config.command_options import add_options, load_arguments
+from freeact_sub.config.prompt_words import read_prompt, standard_input, with_run
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.modes import MODES
 from freeact_sub.terminal import sessions_command
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: The words of the command line. None: those of this process.
     """
-    options = _parser().parse_args(arguments)
+    options = _parsed(sys.argv[1:] if arguments is None else arguments)
     debug = getattr(options, "debug", False)
     gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the start
     try:
@@ -57,27 +58,33 @@ def main(arguments: list[str] | None = None) -> int:
         gc.enable()
 
 
+class _PromptFoundError(Exception):
+    """A prompt stands where a command may stand."""
+
+
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """The options. A prompt alone, or after `-p` as other programs have it, stands for `run` with it."""
+    words = with_run(words)
+    try:
+        return _parser().parse_args(words)
+    except _PromptFoundError as found:
+        at = words.index(str(found))
+        return _parser().parse_args([*words[:at], "run", *words[at:]])
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (freeact-sub --help lists what there is)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Of argparse: a word that is no command is told with what it may have been meant as, most often a prompt."""
+        """Of argparse: several words are a prompt; one that is no command is told with what it may have been meant as."""
         if action.dest == "command" and action.choices is not None and value not in action.choices:
+            if len(value.split()) > 1:
+                raise _PromptFoundError(value)
             near = difflib.get_close_matches(value, list(action.choices), n=1)
             meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(value)}`"
             raise argparse.ArgumentError(None, f"{_short(value)!r} is no command ({', '.join(action.choices)}): {meant}")
         super()._check_value(action, value)
-
-
-class _PromptOption(argparse.Action):
-    """`-p`, as other programs have it: the prompt stands without an option here."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
-    ) -> None:
-        del namespace
-        parser.error(f"there is no option {option_string}: for one prompt, `{_run_command(values or 'PROMPT')}`")
 
 
 def _run_command(prompt: str) -> str:
@@ -96,13 +103,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let the settings in the workspace count as they are, from now on, without a question",
     )
-    common.add_argument("-p", "--prompt", "--print", nargs="?", action=_PromptOption, help=argparse.SUPPRESS)
     common.add_argument("--verbose", action="store_true", help="draw everything that every agent does, children included")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
         description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
-        "Without a command: a conversation in the terminal.",
+        "Without a command: a conversation in the terminal; with a prompt alone, `-p PROMPT` or one on standard input: run.",
         epilog="Exit status: 0 completed, 1 failed, a limit reached, or all denied as nobody was there to ask, "
         "2 wrong usage or settings, 130 interrupted. "
         "Settings: .freeact/config.toml in the workspace, FREEACT_… variables, then these options.",
@@ -118,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
-    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; - reads it from standard input")
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; -, or none in a pipe: from standard input")
     run.add_argument("--file", metavar="PATH", type=Path, help="read the prompt from a file")
     run.add_argument(
         "--output",
@@ -126,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: drawn in a terminal, else plain; plain: lines of text; json: one event a line; text: the answer only",
     )
+    run.add_argument("--quiet", action="store_const", dest="output", const="text", help="the same as --output text")
     commands.add_parser(
         "agents",
         help="which named types of child agents there are",
@@ -219,6 +226,8 @@ def _sessions(options: argparse.Namespace) -> int:
 
 
 def _converse(options: argparse.Namespace) -> int:
+    if not _is_terminal(sys.stdin) and (prompt := standard_input()).strip():
+        return _run(argparse.Namespace(**vars(options), prompt=prompt, output="auto"))
     if not _is_interactive():
         raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
     config = _config(options)
@@ -240,7 +249,10 @@ def _converse(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if sys.stdout is None:
         raise ConfigError("standard output is closed: there is nowhere to write to")
-    prompt = _prompt(options)
+    path: Path | None = getattr(options, "file", None)
+    if options.prompt is None and path is None and _is_terminal(sys.stdin):
+        raise ConfigError("give the prompt either as an argument, or as - for standard input, or with --file PATH")
+    prompt = read_prompt(options.prompt, path)
     terminal = _asking_terminal()
     config = _config(options, headless=None if terminal is not None else "auto")
     session = sessions_command.chosen(getattr(options, "session", None), config.workspace)
@@ -335,24 +347,6 @@ def _agent(config: "Config", session: str) -> Any:
         gc.freeze()
         gc.enable()
     return agent
-
-
-def _prompt(options: argparse.Namespace) -> str:
-    path: Path | None = getattr(options, "file", None)
-    if (options.prompt is None) == (path is None):
-        raise ConfigError("give the prompt either as an argument, or as - for standard input, or with --file PATH")
-    try:
-        if path is not None:
-            prompt = path.read_text(encoding="utf-8")
-        elif options.prompt == "-":
-            prompt = sys.stdin.read() if sys.stdin is not None else ""
-        else:
-            prompt = str(options.prompt)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompt from {path or 'standard input'}: {error}") from error
-    if not prompt.strip():
-        raise ConfigError("the prompt is empty")
-    return prompt
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

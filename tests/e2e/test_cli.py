@@ -86,8 +86,8 @@ assert not heavy, heavy
         (["run", "hi", "--workspace", "missing"], ["--workspace", "missing"]),
         (["run", "--file", "missing.txt"], ["missing.txt"]),
         (["run", "--file", "binary"], ["binary"]),
-        (["run"], ["prompt", "--file"]),
-        (["run", "hi", "--file", "binary"], ["prompt", "--file"]),
+        (["run"], ["prompt is empty", "--file"]),
+        (["run", "hi", "--file", "binary"], ["prompt", "--file", "not both"]),
         (["run", ""], ["prompt is empty"]),
         (["run", "-"], ["prompt is empty"]),
         (["run", "hi", "--nonsense"], ["--nonsense", "--help"]),
@@ -96,14 +96,10 @@ assert not heavy, heavy
             ["walk"],
             ["'walk' is no command (run, agents, permissions, gateway, kernelspec, sessions)", "`freeact-sub run walk`"],
         ),
-        (["how many rows?"], ["`freeact-sub run 'how many rows?'`"]),
-        (["--yes", "how many\nrows?"], ["no command", "`freeact-sub run"]),
-        (["ten words " * 30], ["ten words ten words", " ...", "`freeact-sub run PROMPT`"]),
+        (["word" * 30], ["'...' is no command", "`freeact-sub run PROMPT`"]),
         (["", "--yes"], ["'' is no command", "freeact-sub run"]),
         (["agent"], ["did you mean `agents`?"]),
-        (["-p", "how many rows?"], ["no option -p", "`freeact-sub run 'how many rows?'`"]),
-        (["run", "-p", "how many rows?"], ["no option -p", "`freeact-sub run 'how many rows?'`"]),
-        (["--print"], ["no option --print", "`freeact-sub run PROMPT`"]),
+        (["--print"], ["prompt is empty", "--file"]),
         (["run", "hi", "--profile", "tiny"], ["--profile", "tiny"]),
         ([], ["terminal", "freeact-sub run"]),
     ],
@@ -139,6 +135,26 @@ def test_a_wrong_line_of_the_settings_names_itself_and_debug_shows_the_traceback
     assert "did you mean `on_denial`" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Traceback" in run("run", "hi", "--debug", cwd=tmp_path, check=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin"),
+    [
+        (["multiply, please", "--output", "text"], ""),
+        (["--yes", "-p", "multiply"], ""),
+        (["-p", "multiply, please", "--quiet"], ""),
+        (["run", "--print", "multiply", "--quiet"], ""),
+        (["-p", "--quiet"], "multiply"),
+        (["run", "--quiet"], "multiply"),
+        ([], "multiply, please"),
+    ],
+)
+def test_a_prompt_stands_where_other_programs_have_it(
+    reporter: Chat, tmp_path: Path, arguments: list[str], stdin: str
+) -> None:
+    done = run(*arguments, "--mode", "auto", *reporter.options, cwd=tmp_path, stdin=stdin)
+    is_quiet = bool({"--quiet", "text"} & set(arguments))
+    assert done.stdout.startswith("agent-") != is_quiet
 
 
 def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, tmp_path: Path) -> None:
