@@ -4,22 +4,43 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 
 def json_line(value: Any) -> str:
     """The value as JSON without line breaks; file names that are no text are escaped."""
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    try:
+        text = _ENCODER.encode(value)
+    except (ValueError, TypeError):  # a circle, a number that JSON does not have, a key that is no text
+        text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def content(value: Any) -> dict[str, Any]:
     """The fields of a dataclass instance by name."""
-    return {item.name: getattr(value, item.name) for item in fields(value)}
+    return {name: getattr(value, name) for name in _names(type(value))}
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind))
+
+
+def _of_no_json_type(value: Any) -> Any:
+    """Money and unknown types become text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return content(value)
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    return list(value) if isinstance(value, set | frozenset) else str(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_of_no_json_type)
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
-    """Converts a value for JSON: money and unknown types become text, circles are cut off."""
+    """Converts a value for JSON that the encoder refuses: circles are cut off."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -27,7 +48,7 @@ def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:
     if id(value) in above:
         return "…"
     above = (*above, id(value))
-    value = content(value) if is_dataclass(value) else value
+    value = content(value) if is_dataclass(value) and not isinstance(value, type) else value
     if isinstance(value, Mapping):
         return {str(key): _plain(item, above) for key, item in value.items()}
     return [_plain(item, above) for item in value] if isinstance(value, list | tuple | set | frozenset) else str(value)

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -25,13 +24,14 @@ class Bodies:
         self._folder = folder / FILES
         # the longest first: one may be part of another; as JSON has them too
         forms = {form for secret in secrets for form in (secret, _in_json(secret)) if form}
-        ordered = sorted(forms, key=len, reverse=True)
-        self._secrets = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._secrets = sorted(forms, key=len, reverse=True)
 
     def clean(self, text: str) -> str:
         """The text without secrets, and as a database takes it."""
-        text = text if self._secrets is None else self._secrets.sub("[secret]", text)
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, "[secret]")
+        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def stored(self, text: str) -> str:
         """What stands in the database for a JSON text; writes a file for a large one."""

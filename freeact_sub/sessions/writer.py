@@ -65,15 +65,17 @@ class _Waiting:
     """Somebody waits until all before this is on disk."""
 
     loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[bool]
+    done: asyncio.Future[bool | None]
 
     def tell(self, kept: bool) -> None:
-        def settle() -> None:
-            if not self.done.done():
-                self.done.set_result(kept)
-
+        """From any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self.loop.call_soon_threadsafe(settle)
+            self.loop.call_soon_threadsafe(self.settle, kept)
+
+    def settle(self, kept: bool | None) -> None:
+        """In the loop. Args: kept: None: it took too long."""
+        if not self.done.done():
+            self.done.set_result(kept)
 
 
 _END: Final = object()
@@ -131,12 +133,14 @@ class SessionWriter:
         loop = asyncio.get_running_loop()
         waiting = _Waiting(loop, loop.create_future())
         self._backlog.put(waiting, now=True)
+        too_long = loop.call_later(COMMIT_SECONDS, waiting.settle, None)
         try:
-            async with asyncio.timeout(COMMIT_SECONDS):
-                return await waiting.done
-        except TimeoutError:
+            kept = await waiting.done
+        finally:
+            too_long.cancel()
+        if kept is None:
             self._fail(f"the disk does not answer within {COMMIT_SECONDS:.0f} s")
-            return False
+        return bool(kept)
 
     async def aclose(self) -> None:
         """Write what is left, and end the thread; a disk that does not answer is not waited for."""
@@ -331,10 +335,12 @@ def _message_json(message: Any, *, first: bool) -> str:
     """
     from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # whoever has messages has imported it
 
-    plain = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=str)[0]
-    if not first:
-        plain.pop("instructions", None)
-    return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
+    left_out = None if first else {0: {"instructions"}}
+    try:
+        return ModelMessagesTypeAdapter.dump_json([message], exclude=left_out, fallback=str).decode()[1:-1]
+    except ValueError:
+        plain = ModelMessagesTypeAdapter.dump_python([message], exclude=left_out, mode="json", fallback=str)[0]
+        return json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace").decode("utf-8")
 
 
 def _insert(to: Target, table: str, columns: dict[str, Any], *, or_: str = "ABORT") -> int:

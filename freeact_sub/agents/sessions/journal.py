@@ -7,6 +7,7 @@ disk must know before they go on.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai.messages import ModelMessage
@@ -125,10 +126,9 @@ class Journal:
         if self.writer is None:
             return
         written = self._written.get(agent_id, [])
-        same = next(
-            (place for place, (old, new) in enumerate(zip(written, messages, strict=False)) if old is not new),
-            min(len(written), len(messages)),
-        )
+        same = min(len(written), len(messages))
+        if not all(map(is_, written, messages)):
+            same = next(place for place, (old, new) in enumerate(zip(written, messages, strict=False)) if old is not new)
         if same < max(len(written), len(messages)):
             self._written[agent_id] = list(messages)
             self.writer.messages(agent_id, same, list(messages[same:]))
@@ -202,8 +202,9 @@ class Journal:
     def _flush(self, key: tuple[str, str | None]) -> None:
         waiting = self._texts.pop(key, None)
         if waiting is not None and isinstance(waiting.last.output, StreamText):
-            output = replace(waiting.last.output, text="".join(waiting.pieces))
-            self._write(replace(waiting.last, output=output))
+            text = "".join(waiting.pieces)
+            same = text == waiting.last.output.text
+            self._write(waiting.last if same else replace(waiting.last, output=replace(waiting.last.output, text=text)))
 
     def _write(self, event: AgentEvent) -> None:
         if self.writer is not None:
