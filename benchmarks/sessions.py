@@ -1,40 +1,43 @@
 """Sessions: what they add to a cell, what they take on disk, how soon they go on; and `kill -9` at random moments.
 
 In each round of kills a program with 13 agents at 3 levels (`killed_agents.py`) is killed, up to three times, and goes on to
-its end.
-No child and no ask that the session knows as completed may be paid again, no cell may run again unless its end is unknown,
-the variables at the end must be right, and the database whole.
+its end; some rounds go on beside each other. No child and no ask that the session knows as completed may be paid again, no
+cell may run again unless the model was told that its end is unknown, all variables must come back as they were, with what
+they share, or be named, and the database must be whole.
 """
 
 import asyncio
 import json
+import multiprocessing
 import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
-from benchmarks.killed_agents import EXPECTED
+from benchmarks.killed_agents import EXPECTED, begin
 from freeact_sub import Agent, Config
-from freeact_sub.sessions import SessionStore
+from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.sessions.database import NAME
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 ROUNDS = 20
 KILLS, SMALL_KILLS = 3, 1
 """At most in a round; then it goes on to its end."""
+AT_ONCE = 4
+"""Rounds beside each other."""
+FIRST_SECONDS = 4.0
+"""How long a program runs, before that is known."""
 LIMIT_SECONDS = 300
-CELLS = 200
+PAIRS, CELLS = 11, 100
 RESUME_MS, CELL_MS = 1500, 1.0
 
 
@@ -45,9 +48,11 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fa-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
-            for number in range(1 if small else 5):
-                os.environ["XDG_STATE_HOME"] = str(folder / f"cells-{number}")
+            os.environ["XDG_STATE_HOME"] = str(folder / "cells")
+            for _ in range(1 if small else PAIRS):
                 asyncio.run(_cells(series, folder, 20 if small else CELLS))
+            _database_size(series)
+            for number in range(1 if small else 5):
                 os.environ["XDG_STATE_HOME"] = str(folder / f"resume-{number}")
                 asyncio.run(_resume(series, folder, 1 if small else 100))
         finally:
@@ -56,7 +61,7 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
                 os.environ["XDG_STATE_HOME"] = kept
         problems = _kills(series, folder, rounds or (1 if small else ROUNDS), SMALL_KILLS if small else KILLS)
     goals = {
-        "a cell, wall time": Goal(of="added", at_most=CELL_MS),
+        "a cell, CPU time of the host": Goal(of="added", at_most=CELL_MS),
         "resume to the first request": Goal(of="ms", at_most=RESUME_MS),
     }
     units = {
@@ -90,9 +95,13 @@ async def _cells(series: Series, folder: Path, cells: int) -> None:
         for name in ("none", "session"):
             series.add(figure, name, values[name])
         series.add(figure, "added", values["session"] - values["none"])
-    store = SessionStore(Path(os.environ["XDG_STATE_HOME"]) / "freeact")
-    with store.reader(agent.session_id or "") as reader:
-        events = sum(1 for _ in reader.events())
+
+
+def _database_size(series: Series) -> None:
+    store, events = SessionStore(state_folder()), 0
+    for session in store.sessions():
+        with store.reader(session.session_id) as reader:
+            events += sum(1 for _ in reader.events())
     series.add("database, 1,000 events", "kB", store.database_bytes / events)  # bytes by events: kB by 1,000
 
 
@@ -118,63 +127,91 @@ async def _resume(series: Series, folder: Path, megabytes: int) -> None:
 
 def _kills(series: Series, folder: Path, rounds: int, most: int) -> list[str]:
     """Rounds of kills; what went wrong."""
-    problems: list[str] = []
-    kills = 0
-    dice = random.Random(time.time_ns())  # moments
-    seconds = 8.0
-    for number in range(rounds):
+    # each program is a fork of a process that has imported all of it: an import takes as long as the agents do
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["benchmarks.killed_agents"])
+    undisturbed = [FIRST_SECONDS]
+
+    def one(number: int) -> "_Round":
         place = folder / f"round-{number}"
         place.mkdir()
-        found, killed, took = _round(place, dice, seconds, most)
-        seconds = took if not killed else seconds
-        kills += killed
-        problems += [f"round {number + 1}: {problem}" for problem in found]
+        done = _Round(place, processes, undisturbed, most)
+        done.carry_out()
+        return done
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        done = list(threads.map(one, range(rounds)))
+    problems = [f"round {number}: {problem}" for number, each in enumerate(done, 1) for problem in each.problems]
     series.add("rounds", "number", rounds)
-    series.add("kills", "number", kills)
+    series.add("kills", "number", sum(each.kills for each in done))
+    series.add("kills after which a session went on", "number", sum(each.resumed for each in done))
     series.add("problems", "number", len(problems))
     return problems
 
 
-def _round(place: Path, dice: random.Random, seconds: float, most: int) -> tuple[list[str], int, float]:
-    """One program, killed up to some times, to its end: problems, kills, seconds of an undisturbed run."""
-    session, problems, kills, known, started = "new", [], 0, Counter[str](), clock()
-    environment = {**os.environ, "XDG_STATE_HOME": str(place / "state")}
-    store = SessionStore(place / "state" / "freeact")
-    while True:
-        before = len(_lines(place / "requests"))
-        command = [sys.executable, "-m", "benchmarks.killed_agents", str(place), session]
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-        last = kills >= most
-        first = (process.stdout.readline() if process.stdout else "").strip()
-        session = first or session
-        try:
-            rest, _ = process.communicate(timeout=LIMIT_SECONDS if last else dice.uniform(0, seconds))
-            killed = False
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            rest, _ = process.communicate()
-            killed = not last
-            if last:
-                problems.append(f"it did not end within {LIMIT_SECONDS} s")
-        paid = Counter(json.loads(line) for line in _lines(place / "requests")[before:])
-        problems += [f"{prompt!r} was paid again" for prompt in known if paid[prompt] and prompt in paid and known[prompt]]
-        kills += killed
-        if not killed:
-            break
-        if _has_session(store, session):
-            # killed after the root has completed its run: what is asked from then on is asked anew
-            known = Counter() if store.find(session).status == "completed" else _completed(store, session)
-            problems += _database(store)
-        else:
-            session, known = "new", Counter()
-    if "completed all done" not in rest:
-        problems.append(f"it ended with {rest.strip()[-300:]!r}")
-    end = place / "end"
-    if not end.exists() or end.read_text(encoding="utf-8") != EXPECTED:
-        problems.append(f"its variables are {end.read_text(encoding='utf-8') if end.exists() else 'gone'}, not {EXPECTED}")
-    if _has_session(store, session):
-        problems += _repeated(store, session, place)
-    return problems, kills, clock() - started
+class _Round:
+    """One program, killed up to some times, and resumed to its end."""
+
+    def __init__(self, place: Path, processes: Any, undisturbed: list[float], most: int) -> None:
+        """Args: place: a folder. undisturbed: seconds of programs that were not killed, the latest last."""
+        self.problems: list[str] = []
+        self.kills = self.resumed = 0
+        self._place, self._processes, self._undisturbed, self._most = place, processes, undisturbed, most
+        self._store = SessionStore(place / "state" / "freeact")
+        self._dice = random.Random(time.time_ns())  # moments
+
+    def carry_out(self) -> None:
+        """To its end."""
+        session, known = "new", Counter[str]()
+        while True:
+            before = len(_lines(self._place / "requests"))
+            killed = self._run(session)
+            paid = Counter(json.loads(line) for line in _lines(self._place / "requests")[before:])
+            self.problems += [f"{prompt!r} was paid again" for prompt in known if paid[prompt]]
+            written = "".join(_lines(self._place / "session")) or session
+            if not killed:
+                session = written
+                break
+            if _has_session(self._store, written):
+                session = written
+                self.resumed += 1
+                # killed after the root has completed its run: what is asked from then on is asked anew
+                completed = self._store.find(session).status == "completed"
+                known = Counter() if completed else _completed(self._store, session)
+                self.problems += _database(self._store)
+            else:
+                session, known = "new", Counter()
+        self._look_at_end(session)
+
+    def _run(self, session: str) -> bool:
+        """Begin the program or go on with it; whether it was killed."""
+        last = self.kills >= self._most
+        process = self._processes.Process(target=begin, args=(self._place, session))
+        started = clock()
+        process.start()
+        process.join(LIMIT_SECONDS if last else self._dice.uniform(0, self._undisturbed[-1]))
+        killed = process.is_alive()
+        if killed:
+            process.kill()
+            process.join()
+        elif session == "new":
+            self._undisturbed.append(clock() - started)
+        if killed and last:
+            self.problems.append(f"it did not end within {LIMIT_SECONDS} s")
+        self.kills += killed and not last
+        return killed and not last
+
+    def _look_at_end(self, session: str) -> None:
+        place = self._place
+        result = "\n".join(_lines(place / "result"))
+        if not result.startswith("completed all done"):
+            self.problems.append(f"it ended with {result[-300:]!r}")
+        end = "".join(_lines(place / "end"))
+        if end != EXPECTED:
+            self.problems.append(f"its variables are {end or 'gone'}, not {EXPECTED}")
+        self.problems += _lines(place / "wrong")
+        if _has_session(self._store, session):
+            self.problems += _repeated(self._store, session, place)
 
 
 def _has_session(store: SessionStore, session: str) -> bool:

@@ -19,11 +19,12 @@ def json_line(value: Any) -> str:
 
 def content(value: Any) -> dict[str, Any]:
     """The fields of a dataclass instance by name."""
-    return {name: getattr(value, name) for name in _names(type(value))}
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _names(kind)}
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...]:
+def _names(kind: Any) -> tuple[str, ...]:
     return tuple(item.name for item in fields(kind))
 
 

@@ -166,6 +166,7 @@ class FakeKernel:
         self.spec = spec
         self._handler = handler
         self._namespace: dict[str, Any] = {}
+        self._saved: tuple[Path, bytes] | None = None
         self.cells = 0
         """Cells that have begun."""
         self._lost = asyncio.Event()
@@ -223,9 +224,11 @@ class FakeKernel:
                     kept[name] = pickle.dumps(value)
                 except Exception as error:  # noqa: BLE001  # border: a type may do anything
                     lost.append(LostVariable(name=name, type=type(value).__name__, reason=str(error), cell=None))
-        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
         content = pickle.dumps((kept, lost))
-        (folder / "fake").write_bytes(content)
+        if self._saved != (folder, content):  # as a real one: what has not changed is not written
+            folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
+            (folder / "fake").write_bytes(content)
+            self._saved = folder, content
         return SnapshotReport(
             kept=tuple(Variable(name=name, line=name) for name in kept),
             lost=tuple(lost),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
 """Pieces of what follows as a whole."""
+OF_CELLS: Final = (CodeExecutionOutputChunk, CodeExecutionOutput, ToolOutput)
 CELL_CHARS: Final = 100_000
 """Text of one cell that is kept; all of it is in the cell's file."""
 
@@ -173,16 +174,17 @@ class Journal:
 
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`."""
-        if not self.keeps or isinstance(event, NOT_KEPT):
+        if self.writer is None or isinstance(event, NOT_KEPT):
             return
-        key = (event.agent_id, event.tool_call_id)
-        if isinstance(event, CodeExecutionOutputChunk) and isinstance(event.output, StreamText):
-            self._take_text(key, event, event.output)
-            return
-        if isinstance(event, CodeExecutionOutputChunk | CodeExecutionOutput | ToolOutput):
+        if isinstance(event, OF_CELLS):
+            key = (event.agent_id, event.tool_call_id)
+            if isinstance(event, CodeExecutionOutputChunk) and isinstance(event.output, StreamText):
+                if self.writer.keeps:
+                    self._take_text(key, event, event.output)
+                return
             self._flush(key)
-        if isinstance(event, CodeExecutionOutput):
-            self._chars.pop(key, None)
+            if isinstance(event, CodeExecutionOutput):
+                self._chars.pop(key, None)
         self._write(event)
 
     def _take_text(self, key: tuple[str, str | None], event: CodeExecutionOutputChunk, output: StreamText) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
 
 from freeact_sub.config.budget import Usage
-from freeact_sub.sessions import KnownAnswer, SessionStore, StoredCall, StoredSession
+from freeact_sub.sessions import KnownAnswer, SessionStore, StoredCall, StoredRun, StoredSession
 from freeact_sub.text import one_line
 
 NOT_BEGUN: Final = "[NOT RUN] The program ended before this call began."
@@ -80,10 +80,18 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         root_run=last.root_run,
         runs=runs,
         written=written,
-        history=[*written, *cut_off_calls(written, calls, at_work)],
+        history=[*written, *_lost_prompt(written, last), *cut_off_calls(written, calls, at_work)],
         answers=dict(answers),
         cut_off=last.ended is None,
     )
+
+
+def _lost_prompt(history: Sequence[ModelMessage], run: StoredRun) -> list[ModelMessage]:
+    """The prompt of a run that the program's end has cut off before its conversation was written; else empty."""
+    times = [part.timestamp.timestamp() for message in history for part in message.parts if isinstance(part, UserPromptPart)]
+    if run.ended is not None or any(time >= run.began for time in times):
+        return []
+    return [ModelRequest(parts=[UserPromptPart(run.prompt)])]
 
 
 def cut_off_calls(

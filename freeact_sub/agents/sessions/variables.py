@@ -29,6 +29,8 @@ END_SECONDS: Final = 20.0
 NAMED: Final = 30
 """How many variables a sentence names."""
 
+_OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
+
 logger = logging.getLogger(__name__)
 
 
@@ -49,10 +51,9 @@ class Variables:
 
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
-        changes = isinstance(event, CodeExecutionOutput | KernelLost) or (
-            isinstance(event, ToolOutput) and event.tool_name == "reset_kernel"
-        )
-        if changes and event.agent_id == self._agent_id:
+        if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):
+            return
+        if not isinstance(event, ToolOutput) or event.tool_name == "reset_kernel":
             self._wanted = event.time
             if self._saving is None:
                 self._saving = asyncio.create_task(self._save(), name="saves variables")

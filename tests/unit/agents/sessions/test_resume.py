@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai import FunctionToolset
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, task
-from support.sessions import as_after_a_crash
+from support.sessions import as_after_a_crash, root, writing
 
 from freeact_sub import Agent, Config, list_sessions
 from freeact_sub.errors import ConfigError, SessionError
@@ -128,6 +128,25 @@ async def test_after_a_crash_each_call_is_done_begun_or_not_begun(make, store, t
     assert "the last run was cut off" in of_kind(events, Notice)[0].content
     with crashed.reader(agent.session_id) as stored:
         assert [run.status for run in stored.runs()] == ["interrupted", "completed"]
+
+
+async def test_a_prompt_whose_run_was_cut_off_before_its_first_request_is_not_lost(make, store):
+    async with writing(store) as writer:
+        root(writer)
+        writer.run_begins("agent-1", 1, 1, prompt="count the files", budget={})
+    asked = []
+
+    def script(messages, info):
+        asked.append([part.content for m in messages for part in m.parts if part.part_kind == "user-prompt"])
+        return "done"
+
+    async with make(script, session="s-1") as agent:
+        await read(agent.run("go on"))
+        await read(agent.run("and now"))
+    assert [sum("count the files" in text for text in prompts) for prompts in asked] == [1, 1]
+    assert "go on" in asked[0][-1]
+    async with make(script, session="s-1") as again:
+        assert len(again.history) == len(agent.history)  # it stands in the session now
 
 
 async def test_children_and_asks_that_have_completed_are_not_paid_again(make, store, tmp_path, monkeypatch):
