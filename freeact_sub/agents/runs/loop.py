@@ -35,7 +35,7 @@ from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.hooks import hooks_of
 from freeact_sub.agents.turn.single_request import Asker
-from freeact_sub.agents.turn.stream import relay_events
+from freeact_sub.agents.turn.stream import RelayedModel, reads_events, relay_events
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
@@ -313,9 +313,11 @@ class AgentLoop:
 
     async def _run_model(self, prompt: str, turns: Turns) -> Any:
         shared = self.node.shared
-        hooks = hooks_of(turns, self._ours, self._mcp, forgotten=self.children.forgotten)
+        emitter = self.node.emitter
+        relayed = None if reads_events(shared.capabilities) else RelayedModel(self.node.model, emitter)
+        hooks = hooks_of(turns, self._ours, self._mcp, forgotten=self.children.forgotten, relayed=relayed)
         agent: PydanticAgent[Any, Any] = PydanticAgent(
-            self.node.model,
+            relayed or self.node.model,
             name=self.node.agent_id,
             output_type=self._output_type,
             instructions=instructions(self.node, prompt, self.resources.kernel.told, self.resources.mcp.names),
@@ -326,14 +328,14 @@ class AgentLoop:
         )
 
         async def relay(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
-            await relay_events(events, self.node.emitter)
+            await relay_events(events, emitter)
 
         limit = self.node.run.account.budget.turns
         with turns.open():
             result = await agent.run(
                 prompt,
                 message_history=self.node.run.record.history or None,
-                event_stream_handler=relay,
+                event_stream_handler=relay if relayed is None else None,
                 infer_name=False,
                 # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),

@@ -1,7 +1,7 @@
 """`RunHooks`: all our hooks into pydantic-ai, as one capability."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,12 +17,13 @@ from freeact_sub.agents.turn.answer_hooks import AnswerHooks
 from freeact_sub.agents.turn.budget_hooks import RunBudget
 from freeact_sub.agents.turn.call_hooks import CallHooks
 from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.stream import RelayedModel, relay_retried
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.tools import AgentToolset, McpToolset
 
 
 def hooks_of(
-    turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str]
+    turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str], relayed: RelayedModel | None
 ) -> list[AbstractCapability[Any]]:
     """Returns the capabilities of a run, which follow the user's.
 
@@ -31,6 +32,7 @@ def hooks_of(
         ours: The built-in tools.
         mcp: The tools of MCP servers.
         forgotten: Returns the question for a model that would end its run while children are working; empty: none.
+        relayed: The model, if it emits what it streams. None: pydantic-ai streams, and all its events are read.
     """
     return [
         RunHooks(
@@ -39,6 +41,7 @@ def hooks_of(
             calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
             answers=AnswerHooks(turns=turns, forgotten=forgotten),
             budget=RunBudget(turns=turns),
+            relayed=relayed,
         )
     ]
 
@@ -59,6 +62,8 @@ class RunHooks(AbstractCapability[Any]):
     turns: Turns
     """Include `progress` and `inner_tasks`."""
     budget: RunBudget
+    relayed: RelayedModel | None
+    """See `hooks_of`."""
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
         """See `InnerTasks`."""
@@ -69,11 +74,14 @@ class RunHooks(AbstractCapability[Any]):
         return await self.budget.prepare_tools(ctx, await self.tools.prepare_tools(ctx, tool_defs))
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See `CallHooks` and `RunBudget`."""
+        """See `relay_retried`, `CallHooks` and `RunBudget`."""
+        if self.relayed is not None:
+            outputs = [tool.name for tool in request_context.model_request_parameters.output_tools]
+            await relay_retried(ctx, outputs, self.turns.node.emitter)
         return await self.budget.before_model_request(ctx, await self.calls.before_model_request(ctx, request_context))
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See `RequestProgress`, `InnerTasks` and `RunBudget`."""
+        """See `RequestProgress`, `InnerTasks` and `RunBudget`. What has come of a response stays in the history."""
 
         async def noted(request: ModelRequestContext) -> Any:
             return await self.turns.inner_tasks.wrap_model_request(ctx, request_context=request, handler=paid)
@@ -81,7 +89,12 @@ class RunHooks(AbstractCapability[Any]):
         async def paid(request: ModelRequestContext) -> Any:
             return await self.budget.wrap_model_request(ctx, request_context=request, handler=handler)
 
-        return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
+        try:
+            return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
+        except BaseException:
+            if self.relayed is not None and self.relayed.cut_off is not None:
+                ctx.messages.append(replace(self.relayed.cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
+            raise
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse

@@ -1,10 +1,20 @@
-"""Translates pydantic-ai's stream of one model response into our events."""
+"""What a model streams, and answers to calls that never ran, as events of ours.
 
-from collections.abc import AsyncIterable
+pydantic-ai makes plain requests, and `RelayedModel` streams them and emits what comes. Streams through pydantic-ai's graph
+take two more tasks and a dozen more layers for each response; they are for whoever has given us a capability that reads its events.
+"""
+
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     FunctionToolResultEvent,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
     PartDeltaEvent,
     PartEndEvent,
     PartStartEvent,
@@ -14,9 +24,44 @@ from pydantic_ai.messages import (
     ThinkingPartDelta,
     ToolReturnPart,
 )
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk, ToolOutput
+
+
+class RelayedModel(WrapperModel):
+    """A model whose plain requests are streamed, and emitted as they come."""
+
+    def __init__(self, wrapped: Model, emitter: Emitter) -> None:
+        """Args: emitter: of the agent that makes the requests."""
+        super().__init__(wrapped)
+        self._emitter = emitter
+        self.cut_off: ModelResponse | None = None
+        """What has come of a response that an error or a cancel has cut off. None: the latest one is whole."""
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """See pydantic-ai."""
+        self.cut_off = None
+        async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
+            try:
+                await relay_events(stream, self._emitter)
+            except BaseException:
+                self.cut_off = replace(stream.get(), state="interrupted")
+                raise
+            return stream.get()
+
+
+def reads_events(capabilities: Sequence[AbstractCapability[Any]]) -> bool:
+    """One of a user's capabilities reads pydantic-ai's events, so that pydantic-ai must stream."""
+    return any(capability.has_wrap_run_event_stream or capability.has_on_event for capability in capabilities)
 
 
 async def relay_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
@@ -25,6 +70,22 @@ async def relay_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
         translated = _translate(event)
         if translated is not None:
             await emitter.emit(translated)
+
+
+async def relay_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Emitter) -> None:
+    """Emit the answers to calls of the latest response that never ran; their pydantic-ai events nobody has read.
+
+    Args:
+        ctx: Of the next request.
+        outputs: Names of the tools that hand over answers, of which no event tells.
+        emitter: Of the agent.
+    """
+    latest = ctx.messages[-1] if ctx.messages else None
+    if not isinstance(latest, ModelRequest) or latest.run_id != ctx.run_id:
+        return
+    for part in latest.parts:
+        if isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name not in outputs:
+            await emitter.emit(_retried(part))
 
 
 def _translate(event: Any) -> AgentEvent | None:
@@ -40,9 +101,13 @@ def _translate(event: Any) -> AgentEvent | None:
         case PartEndEvent(part=ThinkingPart(content=text)):
             translated = Thoughts(content=text)
         case FunctionToolResultEvent(part=ToolReturnPart(outcome="retried") as part):
-            # invalid arguments or an unknown tool: nothing ran, and no other event reports it
-            text, call_id = part.model_response_str(wrap_if_error=False), part.tool_call_id
-            translated = ToolOutput(tool_name=part.tool_name, content=text, outcome="retried", tool_call_id=call_id)
+            return _retried(part)
         case _:
             return None
     return translated if text else None
+
+
+def _retried(part: ToolReturnPart[Any]) -> ToolOutput:
+    """Arguments that did not validate, or a tool that does not exist: nothing was run, nothing else tells of it."""
+    text = part.model_response_str(wrap_if_error=False)
+    return ToolOutput(tool_name=part.tool_name, content=text, outcome="retried", tool_call_id=part.tool_call_id)
