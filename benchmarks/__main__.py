@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 NAMES = (
+    "before",
     "start",
     "host",
     "kernels",

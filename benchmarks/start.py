@@ -45,9 +45,9 @@ def run(*, small: bool = False) -> dict[str, Any]:
     for number in range(1 if small else 6):
         times: dict[str, tuple[float, float]] = {}
         for code in IMPORTS:
-            *times[code], modules[code] = _import(code)
+            *times[code], modules[code] = import_time(code, _environment())
         times |= {name: _call(name.split(), status) for name, status in CALLS.items()}
-        times |= _conversation()
+        times |= conversation([PROGRAM], _environment(), shown=PROMPT)
         if small or number:  # the first round warms the file cache
             for name, (cpu, wall) in times.items():
                 series.add(name, "CPU ms", cpu)
@@ -60,9 +60,10 @@ def run(*, small: bool = False) -> dict[str, Any]:
     return report("start", rows, load)
 
 
-def _import(code: str) -> tuple[float, float, int]:
+def import_time(code: str, environment: dict[str, str]) -> tuple[float, float, int]:
+    """CPU and wall-clock time in ms, and how many modules there are then."""
     count = "import sys; print(len(sys.modules))"
-    process = subprocess.Popen([sys.executable, "-c", f"{code}\n{count}"], stdout=subprocess.PIPE, env=_environment())
+    process = subprocess.Popen([sys.executable, "-P", "-c", f"{code}\n{count}"], stdout=subprocess.PIPE, env=environment)
     cpu, wall, status, output = _measure(process)
     assert status == 0
     return cpu, wall, int(output)
@@ -89,17 +90,26 @@ def _measure(process: subprocess.Popen[bytes]) -> tuple[float, float, int, bytes
     return (used.ru_utime + used.ru_stime) * 1000, wall, process.returncode, output
 
 
-def _conversation() -> dict[str, tuple[float, float]]:
-    """A conversation in a terminal, of which the first prompt is sent as soon as the input line is there."""
+def conversation(program: list[str], environment: dict[str, str], *, shown: bytes) -> dict[str, tuple[float, float]]:
+    """A conversation in a terminal, of which the first prompt is sent as soon as the input line is there.
+
+    Args:
+        program: The command, without options.
+        environment: Its environment.
+        shown: What the terminal has received when the input line is there.
+
+    Returns:
+        CPU and wall-clock time in ms, up to the prompt and up to the first request.
+    """
     with tempfile.TemporaryDirectory() as folder, _model() as (base_url, requested):
         options = ["--workspace", folder, "--model", "openai-chat:measured", "--base-url", base_url]
         began = clock()
         pid, terminal = pty.fork()
         if not pid:
-            os.execve(PROGRAM, [PROGRAM, *options], _environment() | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": folder})
+            os.execve(program[0], [*program, *options], environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": folder})
         try:
-            _read_until(terminal, PROMPT)
-            shown = cpu_ms([pid]), (clock() - began) * 1000
+            _read_until(terminal, shown)
+            prompt = cpu_ms([pid]), (clock() - began) * 1000
             os.write(terminal, b"hi\r")
             while not requested.wait(0.001) and clock() - began < LIMIT_SECONDS:
                 _read(terminal)
@@ -107,7 +117,7 @@ def _conversation() -> dict[str, tuple[float, float]]:
         finally:
             _end(pid, terminal)
     assert requested.is_set()
-    return {"prompt": shown, "first request": sent}
+    return {"prompt": prompt, "first request": sent}
 
 
 def _end(pid: int, terminal: int) -> None:

@@ -21,6 +21,7 @@ pytestmark = [
     ("name", "figures"),
     [
         ("start", {"import pydantic_ai", "from freeact_sub import Agent", "--help", "prompt", "first request"}),
+        ("before", {"from freeact_sub import Agent", "agent.ask from a cell", "first request", "2 children"}),
         ("host", {"root turn with a cell", "ask, side by side", "child with a cell", "event", "pydantic_ai"}),
         ("kernels", {"first", "burst", "cpu", "uss", "shutdown", "cell", "prints arrived", "slow idle"}),
         ("branches", {"ready 1 MB", "uss 1 MB", "three 1 MB"}),

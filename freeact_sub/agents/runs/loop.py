@@ -6,7 +6,7 @@ whatever happens in between. The status follows from what the host observed, nev
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,6 @@ from typing import Any, Final
 import anyio
 import pydantic_ai
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import UsageLimits
@@ -35,7 +34,7 @@ from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.hooks import hooks_of
 from freeact_sub.agents.turn.single_request import Asker
-from freeact_sub.agents.turn.stream import RelayedModel, reads_events, relay_events
+from freeact_sub.agents.turn.stream import RelayedModel, reads_events, relay_to
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
@@ -313,8 +312,7 @@ class AgentLoop:
 
     async def _run_model(self, prompt: str, turns: Turns) -> Any:
         shared = self.node.shared
-        emitter = self.node.emitter
-        relayed = None if reads_events(shared.capabilities) else RelayedModel(self.node.model, emitter)
+        relayed = None if reads_events(shared.capabilities) else RelayedModel(self.node.model, self.node.emitter)
         hooks = hooks_of(turns, self._ours, self._mcp, forgotten=self.children.forgotten, relayed=relayed)
         agent: PydanticAgent[Any, Any] = PydanticAgent(
             relayed or self.node.model,
@@ -327,15 +325,12 @@ class AgentLoop:
             retries=RETRIES,
         )
 
-        async def relay(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
-            await relay_events(events, emitter)
-
         limit = self.node.run.account.budget.turns
         with turns.open():
             result = await agent.run(
                 prompt,
                 message_history=self.node.run.record.history or None,
-                event_stream_handler=relay if relayed is None else None,
+                event_stream_handler=relay_to(self.node.emitter) if relayed is None else None,
                 infer_name=False,
                 # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),

@@ -1,10 +1,10 @@
 """What a model streams, and answers to calls that never ran, as events of ours.
 
 pydantic-ai makes plain requests, and `RelayedModel` streams them and emits what comes. Streams through pydantic-ai's graph
-take two more tasks and a dozen more layers for each response; they are for whoever has given us a capability that reads its events.
+take two more tasks and a dozen more layers for each response; they are for a user's capability that reads its events.
 """
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class RelayedModel(WrapperModel):
         super().__init__(wrapped)
         self._emitter = emitter
         self.cut_off: ModelResponse | None = None
-        """What has come of a response that an error or a cancel has cut off. None: the latest one is whole."""
+        """What has come of a response that an error or a cancel has cut off. None: none is under way."""
 
     async def request(
         self,
@@ -49,19 +49,31 @@ class RelayedModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         """See pydantic-ai."""
-        self.cut_off = None
+        # as pydantic-ai's streams, also before the first piece: a prompt without an answer must not run into the next one
+        self.cut_off = ModelResponse(parts=[], model_name=self.model_name, state="interrupted")
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             try:
                 await relay_events(stream, self._emitter)
             except BaseException:
                 self.cut_off = replace(stream.get(), state="interrupted")
                 raise
-            return stream.get()
+            response = stream.get()
+        self.cut_off = None
+        return response
 
 
 def reads_events(capabilities: Sequence[AbstractCapability[Any]]) -> bool:
     """One of a user's capabilities reads pydantic-ai's events, so that pydantic-ai must stream."""
     return any(capability.has_wrap_run_event_stream or capability.has_on_event for capability in capabilities)
+
+
+def relay_to(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
+    """Where pydantic-ai streams: its `event_stream_handler`."""
+
+    async def relay(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        await relay_events(events, emitter)
+
+    return relay
 
 
 async def relay_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
