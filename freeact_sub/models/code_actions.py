@@ -230,6 +230,8 @@ class CodeActionsStream(WrappedStream):
                 return [replace(event, part=replace(part, content=self._release(text)))]
             case PartDeltaEvent(delta=TextPartDelta(content_delta=text) as delta) if event.index == self._text_index:
                 released = self._release(text)
+                if released == text:
+                    return [event]
                 return [replace(event, delta=replace(delta, content_delta=released))] if released else []
             case PartStartEvent(part=ToolCallPart()):
                 held = self._rest()  # a call of the model's own: then its text is text

@@ -196,7 +196,8 @@ class SteadyStream(WrappedStream):
                 async for event in self.answering.silence.watched(self.inner_events()):
                     self.meter.piece()
                     if isinstance(event, PartStartEvent | PartDeltaEvent):
-                        event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
+                        if self.first_index:
+                            event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
                         following = max(following, event.index + 1)
                     yield self.keep(event)
             except ModelAPIError as error:

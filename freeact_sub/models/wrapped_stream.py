@@ -1,6 +1,6 @@
 """The base of our streamed responses that wrap another one."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -28,11 +28,18 @@ class WrappedStream(StreamedResponse):
 
     async def inner_events(self) -> AsyncGenerator[ModelResponseStreamEvent, None]:
         """The inner stream's events, without those that pydantic-ai adds to every stream."""
-        async for event in self.inner:
+        try:
+            async for event in self._inner_source():
+                if not isinstance(event, PartEndEvent | FinalResultEvent):
+                    yield event
+        finally:
             self._copy()
-            if not isinstance(event, PartEndEvent | FinalResultEvent):
-                yield event
-        self._copy()
+
+    def _inner_source(self) -> AsyncIterable[ModelResponseStreamEvent]:
+        """The inner stream. What pydantic-ai puts around the events of every stream it need not put around each of ours."""
+        inner = self.inner
+        plain = isinstance(inner, WrappedStream) and inner._request_deadline is None  # noqa: SLF001  # of pydantic-ai
+        return inner._get_event_iterator() if plain else inner  # noqa: SLF001
 
     def _copy(self) -> None:
         for name in _COPIED:

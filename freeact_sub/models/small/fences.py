@@ -162,7 +162,7 @@ class GrowingReply:
                 self._mark = ""
             return self._take_held(0)
         if not whole:
-            match = _MAY_OPEN.search(line)
+            match = _MAY_OPEN.search(line) if "`" in line or "~" in line else None  # most lines have none of them
             return self._take_held(0 if match is None else len(line) - match.start())
         opening = _opening(line)
         if opening is None:
