@@ -247,6 +247,8 @@ class SpawnCall(Action):
     """The wanted agent type. Empty: an agent like its parent."""
     background: bool = False
     """Its parent does not wait for it."""
+    resume: str = ""
+    """The id of a child that has ended and is asked on. Empty: it is a new one."""
 
     @property
     def child(self) -> str:
@@ -257,12 +259,17 @@ class SpawnCall(Action):
 
     @property
     def summary(self) -> str:
+        if self.resume:
+            return f"ask {self.resume} on: {self.prompt}"
         return f"start {self.child}: {self.description or self.prompt}"
 
     @property
     def question(self) -> str:
         turns = f", at most {self.max_turns} turns" if self.max_turns is not None else ""
         label = f" ({whole_line(self.description)})" if self.description else ""
+        if self.resume:
+            where = " in the background" if self.background else ""
+            return f"asks to go on with the child {whole_line(self.resume)}{label}{where}{turns}"
         return f"asks to start {whole_line(self.child)}{label}{turns}"
 
 

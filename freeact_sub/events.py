@@ -4,7 +4,8 @@ Every agent of a tree writes to the same stream. Who an event is from stands in 
 `depth`), not in how it is nested, so a reader treats a root and a great-grandchild alike. Events are created with their
 content only; the channel stamps the header when it takes them in (`channel.py`), which is what keeps `seq` free of gaps.
 
-For each agent there is exactly one `AgentStarted` and exactly one `AgentFinished`, which comes last of that agent's.
+For each run of an agent there is exactly one `AgentStarted` and exactly one `AgentFinished`, which comes last of that run's.
+A child that has ended and is asked on begins another run, under the same `agent_id`.
 """
 
 import json

@@ -214,8 +214,9 @@ class FakeKernel:
         branch._namespace = dict(self._namespace)
         return branch
 
-    async def snapshot(self, folder: Path) -> SnapshotReport:
-        """See `Kernel.snapshot`. What plain pickle takes is kept, without what values share."""
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
+        """See `Kernel.snapshot`. What plain pickle takes is kept, without what values share, whatever its size."""
+        del max_bytes
         kept: dict[str, bytes] = {}
         lost = []
         for name, value in self._namespace.items():
@@ -227,7 +228,8 @@ class FakeKernel:
         content = pickle.dumps((kept, lost))
         if self._saved != (folder, content):  # as a real one: what has not changed is not written
             folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
-            (folder / "fake").write_bytes(content)
+            (folder / "new").write_bytes(content)
+            (folder / "new").replace(folder / "fake")
             self._saved = folder, content
         return SnapshotReport(
             kept=tuple(Variable(name=name, line=name) for name in kept),

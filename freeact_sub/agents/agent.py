@@ -132,6 +132,20 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes, UserCells):
         config = config or Config(workspace=stored.workspace, model=stored.model or None)
         return cls(config, session=stored.session_id, **options)
 
+    async def fork(self) -> str:
+        """Copy the session as it is now; both go on, the copy by `Agent.resume`. They share the files of the workspace.
+
+        Returns: The id of the copy.
+
+        Raises:
+            AgentBusyError: A run is live.
+            SessionError: There is no session, or it cannot be copied.
+        """
+        if self._run is not None:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then fork")
+        check_event_loop(self._home)
+        return await self._session.fork()
+
     @property
     def agent_id(self) -> str:
         """The root agent's id, such as `agent-1f09a2c4`."""

@@ -1,10 +1,18 @@
-"""Checks a conversation that a program passes to an agent."""
+"""Conversations to go on with: one that a program gives an agent, and those of children that have ended."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repair_messages
+from pydantic_ai.models import Model
 
+from freeact_sub.agents.budgets.estimate import size_of
 from freeact_sub.errors import ConfigError
+
+MAX_HISTORIES: Final = 100
+MAX_BYTES: Final = 64 * 2**20
+"""Of all of them together, as text."""
 
 
 def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -20,3 +28,37 @@ def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
                 "`ModelMessagesTypeAdapter.validate_json`"
             )
     return repair_messages(list(history))
+
+
+@dataclass(kw_only=True)
+class KeptHistory:
+    """The conversation of a child that has ended."""
+
+    messages: list[ModelMessage]
+    size: int
+    model: Model | None
+    """None: the child's model was closed with the root."""
+
+
+class KeptHistories:
+    """The conversations of the children of a root that have ended last, so that they can be asked on."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, KeptHistory] = {}
+
+    def keep(self, agent_id: str, messages: list[ModelMessage], model: Model) -> None:
+        """Keep one, and forget the oldest where there are too many."""
+        self._by_id.pop(agent_id, None)
+        size = sum(size_of(part) for message in messages for part in message.parts)
+        self._by_id[agent_id] = KeptHistory(messages=messages, size=size, model=model)
+        while len(self._by_id) > MAX_HISTORIES or sum(kept.size for kept in self._by_id.values()) > MAX_BYTES:
+            del self._by_id[next(iter(self._by_id))]
+
+    def get(self, agent_id: str) -> KeptHistory | None:
+        """What is kept of a child. None: nothing is."""
+        return self._by_id.get(agent_id)
+
+    def models_are_closed(self) -> None:
+        """The root was closed, and with it the models that were made for children."""
+        for kept in self._by_id.values():
+            kept.model = None

@@ -105,6 +105,10 @@ class AgentKernel:
         node.use_kernel(_folders(node, kernel))
         return kernel
 
+    def take_back(self, node: AgentNode) -> None:
+        """The kernel, which was a node's, is this agent's from now on."""
+        self._node, self._kept, self.deaths = node, False, 0
+
     async def become(self, origin: KernelAccess) -> None:
         """Replace the kernel with a copy of another one.
 
@@ -254,6 +258,11 @@ class AgentResources:
     async def pass_on(self, node: AgentNode) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
         await self.kernel.pass_on(node)
+        self._serve(node)
+
+    def take_back(self, node: AgentNode) -> None:
+        """All of it was a node's, and is this agent's from now on."""
+        self.kernel.take_back(node)
         self._serve(node)
 
     def _serve(self, node: AgentNode) -> None:

@@ -14,6 +14,7 @@ from freeact_sub.agents.budgets.ledger import Ledger
 from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.files.attribution import FileAttribution
+from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import Pictures
@@ -56,6 +57,8 @@ class Shared:
     """Answers of children, if `subagents.cache` is set."""
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
+    histories: KeptHistories = field(default_factory=KeptHistories)
+    """Of children that have ended."""
     activities: Activities = field(default_factory=Activities)
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
     """Which agent wrote which file, in the root's present run."""
@@ -75,6 +78,7 @@ class Shared:
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = Slots(self.config.subagents.max_concurrent)
         self.catalogue = McpCatalogue()
+        self.histories.models_are_closed()
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

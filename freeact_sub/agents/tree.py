@@ -5,7 +5,7 @@ The host decides ids, depth and parenthood here; it never reads them from a kern
 
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,10 +26,23 @@ from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
+from freeact_sub.modes import Mode
 from freeact_sub.tools import SpawnRequest
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """Who an agent was whose run has ended, perhaps in an earlier program."""
+
+    agent_id: str
+    key: str
+    description: str = ""
+    work_scope: str = ""
+    agent_type: AgentType | None = None
+    mode: Mode
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -221,7 +234,7 @@ class Tree:
         )
         shared.kernel_places.take_now(root)
         self.nodes[agent_id] = root
-        run = self._make_run(root, shared.policy, shared.ledger.open(agent_id, self._root_budget(NO_BOUNDS)))
+        run = self._make_run(root, shared.policy, shared.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
         run.record.history = history
         return root
 
@@ -230,7 +243,7 @@ class Tree:
         root, last = self.root, self.root.run
         account = self.shared.ledger.open(root.agent_id, self._root_budget(budget))
         self.shared.file_attribution.clear()
-        run = self._make_run(root, last.policy, account)
+        run = self._make_run(root, last.policy, account, None)
         run.record.history = last.record.history
         run.begin()
 
@@ -242,6 +255,7 @@ class Tree:
         agent_type: AgentType | None,
         model: Model | None,
         in_background: bool,
+        earlier: Sequence[Lineage] = (),
     ) -> AgentNode:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
 
@@ -251,13 +265,17 @@ class Tree:
             agent_type: None: it has no type.
             model: None: its parent's.
             in_background: The parent does not wait for it.
+            earlier: It has ended, and is asked on: last who it is, before that the agents between the parent and it.
         """
         config, policy = self.shared.config.subagents, parent.run.policy
+        above = parent
+        for between in earlier[:-1]:
+            above = self.nodes.get(between.agent_id) or self._add_ended(between, above)
         node = AgentNode(
             shared=self.shared,
-            agent_id=self._new_id(),
-            key=child_key(parent.key),
-            parent=parent,
+            agent_id=earlier[-1].agent_id if earlier else self._new_id(),
+            key=earlier[-1].key if earlier else child_key(parent.key),
+            parent=above,
             description=request.description,
             work_scope=request.scope,
             policy=policy if request.mode is None else narrowed(policy, request.mode),
@@ -268,24 +286,52 @@ class Tree:
             detached=in_background and config.detach,
             keeps_kernel=request.keep,
         )
-        account = self.shared.ledger.open(
-            node.agent_id, request.budget.over(config.budget).cut(parent.run.left), parent.run.account
-        )
+        budget = request.budget.over(config.budget).cut(parent.run.left)
+        if budget.depth is not None:  # one that is asked on by an agent further above has fewer levels below it
+            budget = budget.model_copy(update={"depth": max(0, budget.depth - (node.depth - parent.depth - 1))})
+        account = self.shared.ledger.open(node.agent_id, budget, parent.run.account)
         self.nodes[node.agent_id] = node
-        self._make_run(node, node.policy, account).begin()
+        self._make_run(node, node.policy, account, parent.run).begin()
         return node
 
-    def withdraw(self, node: AgentNode) -> None:
-        """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent."""
+    def known(self, agent_id: str) -> tuple[AgentNode, PresentRun] | None:
+        """An agent with its present or last run, to be put back by `withdraw`. None: there is none."""
+        return (self.nodes[agent_id], self.shared.runs[agent_id]) if agent_id in self.nodes else None
+
+    def withdraw(self, node: AgentNode, before: tuple[AgentNode, PresentRun] | None = None) -> None:
+        """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent.
+
+        Args:
+            node: The child.
+            before: What it was before, if it was asked on. None: it is no agent of the tree.
+        """
         node.run.account.withdraw()
         del self.nodes[node.agent_id], self.shared.runs[node.agent_id]
+        if before is not None:
+            self.nodes[node.agent_id], self.shared.runs[node.agent_id] = before
 
-    def _make_run(self, node: AgentNode, policy: Policy, account: Account) -> PresentRun:
+    def _add_ended(self, lineage: Lineage, parent: AgentNode) -> AgentNode:
+        """An agent of an earlier program: it stands above one that is asked on, and does nothing itself."""
+        node = self.nodes[lineage.agent_id] = AgentNode(
+            shared=self.shared,
+            agent_id=lineage.agent_id,
+            key=lineage.key,
+            parent=parent,
+            description=lineage.description,
+            work_scope=lineage.work_scope,
+            policy=narrowed(parent.run.policy, lineage.mode),
+            model=parent.model,
+            agent_type=lineage.agent_type,
+        )
+        self._make_run(node, node.policy, self.shared.ledger.open(node.agent_id, NO_BOUNDS), None)
+        return node
+
+    def _make_run(self, node: AgentNode, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
         run = shared.runs[node.agent_id] = PresentRun(
             record=RunRecord(budget=account.budget, files=RunFiles(key=node.key, label=node.label)),
             account=account,
-            parent=node.parent.run if node.parent else None,
+            parent=parent,
             policy=policy,
             slots=shared.slots,
             kernel_places=shared.kernel_places,

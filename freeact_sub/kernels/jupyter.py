@@ -20,7 +20,7 @@ from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
-from freeact_sub.kernels.snapshots.snapshots import Snapshots
+from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
 
@@ -79,9 +79,9 @@ class JupyterKernel:
         kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
         return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
 
-    async def snapshot(self, folder: Path) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
         """See `Kernel.snapshot`."""
-        return await self._snapshots.save(self._scratch_for_variables(), folder)
+        return await self._snapshots.save(self._scratch_for_variables(), folder, max_bytes or MAX_BYTES)
 
     async def restore(self, folder: Path) -> RestoreReport:
         """See `Kernel.restore`."""

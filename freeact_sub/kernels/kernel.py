@@ -132,7 +132,7 @@ class Kernel(Protocol):
         """
         ...
 
-    async def snapshot(self, folder: Path) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
         A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
@@ -144,6 +144,7 @@ class Kernel(Protocol):
         Args:
             folder: Of the host, outside what kernels may write, and of this agent alone, for its kernels know what is in
                 it; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
+            max_bytes: What it may take; small variables come first. None: 4 GiB.
 
         Raises:
             KernelSnapshotError: Nothing is saved; the snapshot before is still there. The message says why.

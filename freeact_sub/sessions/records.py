@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import ApprovalRequest
+from freeact_sub.modes import Mode
 
 CallState: TypeAlias = Literal["begun", "done"]
 """`begun`: the program ended while the call was at work, or it is at work now; whether it had an effect is not known."""
@@ -52,8 +53,10 @@ class StoredAgent:
     description: str
     agent_type: str | None
     model: str
-    mode: str
+    mode: Mode
     in_background: bool
+    scope: str = ""
+    """What it was told to keep to."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import NAME, connect, connect_to_read
+from freeact_sub.sessions.forking import copy_files, copy_rows
 from freeact_sub.sessions.lock import SessionLock
 from freeact_sub.sessions.reader import SessionReader, usage_of
 from freeact_sub.sessions.records import StoredSession
@@ -161,6 +162,32 @@ class SessionStore:
             raise SessionError(f"the session {session_id} cannot be archived: {error}") from error
         finally:
             lock.give_back()
+
+    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
+        """Make a new session that has all that this one has on disk. Returns: its id.
+
+        Args:
+            session_id: The session.
+            is_mine: This program has it open, and has nothing at work in it.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be copied.
+        """
+        session_id, new_id = self.find(session_id).session_id, new_session_id()
+        lock, folder = self.lock(session_id), self.folder_of(new_id)
+        try:
+            if not is_mine:
+                lock.take()
+            copy_files(self.folder_of(session_id), folder)
+            with closing(connect(self.folder)) as connection:
+                copy_rows(connection, session_id, new_id)
+        except (sqlite3.Error, OSError) as error:
+            remove(str(folder))
+            raise SessionError(f"the session {session_id} cannot be forked: {error}") from error
+        finally:
+            lock.give_back()
+        return new_id
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:

@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
 def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: type[argparse.ArgumentParser]) -> Any:
     """Add `sessions`; its ways, for those of others."""
     sessions = commands.add_parser(
-        "sessions", help="what was asked and done: list, show, export, remove", allow_abbrev=False
+        "sessions", help="what was asked and done: list, show, export, fork, remove", allow_abbrev=False
     )
     ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=parser_class, required=True)
     listed = ways.add_parser("list", help="the sessions of this folder", parents=[common], allow_abbrev=False)
@@ -52,6 +52,8 @@ def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: ty
     forms = "html: one page that needs no script; ipynb: a notebook that runs; md: text; jsonl: one event a line"
     export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
     export.add_argument("-o", "--out", metavar="FILE", type=Path, help="where it goes; default: standard output")
+    fork = ways.add_parser("fork", help="copy a session; both go on", parents=[common], allow_abbrev=False)
+    fork.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
     remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
     remove.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
     ways.add_parser(
@@ -74,6 +76,8 @@ def run_way(options: argparse.Namespace, config: "Config") -> int:
             return _show(options.session_id, options.agent)
         case "export":
             return _export(options.session_id, options.to, options.out)
+        case "fork":
+            return _fork(options.session_id)
         case "rm":
             return _remove(options.session_id)
         case _:
@@ -175,6 +179,13 @@ def _export(session_id: str, to: Any, file: Path | None) -> int:
         _write(text)
     else:
         _print(f"written: {file}")
+    return 0
+
+
+def _fork(session_id: str) -> int:
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+
+    _print(SessionStore(state_folder()).fork(session_id))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`subagents`: list, wait for, message and cancel this agent's own background children."""
+"""`subagents`: list, wait for, message and cancel this agent's own background children; ask on those that have ended."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from freeact_sub.calls import ToolCall
+from freeact_sub.errors import ApprovalDeniedError, FreeactError
 from freeact_sub.tools.tool import ChildState, ToolContext, ToolResult
 
 
@@ -13,17 +14,17 @@ class SubagentsArguments(BaseModel):
     """See `tools/subagents.json`."""
 
     model_config = {"extra": "forbid"}
-    action: Literal["list", "wait", "send", "cancel"]
+    action: Literal["list", "wait", "message", "cancel"]
     agent_ids: list[str] = Field(default_factory=list)
     text: str = ""
     seconds: float = Field(default=120, ge=0, le=3600)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.action in ("send", "cancel") and not self.agent_ids:
-            raise ValueError(f"to {self.action}, name the children in `agent_ids`")
-        if self.action == "send" and not self.text:
-            raise ValueError("to send, write the message into `text`")
+        if self.action in ("message", "cancel") and not self.agent_ids:
+            raise ValueError(f"to {self.action} children, name them in `agent_ids`")
+        if self.action == "message" and not self.text:
+            raise ValueError("write the message into `text`")
         return self
 
 
@@ -45,11 +46,28 @@ class Subagents:
                 return _shown(children.list())
             case "wait":
                 return _shown(await children.wait(arguments.agent_ids, arguments.seconds), reports=True)
-            case "send":
-                return ToolResult(text="\n".join(children.send(child, arguments.text) for child in arguments.agent_ids))
+            case "message":
+                return await _message(arguments, context)
             case "cancel":
                 ended = [await children.cancel(child) for child in arguments.agent_ids]
                 return _shown(ended, reports=True)
+
+
+async def _message(arguments: SubagentsArguments, context: ToolContext) -> ToolResult:
+    """Give all children a message; one that cannot have it takes it from no other."""
+    lines, failed = [], 0
+    for child in arguments.agent_ids:
+        try:
+            lines.append(await context.children.message(child, arguments.text, context.tool_call_id))
+        except ApprovalDeniedError as error:
+            if context.config.on_denial == "end":
+                raise
+            failed += 1
+            lines.append(f"[ERROR] {child} is not asked on: {error}")
+        except FreeactError as error:
+            failed += 1
+            lines.append(f"[ERROR] {error}")
+    return ToolResult(text="\n".join(lines), outcome="failed" if failed == len(lines) else "success")
 
 
 def _shown(children: Sequence[ChildState], *, reports: bool = False) -> ToolResult:
@@ -62,6 +80,6 @@ def _state(child: ChildState, *, reports: bool) -> str:
     label = f" ({child.description})" if child.description else ""
     if child.ended and reports:
         return f"{child.agent_id}{label} has ended:\n{child.report}"
-    question = f"\nIt asks, and waits for your answer (action send): {child.question}" if child.question else ""
+    question = f"\nIt asks, and waits for your answer (action message): {child.question}" if child.question else ""
     action = f"; now: {child.action}" if child.action else ""
     return f"{child.agent_id}{label}: {child.status}, {child.seconds:.0f} s, {child.usage}{action}{question}"

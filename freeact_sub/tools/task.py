@@ -25,6 +25,7 @@ class TaskArguments(BaseModel):
     branch: bool = False
     branch_of: str = ""
     keep: bool = False
+    resume: str = ""
 
     @model_validator(mode="after")
     def _budget_is_one(self) -> Any:
@@ -53,6 +54,7 @@ class Task:
             mode=arguments.mode,
             agent=arguments.agent,
             background=arguments.background,
+            resume=arguments.resume,
         )
 
     async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
@@ -67,6 +69,7 @@ class Task:
             branch=arguments.branch,
             branch_of=arguments.branch_of or None,
             keep=arguments.keep,
+            resume=arguments.resume or None,
             tool_call_id=context.tool_call_id,
         )
         if not arguments.background:

@@ -78,6 +78,9 @@ class SpawnRequest:
     """A branch also continues the conversation: the node's, or its parent's so far."""
     keep: bool = False
     """The child's kernel outlives its answer as a node (`RunResult.node`)."""
+    resume: str | None = None
+    """The id of a child that has ended, and is asked on: it goes on with its conversation and its variables, as the agent
+    that it was."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
     inputs_digest: str = ""
@@ -133,14 +136,22 @@ class BackgroundChildren(Protocol):
         """
         ...
 
-    def send(self, agent_id: str, text: str) -> str:
+    async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
         """Answers a child's question, or sends a message that its model reads before its next request.
+
+        A child that has ended is asked on: it works on the text in the background, which needs the approval of a new child.
+
+        Args:
+            agent_id: The child.
+            text: The answer, the message or the prompt.
+            tool_call_id: Of the call that does this.
 
         Returns:
             The outcome, in one sentence.
 
         Raises:
-            FreeactError: The id is not that of a background child of this agent, or the child has ended.
+            ApprovalDeniedError: It must not be asked on.
+            FreeactError: It is no child of this agent, or it cannot be asked on.
         """
         ...
 

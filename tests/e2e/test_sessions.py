@@ -65,6 +65,9 @@ def test_a_session_is_gone_on_with_listed_shown_and_removed(model: Chat, state: 
     assert "count it" in page.read_text(encoding="utf-8")
     assert "print('six')" in run("sessions", "export", session.session_id, "--to", "md", cwd=other).stdout
     assert run("sessions", "prune", cwd=work).stdout == "archived: none; removed: none\n"
+    copy = run("sessions", "fork", session.session_id, cwd=other).stdout.strip()
+    assert "prompts: 4, cell: six" in run("run", "--resume", copy, "and in the copy", *options, cwd=work).stdout
+    run("sessions", "rm", copy, cwd=work)
     assert session.session_id in run("sessions", "rm", session.session_id, cwd=work).stdout
     assert list_sessions() == []
     assert "there is no session" in run("sessions", "rm", session.session_id, cwd=work, check=1).stderr

@@ -79,14 +79,14 @@ print(child.status in ("queued", "starting", "running"), child.ended, child.desc
 print(child.ended, child.question)
 
 def plain(child):
-    print(agent.children.send(child.agent_id, "the second").endswith("has its answer."))
+    print(agent.children.message(child.agent_id, "the second").endswith("has its answer."))
     [child] = agent.children.wait()
     print(child.ended, child.status, child.output)
     print(agent.children.cancel(child.agent_id).status, agent.children)
     try:
-        agent.children.send(child.agent_id, "too late")
-    except RuntimeError as error:
-        print(str(error).endswith("has ended already"))
+        agent.children.message("agent-0", "who?")
+    except ValueError as error:
+        print(str(error).startswith("'agent-0' is no child of yours"))
 
 plain(child)
 """
@@ -108,7 +108,7 @@ async def test_children(tmp_path):
         "False which file?",
         "True",
         "True completed I took the second",
-        "completed <agent.children: list, wait, send, cancel>",
+        "completed <agent.children: list, wait, message, cancel>",
         "True",
     ]
     assert [event.tool_name for event in of_kind(events, ToolCallStarted) if event.depth == 0].count("subagents") == 6

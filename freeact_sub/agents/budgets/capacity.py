@@ -106,6 +106,8 @@ class KernelPlaces:
         Raises:
             SpawnForbiddenError: Meanwhile the last place went to a node.
         """
+        if holder in self._holders:  # it has got the place with its kernel
+            return
         if not self.full and not self._waiting:
             self._holders.add(holder)
             return

@@ -9,6 +9,7 @@ from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.runs.results import AgentStatus, RunResult
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import FreeactError
+from freeact_sub.tools import ChildState
 
 StartedBy: TypeAlias = Literal["call", "background", "program"]
 """A call of the model or of code that waits for its end; a call that does not; a program or tool that uses the SDK."""
@@ -21,6 +22,7 @@ class Child:
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
+        self._run = node.run  # a child that is asked on has another one
         self._task: asyncio.Task[RunResult] | None = None
 
     @property
@@ -31,7 +33,7 @@ class Child:
     @property
     def status(self) -> AgentStatus:
         """What it is doing, or how it ended."""
-        return self._node.run.status
+        return self._run.status
 
     async def result(self) -> RunResult:
         """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
@@ -52,7 +54,7 @@ class Child:
 
     def cancel(self) -> None:
         """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
-        self._node.run.cancel()
+        self._run.cancel()
 
     @property
     def _ended(self) -> RunResult:
@@ -110,6 +112,24 @@ class OwnedChild(Child):
     def completed(self) -> bool:
         """Whether it ended with the status `completed`."""
         return self.ended is not None and self.ended.status == "completed"
+
+    @property
+    def state(self) -> ChildState:
+        """The child at this moment, for its parent."""
+        node, run, ended = self.node, self._run, self.ended
+        return ChildState(
+            agent_id=node.agent_id,
+            description=node.description,
+            status=run.status,
+            ended=ended is not None,
+            action=node.info.action,
+            seconds=run.seconds,
+            usage=run.account.usage,
+            output=ended.output if ended else None,
+            error=ended.error if ended else "",
+            report=self.report if ended else "",
+            question=self.question.text if self.question else "",
+        )
 
     def cancel(self) -> None:
         """See `Child`."""

@@ -45,7 +45,7 @@ class Messages:
         try:
             self._put("request", child.node, self._node, text, question.correlation_id)
             asked.set()
-            asks = f"[{child.label} asks, and waits at most {seconds:g} s for subagents(action='send')]\n{text}"
+            asks = f"[{child.label} asks, and waits at most {seconds:g} s for subagents(action='message')]\n{text}"
             if not child.waiters and not self._deliver(self._node, asks):
                 if self._node.parent is not None:
                     return f"Your parent's run has ended: {NO_ANSWER}."

@@ -22,6 +22,7 @@ from freeact_sub.calls import CodeAction, FileOperation, FileWrite
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
+from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, KernelAccess, run_cell
 
@@ -62,6 +63,10 @@ class Resources(Protocol):
         """
         ...
 
+    def take_back(self, node: AgentNode) -> None:
+        """All of it is this agent's again, whose child it was a node of."""
+        ...
+
     async def aclose(self) -> None:
         """Close all of it."""
         ...
@@ -88,6 +93,7 @@ class KernelNode:
         self._history = tuple(history)
         self._lock = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._given_away = False
 
     @property
     def node_id(self) -> str:
@@ -107,7 +113,7 @@ class KernelNode:
     @property
     def is_open(self) -> bool:
         """Whether it is not closed; its kernel may have died."""
-        return self._closing is None
+        return self._closing is None and not self._given_away
 
     async def execute(self, code: str) -> CodeExecutionOutput:
         """Run a cell, without a model. It needs approval and counts like any cell of the node's owner.
@@ -155,9 +161,17 @@ class KernelNode:
 
     async def close(self) -> None:
         """Close its kernel; its branches live on. Can be called again."""
+        if self._given_away:
+            return
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name=f"close {self.code.label}")
         await carry_out(_joined(self._closing))
+
+    def give_away(self) -> None:
+        """It is closed, and what it has open is somebody else's. Raises: FreeactError: Code is at work in it."""
+        if self._lock.locked():
+            raise FreeactError(f"{self.code.label} is at work: wait for its end")
+        self._given_away = True
 
     def check_open(self) -> None:
         """Raise FreeactError if the node is closed."""
@@ -293,6 +307,30 @@ class Nodes:
         await resources.pass_on(code)
         child.shared.kernel_places.pass_on(child, code)
         return self._add(KernelNode(code, resources, self, child.run.record.history))
+
+    def of_child(self, agent_id: str, mode: Mode) -> KernelNode | None:
+        """The open node of a child that is to work in this mode; None: it has none.
+
+        Raises:
+            InvalidRequestError: The node's kernel has the wall of another mode.
+        """
+        node = self._nodes.get(agent_id)
+        if node is None or not node.is_open:
+            return None
+        if node.code.policy.mode != mode:
+            raise InvalidRequestError(
+                f"{node.code.label} is in mode {node.code.policy.mode}, and its child would be in mode {mode}: close the "
+                "node first, or start a new child"
+            )
+        return node
+
+    def take_back(self, node: KernelNode, child: AgentNode) -> Resources:
+        """A node is that of its child again, which is asked on: it is closed, and its kernel goes on."""
+        node.give_away()
+        del self._nodes[node.node_id]
+        child.shared.kernel_places.pass_on(node.code, child)
+        node.resources.take_back(child)
+        return node.resources
 
     async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
         """See `Agent.adopt`."""

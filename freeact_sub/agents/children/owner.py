@@ -14,14 +14,18 @@ from typing import Any, Final, Protocol
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
+from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.messages import Messages
-from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, ResourcesMaker
+from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, Resources, ResourcesMaker
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
-from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, SpawnForbiddenError
+from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.calls import SpawnCall
+from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
+from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import ChildState, KernelAccess, SpawnRequest, ToolResult
 
@@ -50,6 +54,7 @@ class LoopMaker(Protocol):
         branch_of: KernelAccess | None,
         own_files: bool,
         parent: "ChildOwner",
+        resources: Resources | None,
     ) -> ChildLoop:
         """See `AgentLoop`."""
         ...
@@ -159,11 +164,11 @@ class ChildOwner:
 
     async def start(self, request: SpawnRequest) -> ChildState:
         """See `BackgroundChildren`."""
-        return self._state(await self._begin(request, "background"))
+        return (await self._begin(request, "background")).state
 
     def list(self) -> Sequence[ChildState]:
         """See `BackgroundChildren`."""
-        return [self._state(child) for child in self._in_background()]
+        return [child.state for child in self._in_background()]
 
     async def wait(self, agent_ids: Sequence[str], timeout_seconds: float) -> Sequence[ChildState]:
         """See `BackgroundChildren`."""
@@ -179,11 +184,19 @@ class ChildOwner:
         finally:
             for child in children:
                 child.waiters -= 1
-        return [self._state(child) for child in children]
+        return [child.state for child in children]
 
-    def send(self, agent_id: str, text: str) -> str:
+    async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
         """See `BackgroundChildren`."""
-        return self._messages.send(self._find(agent_id), text)
+        child = self._children.get(agent_id)
+        if child is not None and child.ended is None:
+            return self._messages.send(child, text)
+        earlier = await earlier_child(agent_id, self._node, self._tree)
+        label = earlier.lineage[-1].description
+        call = SpawnCall(prompt=text, description=label, background=True, resume=agent_id)
+        await ToolCalls(self._node).ask_for(call, tool_call_id)
+        again = await self._begin(SpawnRequest(prompt=text, resume=agent_id, tool_call_id=tool_call_id), "background")
+        return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
     async def cancel(self, agent_id: str) -> ChildState:
         """See `BackgroundChildren`."""
@@ -196,7 +209,7 @@ class ChildOwner:
                 await asyncio.wait({child.task}, timeout=END_SECONDS)
             finally:
                 child.waiters -= 1
-        return self._state(child)
+        return child.state
 
     async def ask(self, agent_id: str, text: str) -> str:
         """Ask the agent on behalf of a background child, and return the answer."""
@@ -270,9 +283,10 @@ class ChildOwner:
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
-            plan = await planned(request, self._node)
+            plan = await planned(request, self._node, self._tree)
+            kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
-            return self._make(plan, started_by, origin)
+            return self._make(plan, started_by, origin, kept)
         finally:
             self._starting -= 1
             self._changed.set()
@@ -289,20 +303,43 @@ class ChildOwner:
         origin.check_open()
         return origin
 
-    def _make(self, plan: PlannedChild, started_by: StartedBy, origin: KernelNode | None) -> OwnedChild:
-        """Make a child and begin its run, without an `await` between the checks and its account and task."""
-        request = plan.request
+    async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> KernelNode | None:
+        """The node that was left of a child that is asked on."""
+        mode = self._node.run.policy.mode
+        node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
+        if node is not None:
+            try:
+                await node.resources.kernel.get()
+            except KernelError:  # it has died
+                await node.close()
+        return node
+
+    def _make(
+        self, plan: PlannedChild, started_by: StartedBy, origin: KernelNode | None, kept: KernelNode | None
+    ) -> OwnedChild:
+        """Make a child and begin its run, with no `await` from the checks to its account and its task."""
+        kept = kept if kept is not None and kept.is_open else None
+        request = plan.request if kept is None else replace(plan.request, keep=True)
+        before = None if plan.earlier is None else ended_child(plan.earlier.agent_id, self._tree)
         in_background = started_by == "background"
         if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
             raise FreeactError(f"{MAX_IN_BACKGROUND} background children are at work: wait for some of them, or cancel some")
         check_spawn(self._node)
         node = self._tree.add_child(
-            self._node, request, agent_type=plan.agent_type, model=plan.model, in_background=in_background
+            self._node,
+            request,
+            agent_type=plan.agent_type,
+            model=plan.model,
+            in_background=in_background,
+            earlier=() if plan.earlier is None else plan.earlier.lineage,
         )
         try:
             branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
             if request.history:
                 node.run.keep_history(origin.history if origin is not None else self._history())
+            if plan.earlier is not None:
+                node.run.keep_history(plan.earlier.history)
+                node.shared.journal.goes_on(node.agent_id, plan.earlier.written)
             loop = self._make_loop(
                 node,
                 self._tree,
@@ -310,10 +347,13 @@ class ChildOwner:
                 branch_of=branch_of,
                 own_files=request.own_files,
                 parent=self,
+                resources=None if kept is None else self.nodes.take_back(kept, node),
             )
+            if plan.earlier is not None and kept is None:
+                loop.bring_back_variables()
             work = plan.run(node, loop)
         except BaseException:
-            self._tree.withdraw(node)
+            self._tree.withdraw(node, before)
             raise
         child = self._children[node.agent_id] = OwnedChild(node, started_by)
         child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {node.agent_id}"))
@@ -338,8 +378,7 @@ class ChildOwner:
     async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
         """Wait for cancelled children; abandon those that do not end."""
         tasks = {child.task: child for child in children}
-        _, late = await asyncio.wait(tasks, timeout=END_SECONDS) if tasks else ((), ())
-        for task in late:
+        for task in (await asyncio.wait(tasks, timeout=END_SECONDS))[1] if tasks else ():
             logger.error("child %s does not end when it is cancelled: it is abandoned", tasks[task].label)
             task.cancel()
 
@@ -359,19 +398,3 @@ class ChildOwner:
         if agent_id not in known:
             raise FreeactError(f"{agent_id!r} is no background child of yours: {', '.join(known) or 'there are none'}")
         return known[agent_id]
-
-    def _state(self, child: OwnedChild) -> ChildState:
-        node, ended = child.node, child.ended
-        return ChildState(
-            agent_id=node.agent_id,
-            description=node.description,
-            status=node.run.status,
-            ended=ended is not None,
-            action=node.info.action,
-            seconds=node.run.seconds,
-            usage=node.run.account.usage,
-            output=ended.output if ended else None,
-            error=ended.error if ended else "",
-            report=child.report if ended else "",
-            question=child.question.text if child.question else "",
-        )

@@ -7,12 +7,13 @@ from typing import Any, Protocol, TypeAlias
 
 from pydantic_ai.models import Model
 
+from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.reuse import Known, reuse_key, run_once
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import digest_of_task
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
@@ -43,6 +44,10 @@ class Work:
 class ChildLoop(Protocol):
     """Runs a child: `AgentLoop`, which itself has children."""
 
+    def bring_back_variables(self) -> None:
+        """Before the first prompt its kernel, which is new, gets the variables that it had."""
+        ...
+
     def run(self, work: Work) -> Coroutine[Any, Any, RunResult]:
         """Run to the end; a failure is a result."""
         ...
@@ -59,33 +64,43 @@ class PlannedChild:
     """None: its parent's."""
     answers: ChildAgent | None
     """Set for a child implemented in Python."""
+    earlier: EarlierChild | None = None
+    """It has ended, and is asked on."""
 
     def run(self, child: AgentNode, loop: ChildLoop) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan."""
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
             return loop.run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
+        if self.earlier is not None:  # what it answers follows from what it has done before
+            return loop.run(Work(prompt=prompt, prepare=self.request.prepare))
         digest = digest_of_task(self.request, child)
         work = Work(prompt=prompt, prepare=self.request.prepare, digest=digest)
         key = reuse_key(self.request, child) if child.shared.config.subagents.cache else None
         return loop.run(work) if key is None else run_once(child, key, lambda known: loop.run(replace(work, known=known)))
 
 
-async def planned(request: SpawnRequest, node: AgentNode) -> PlannedChild:
-    """Let the factory and the type decide what a child is.
+async def planned(request: SpawnRequest, node: AgentNode, tree: Tree) -> PlannedChild:
+    """Ask the factory and the type what a child of an agent is to be, or what one was that has ended.
 
     Raises:
-        SpawnForbiddenError: The child must not start.
-        InvalidRequestError: The type does not exist.
+        SpawnForbiddenError: There is to be no such child.
+        InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
     request, answers = _made(request, node)
+    earlier = None
+    if request.resume is not None:
+        earlier = await earlier_child(request.resume, node, tree)
+        request = as_it_was(request, earlier)
     request, agent_type = resolved(request, node)
     name = request.model or (agent_type.model if agent_type is not None else None)
     model = await node.shared.other_models.get(name) if name is not None and answers is None else None
     if agent_type is not None and agent_type.code_actions is not None:
         model = acting_by(model or node.model, agent_type.code_actions)
-    return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers)
+    if earlier is not None and request.model is None:
+        model = await model_of(earlier, model or node.model, node)
+    return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers, earlier=earlier)
 
 
 def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAgent | None]:
@@ -104,6 +119,8 @@ def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAg
             f"the agent factory returned a {type(made).__name__}: it must return a SpawnRequest, or an object with "
             "`async def run(prompt, context)`"
         )
-    if request.branch or request.branch_of is not None or request.keep or request.prepare is not None:
-        raise InvalidRequestError("this child answers by itself and has no kernel: ask without inputs, branch and keep")
+    if request.branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
+        raise InvalidRequestError(
+            "this child answers by itself and has no kernel: ask without inputs, branch, keep and resume"
+        )
     return request, made

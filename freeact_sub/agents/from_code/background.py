@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.agents.from_code.base import CodeCalls, Handler, tool_call_id_of
 from freeact_sub.calls import ToolCall
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
@@ -16,7 +16,7 @@ from freeact_sub.tools.subagents import SubagentsArguments
 
 
 class BackgroundRequests:
-    """The tool `subagents` with values instead of text; `send` and `cancel` take one child."""
+    """The tool `subagents` with values instead of text; `message` and `cancel` take one child."""
 
     def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
         self._calls = calls
@@ -40,22 +40,22 @@ class BackgroundRequests:
             nonlocal value
             # waiting for children has its own bound; the cell's covers only what the cell itself does
             with clock.paused() if clock is not None and arguments.action == "wait" else nullcontext():
-                value = await self._do(arguments)
+                value = await self._do(arguments, clock)
             return ToolResult(text=str(value))
 
         call: ToolCall = Subagents().call(arguments)
         await self._calls.carry_out(call.tool_name, call, call.args, clock, work)
         return value
 
-    async def _do(self, arguments: SubagentsArguments) -> Any:
+    async def _do(self, arguments: SubagentsArguments, clock: CellClock | None) -> Any:
         children, ids = self._children, arguments.agent_ids
         match arguments.action:
             case "list":
                 return [_plain(child) for child in children.list()]
             case "wait":
                 return [_plain(child) for child in await children.wait(ids, arguments.seconds)]
-            case "send":
-                return children.send(ids[0], arguments.text)
+            case "message":
+                return await children.message(ids[0], arguments.text, tool_call_id_of(clock))
             case "cancel":
                 return _plain(await children.cancel(ids[0]))
 

@@ -51,6 +51,8 @@ class TaskParams(_Params):
     branch_of: str | None = None
     """The id of one of the agent's nodes."""
     keep: bool = False
+    resume: str | None = None
+    """A child that has ended, by its id."""
     inputs: list[str] = Field(default_factory=list)
     """One line for each value in the task's file. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
@@ -148,6 +150,7 @@ class TaskRequests:
             branch=asked.branch,
             branch_of=asked.branch_of,
             keep=asked.keep,
+            resume=asked.resume,
             prepare=prepare if asked.inputs else None,
             inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),
@@ -170,6 +173,7 @@ class TaskRequests:
             max_turns=request.budget.turns,
             mode=asked.mode,
             agent=asked.agent or "",
+            resume=asked.resume or "",
         )
         args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
         await self._calls.carry_out("task", call, args, clock, work)

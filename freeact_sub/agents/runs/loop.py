@@ -16,18 +16,18 @@ import anyio
 import pydantic_ai
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import UsageLimits
 
 from freeact_sub.agents.caller import acting_as
-from freeact_sub.agents.children.nodes import KernelNode
+from freeact_sub.agents.children.nodes import KernelNode, Resources
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
-from freeact_sub.agents.runs.prompt import instructions, opening_prompt
+from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
@@ -40,15 +40,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import (
-    TOOLS,
-    AgentToolset,
-    AskParent,
-    KernelAccess,
-    McpToolset,
-    Tool,
-    ToolContext,
-)
+from freeact_sub.tools import TOOLS, AgentToolset, AskParent, KernelAccess, McpToolset, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
 """How long to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -75,6 +67,7 @@ class AgentLoop:
         branch_of: KernelAccess | None = None,
         own_files: bool = False,
         parent: ChildOwner | None = None,
+        resources: Resources | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -85,9 +78,12 @@ class AgentLoop:
             branch_of: Its kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
             parent: Owns the agent. None: it is the root.
+            resources: What it has open already. None: nothing.
         """
         self.node = node
-        self.resources = AgentResources(node, branch_of, own_files=own_files)
+        self.resources = (
+            resources if isinstance(resources, AgentResources) else AgentResources(node, branch_of, own_files=own_files)
+        )
         self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
         self.asker = Asker(node)
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
@@ -96,11 +92,14 @@ class AgentLoop:
         """Called with each prompt for a model, before anything else happens."""
         self.kernel_news: Callable[[], Awaitable[str]] | None = None
         """Returns what to tell the model about a kernel that is younger than the conversation. None: nothing to tell."""
+        saved = node.shared.journal.variables
+        self._variables = None if saved is None or parent is None else saved.of_child(node, self.resources.kernel)
         self._tree = tree
         self._parent = parent
         self._output_type = output_type
         self._is_branch = branch_of is not None
-        self._ours = AgentToolset(self._tools(), self.tool_context)
+        ours = [tool for tool in TOOLS if tool.name != AskParent.name or node.in_background]
+        self._ours = AgentToolset(ours, self.tool_context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
@@ -114,6 +113,10 @@ class AgentLoop:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
         self._tree.begin_root(budget)
         self.children.open()
+
+    def bring_back_variables(self) -> None:
+        """See `ChildLoop`."""
+        self.kernel_news = kernel_is_new if self._variables is None else self._variables.restore
 
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
@@ -134,7 +137,7 @@ class AgentLoop:
                     ending = self._failure(run.clock.reached)
         finally:
             if ending.status == "cancelled":
-                ending = replace(ending, output=self._last_text())
+                ending = replace(ending, output=self._last_text)
                 node.emitter.put(Cancelled())
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
@@ -177,7 +180,7 @@ class AgentLoop:
         return RunResult(status="completed", output=output)
 
     def _failure(self, cause: Exception) -> RunResult:
-        return RunResult(status=status_of(cause), output=self._last_text(), error=sentence(cause, self.node.model))
+        return RunResult(status=status_of(cause), output=self._last_text, error=sentence(cause, self.node.model))
 
     @property
     def history(self) -> Sequence[ModelMessage]:
@@ -201,6 +204,8 @@ class AgentLoop:
                 if keeps:
                     limit = self.node.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
+                if (saved := self._variables) is not None:
+                    stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.files.settle(), timeout_seconds=FILES_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.children.end(), timeout_seconds=CHILDREN_SECONDS))
             stack.push_async_callback(lambda: carry_out(self.resources.calls.end(), timeout_seconds=CLOSE_SECONDS))
@@ -230,6 +235,8 @@ class AgentLoop:
         del at_work[node.agent_id]
         keep_answer(node, self._digest, result)
         node.shared.journal.run_ends(node, result, node.run.record.history)
+        if node.parent is not None:
+            node.shared.histories.keep(node.agent_id, node.run.record.history, node.model)
         node.run.end(result.status)
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)
@@ -258,7 +265,7 @@ class AgentLoop:
 
     def give_up(self) -> None:
         """See `AtWork`."""
-        self._finish(RunResult(status="cancelled", output=self._last_text(), error="it did not end in time"))
+        self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
 
     def send(self, text: str) -> bool | None:
         """See `AtWork`: the model reads it before its next request."""
@@ -298,10 +305,10 @@ class AgentLoop:
             await self.before_prompt(work.prompt)
         if self._is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
-        values = "" if work.prepare is None else await work.prepare(await kernel.get())
-        messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         news = "" if self.kernel_news is None else await self.kernel_news()
         self.kernel_news = None
+        values = "" if work.prepare is None else await work.prepare(await kernel.get())
+        messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         return opening_prompt(work.prompt, messages=messages, kernel_news=news, branched=self._is_branch, values=values)
 
     async def _run_program(self, program: Program) -> Any:
@@ -365,9 +372,6 @@ class AgentLoop:
             raise FreeactError("something in the run cancelled itself")
         return task.result()
 
-    def _tools(self) -> list[Tool]:
-        return [tool for tool in TOOLS if tool.name != AskParent.name or self.node.in_background]
-
     def tool_context(self, tool_call_id: str) -> ToolContext:
         """Return what a tool may use in this call."""
         node, parent, emitter = self.node, self._parent, self.node.emitter
@@ -384,14 +388,7 @@ class AgentLoop:
             ask_parent=partial(parent.ask, node.agent_id) if parent is not None and node.in_background else None,
         )
 
+    @property
     def _last_text(self) -> str:
         """Return the model's latest text in this run, the partial output of a run that did not complete."""
-        if self._turns is not None and self._turns.answers.so_far:
-            return self._turns.answers.so_far
-        if self._turns is None or self._turns.context is None:
-            return ""
-        context = self._turns.context
-        for message in reversed(context.messages):
-            if isinstance(message, ModelResponse) and message.run_id == context.run_id and message.text:
-                return message.text
-        return ""
+        return self._turns.last_text if self._turns is not None else ""

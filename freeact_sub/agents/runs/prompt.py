@@ -27,6 +27,11 @@ BRANCHED: Final = (
 )
 
 
+async def kernel_is_new() -> str:
+    """What a model is told whose kernel has nothing of the conversation so far."""
+    return KERNEL_IS_NEW
+
+
 def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
     """Return the prompt of a run, with what else its model has to know.
 

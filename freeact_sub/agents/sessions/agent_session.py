@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
-from freeact_sub.agents.sessions.journal import Journal
+from freeact_sub.agents.runs.prompt import kernel_is_new
+from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import Variables
+from freeact_sub.agents.sessions.variables import SessionVariables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
-from freeact_sub.sessions import SessionLock, SessionStore, SessionWriter, new_session_id, state_folder
+from freeact_sub.sessions import SessionLock, SessionReader, SessionStore, SessionWriter, new_session_id, state_folder
 from freeact_sub.sessions.sweeping import VARIABLES, is_due, sweep
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ SWEEP_SECONDS: Final = 5.0
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
-
-
-async def _kernel_is_new() -> str:
-    return KERNEL_IS_NEW
 
 
 async def _nothing() -> None:
@@ -59,7 +55,6 @@ class AgentSession:
         self.session_id: str | None = None
         self._config = config
         self._notice = notice
-        self._variables: Variables | None = None
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._lock: SessionLock | None = None
@@ -121,6 +116,9 @@ class AgentSession:
             on_failure=failed,
         )
         self.journal.writer.start()
+        self.journal.open_reader = self._reader
+        folder = self._store.folder_of(self.session_id) / VARIABLES
+        self.journal.variables = SessionVariables(folder, self._last_cell, self._notice)
         self._sweep_soon()
         self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
 
@@ -135,43 +133,47 @@ class AgentSession:
             Ends it, before the kernel is closed.
         """
         kernel, agent_id = loop.resources.kernel, loop.node.agent_id
-        if not self.journal.keeps or self.session_id is None:
-            loop.kernel_news = None if is_new else _kernel_is_new
+        if self.journal.variables is None:
+            loop.kernel_news = None if is_new else kernel_is_new
             return _nothing
-        folder = self._store.folder_of(self.session_id) / VARIABLES
-        variables = self._variables = Variables(folder, agent_id, kernel, self._notice)
+        variables = self.journal.variables.of_root(agent_id, kernel)
         if not is_new:
-
-            async def restore() -> str:
-                last = await asyncio.to_thread(self._last_cell, agent_id)
-                return await variables.restore(await kernel.get(), last)
-
-            loop.kernel_news = restore
-        return self._end_variables
+            loop.kernel_news = variables.restore
+        return variables.aclose
 
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`."""
         self.journal.observe(event)
-        if self._variables is not None:
-            self._variables.observe(event)
+        if self.journal.variables is not None:
+            self.journal.variables.observe(event)
 
-    async def _end_variables(self) -> None:
-        variables, self._variables = self._variables, None
-        if variables is not None:
-            await variables.aclose()
-
-    def _last_cell(self, agent_id: str) -> float:
+    async def _last_cell(self, agent_id: str) -> float:
         """When the last cell of an agent ended. 0: there was none."""
+        await self.journal.committed()
+        return await asyncio.to_thread(_last_cell, self._reader, agent_id)
+
+    def _reader(self) -> SessionReader:
+        return self._store.reader(self.session_id or "")
+
+    async def fork(self) -> str:
+        """Make a new session of all that there is now, while nothing is at work in this one. Returns: its id.
+
+        Raises:
+            SessionError: There is no session, it is not kept, or it cannot be copied.
+        """
         if self.session_id is None:
-            return 0.0
-        with suppress(SessionError), self._store.reader(self.session_id) as reader:
-            last = reader.last_event(agent_id, CodeExecutionOutput.__name__)
-            return 0.0 if last is None else last.time
-        return 0.0
+            raise SessionError("there is no session to fork: make the agent with session='new'")
+        if self.journal.variables is not None:
+            await self.journal.variables.settled()
+        await self.journal.committed()
+        if not self.journal.keeps:
+            raise SessionError(f"the session {self.session_id} is not kept, so it cannot be forked")
+        return await asyncio.to_thread(self._store.fork, self.session_id, is_mine=True)
 
     async def aclose(self) -> None:
         """Write what is left, and let others have the session. Can be called again."""
         writer, self.journal.writer = self.journal.writer, None
+        self.journal.variables = None
         self._stop.set()
         try:
             if self._sweeping is not None:
@@ -214,3 +216,10 @@ class AgentSession:
 
     def _not_kept(self, reason: str) -> None:
         self._notice(f"from now on the session {self.session_id} is not kept ({reason}); the work goes on")
+
+
+def _last_cell(open_reader: OpenReader, agent_id: str) -> float:
+    with suppress(SessionError), open_reader() as reader:
+        last = reader.last_event(agent_id, CodeExecutionOutput.__name__)
+        return 0.0 if last is None else last.time
+    return 0.0

@@ -5,10 +5,10 @@ disk must know before they go on.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
@@ -26,14 +26,16 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.json_lines import content
-from freeact_sub.sessions import KnownAnswer, SessionWriter
+from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.sessions.variables import SessionVariables
     from freeact_sub.agents.tree import AgentNode
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
 """Pieces of what follows as a whole."""
 OF_CELLS: Final = (CodeExecutionOutputChunk, CodeExecutionOutput, ToolOutput)
+OpenReader: TypeAlias = Callable[[], SessionReader]
 CELL_CHARS: Final = 100_000
 """Text of one cell that is kept; all of it is in the cell's file."""
 
@@ -61,6 +63,10 @@ class Journal:
 
     writer: SessionWriter | None = None
     """None: nothing is kept."""
+    open_reader: OpenReader | None = None
+    """Reads what was kept. None: there is no session."""
+    variables: "SessionVariables | None" = None
+    """Saves the variables of agents. None: nothing is kept."""
     root_run: int = 0
     """The number of the root's present or last run."""
     runs: Counter[str] = field(default_factory=Counter)
@@ -101,6 +107,7 @@ class Journal:
             model=node.model.model_id,
             mode=node.policy.mode,
             in_background=int(node.in_background),
+            scope=node.work_scope,
         )
         self.writer.run_begins(
             node.agent_id,

@@ -80,13 +80,13 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         root_run=last.root_run,
         runs=runs,
         written=written,
-        history=[*written, *_lost_prompt(written, last), *cut_off_calls(written, calls, at_work)],
+        history=[*written, *lost_prompt(written, last), *cut_off_calls(written, calls, at_work)],
         answers=dict(answers),
         cut_off=last.ended is None,
     )
 
 
-def _lost_prompt(history: Sequence[ModelMessage], run: StoredRun) -> list[ModelMessage]:
+def lost_prompt(history: Sequence[ModelMessage], run: StoredRun) -> list[ModelMessage]:
     """The prompt of a run that the program's end has cut off before its conversation was written; else empty."""
     times = [part.timestamp.timestamp() for message in history for part in message.parts if isinstance(part, UserPromptPart)]
     if run.ended is not None or any(time >= run.began for time in times):

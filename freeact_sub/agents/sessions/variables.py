@@ -1,31 +1,43 @@
-"""`Variables`: saves the variables of the root's kernel after each cell, in the background, and restores them.
+"""`SessionVariables`: the variables of all agents of a session, saved into files, and put into new kernels.
 
-One snapshot is made at a time; cells that end meanwhile go into the next one. The time of the last cell in a snapshot is
-kept beside it, so that after a crash the model reads that later changes are missing.
+Those of the root are saved after each cell, while it goes on. Those of a child are saved when it ends, for then it can be
+asked on; before that, now and then after a cell, in case the program is killed. One snapshot of an agent is made at a time;
+cells that end meanwhile are in the next one. Beside the snapshot stands the time of the last cell that is in it, so that a
+model whose program was killed in between reads that what came later is missing.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
 from freeact_sub.errors import KernelError
-from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
-from freeact_sub.kernels import Kernel
+from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Notice, ToolOutput
 from freeact_sub.kernels.snapshots import RestoreReport
 from freeact_sub.system.closing import end_task
+from freeact_sub.system.removal import remove
 from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import AgentNode
 
 SAVED_UP_TO: Final = "saved-up-to"
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""
 END_SECONDS: Final = 20.0
-"""How long closing the agent waits for the last snapshot."""
+"""How long the last snapshot is waited for when the agent ends."""
+CHILD_SECONDS: Final = 10.0
+"""Between two snapshots of a child that is at work."""
+CHILD_BYTES: Final = 256 * 2**20
+"""Of one child; of what is more the smallest variables are kept."""
+CHILDREN_BYTES: Final = 2**30
+"""Of all children of a session; the ones that ended first lose theirs."""
 NAMED: Final = 30
 """How many variables a sentence names."""
 
@@ -34,11 +46,98 @@ _OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
 logger = logging.getLogger(__name__)
 
 
-class Variables:
-    """The variables of one agent in one session."""
+class UsedKernel(KernelAccess, Protocol):
+    """An agent's kernel."""
 
-    def __init__(self, folder: Path, agent_id: str, kernel: KernelAccess, notice: Callable[[str], None]) -> None:
-        """Args: folder: holds the session's variables. notice: shows a text to people."""
+    @property
+    def is_used(self) -> bool:
+        """Something may have run in it."""
+        ...
+
+
+class SessionVariables:
+    """See above."""
+
+    def __init__(self, folder: Path, last_cell: Callable[[str], Awaitable[float]], notice: Callable[[str], None]) -> None:
+        """Save nothing yet.
+
+        Args:
+            folder: Of the session's variables.
+            last_cell: When the last cell of an agent ended, by its id; 0: it had none.
+            notice: Tells people something.
+        """
+        self._folder = folder
+        self._last_cell = last_cell
+        self._notice = notice
+        self._at_work: dict[str, Variables] = {}
+        self._root_id = ""
+
+    def of_root(self, agent_id: str, kernel: UsedKernel) -> "Variables":
+        """Follow the root, until `Variables.aclose`."""
+        self._root_id = agent_id
+        variables = Variables(self._folder, agent_id, kernel, last_cell=self._last_cell, notice=self._notice)
+        self._at_work[agent_id] = variables
+        return variables
+
+    def of_child(self, node: "AgentNode", kernel: UsedKernel) -> "Variables":
+        """Follow a child, until `Variables.aclose`."""
+
+        def notice(text: str) -> None:
+            node.emitter.put(Notice(content=text))
+
+        async def on_end() -> None:
+            if self._at_work.get(node.agent_id) is variables:
+                del self._at_work[node.agent_id]
+            spared = {self._root_id, *self._at_work, node.agent_id}
+            await asyncio.to_thread(remove_oldest, self._folder, CHILDREN_BYTES, spared)
+
+        variables = Variables(
+            self._folder, node.agent_id, kernel, last_cell=self._last_cell, notice=notice, of_child=True, on_end=on_end
+        )
+        self._at_work[node.agent_id] = variables
+        return variables
+
+    async def settled(self) -> None:
+        """Wait until those of the root are saved as they are now, within a bound."""
+        if self._root_id in self._at_work:
+            await self._at_work[self._root_id].settled()
+
+    def observe(self, event: AgentEvent) -> None:
+        """See `Tap`."""
+        variables = self._at_work.get(event.agent_id)
+        if variables is not None:
+            variables.observe(event)
+
+
+class Variables:
+    """Of one agent, while it is at work."""
+
+    def __init__(
+        self,
+        folder: Path,
+        agent_id: str,
+        kernel: UsedKernel,
+        *,
+        last_cell: Callable[[str], Awaitable[float]],
+        notice: Callable[[str], None],
+        of_child: bool = False,
+        on_end: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Follow nothing yet.
+
+        Args:
+            folder: Of the session's variables.
+            agent_id: The agent.
+            kernel: Its own.
+            last_cell: See `SessionVariables`.
+            notice: Tells people something.
+            of_child: What is not saved is told when it is asked on.
+            on_end: Called last.
+        """
+        self._last_cell = last_cell
+        self._of_child = of_child
+        self._on_end = on_end
+        self._ending = asyncio.Event()
         self._folder = folder / agent_id
         self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
         self._agent_id = agent_id
@@ -54,28 +153,32 @@ class Variables:
         if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):
             return
         if not isinstance(event, ToolOutput) or event.tool_name == "reset_kernel":
-            self._wanted = event.time
-            if self._saving is None:
-                self._saving = asyncio.create_task(self._save(), name="saves variables")
+            self._want(event.time)
 
     async def aclose(self) -> None:
-        """Wait for the last snapshot, for a bounded time."""
+        """Wait for the last snapshot, within a bound. Of a child, whose kernel ends, one is made."""
+        self._ending.set()
+        if self._of_child and self._kernel.is_used:
+            self._want(time.time())
         saving = self._saving
+        await self.settled()
         if saving is not None:
-            await asyncio.wait({saving}, timeout=END_SECONDS)
             await end_task(saving)
+        if self._on_end is not None:
+            await self._on_end()
 
-    async def restore(self, kernel: Kernel, last_cell: float) -> str:
-        """Restore the variables, and return what the model reads about it.
+    async def settled(self) -> None:
+        """Wait until nothing is being saved, within a bound."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving}, timeout=END_SECONDS)
 
-        Args:
-            kernel: A new kernel.
-            last_cell: When the session's last cell ended.
-        """
+    async def restore(self) -> str:
+        """Bring the variables back into the kernel, which is new; what the model reads of it."""
+        last_cell = await self._last_cell(self._agent_id)
         if not self._folder.is_dir():
             return KERNEL_IS_NEW
         try:
-            report = await kernel.restore(self._folder)
+            report = await (await self._kernel.get()).restore(self._folder)
         except KernelError as error:
             logger.info("variables of %s are not restored: %s", self._agent_id, error)
             return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {one_line(str(error), 300)}]"
@@ -85,16 +188,27 @@ class Variables:
         self._notice(f"{len(report.restored)} variables came back{_lost(report, len(report.lost))}")
         return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
 
+    def _want(self, cell_ended: float) -> None:
+        self._wanted = cell_ended
+        if self._saving is None:
+            self._saving = asyncio.create_task(self._save(), name="saves variables")
+
     async def _save(self) -> None:
         """Save until nothing new is left."""
         try:
             while self._wanted is not None:
+                if self._of_child:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CHILD_SECONDS):
+                            await self._ending.wait()
                 wanted, self._wanted = self._wanted, None
                 kernel = await self._kernel.get()
-                await kernel.snapshot(self._folder)
+                await kernel.snapshot(self._folder, max_bytes=CHILD_BYTES if self._of_child else None)
                 self._set_mark(wanted)
         except (KernelError, OSError) as error:
-            if not self._told:
+            if self._of_child:  # it reads that when it is asked on; most are never
+                logger.info("the variables of %s are not saved: %s", self._agent_id, error)
+            elif not self._told:
                 self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
             self._told = True  # the next cell triggers another attempt
         finally:
@@ -131,4 +245,26 @@ def _later(saved_up_to: float, last_cell: float) -> str:
     """Return the sentence on cells whose changes are not in the snapshot."""
     if last_cell <= saved_up_to:
         return ""
-    return "\nThe program ended before the last cell was saved: what it changed in the variables is not in them."
+    return "\nThe last cell was not saved any more: what it changed in the variables is not in them."
+
+
+def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:
+    """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
+
+    Args:
+        folder: Of a session's variables.
+        max_bytes: What they may take.
+        spared: The root, and children at work.
+    """
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and entry.name not in spared:
+                sizes = [file.stat(follow_symlinks=False).st_size for file in os.scandir(entry.path)]
+                found.append((entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry.path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= max_bytes:
+            break
+        remove(path)
+        total -= size

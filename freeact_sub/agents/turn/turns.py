@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
@@ -58,6 +58,16 @@ class Turns:
         except LimitReachedError:
             return False
         return True
+
+    @property
+    def last_text(self) -> str:
+        """The newest text of the model in this run: what a run that did not complete has to show."""
+        if self.answers.so_far or self.context is None:
+            return self.answers.so_far
+        for message in reversed(self.context.messages):
+            if isinstance(message, ModelResponse) and message.run_id == self.context.run_id and message.text:
+                return message.text
+        return ""
 
     @contextmanager
     def open(self) -> Iterator[None]:

@@ -199,16 +199,16 @@ class ChildrenProxy:
         """Wait until these (default: all) have ended, one asks a question, or the time is up, and return their states."""
         return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
 
-    def send(self, agent_id: str, text: str) -> Any:
-        """Answer a child's question, or send it a message that it reads before its next step."""
-        return self._requests.call("children", action="send", agent_ids=[agent_id], text=text)
+    def message(self, agent_id: str, text: str) -> Any:
+        """Answer a child's question, or tell it something that it reads before its next step; one that has ended goes on."""
+        return self._requests.call("children", action="message", agent_ids=[agent_id], text=text)
 
     def cancel(self, agent_id: str) -> Any:
         """Cancel a child; its `output` is what it had so far."""
         return self._requests.call("children", action="cancel", agent_ids=[agent_id])
 
     def __repr__(self) -> str:
-        return "<agent.children: list, wait, send, cancel>"
+        return "<agent.children: list, wait, message, cancel>"
 
 
 async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
@@ -256,6 +256,7 @@ class AgentProxy:
         branch: bool = False,
         branch_of: str | None = None,
         keep: bool = False,
+        resume: str | None = None,
     ) -> Any:
         """Start a child agent and wait until it ends: `r = await agent.task(...)`, or without `await` in plain code.
 
@@ -274,6 +275,7 @@ class AgentProxy:
             branch: The child's kernel starts as a copy of this one, with all its variables.
             branch_of: The `node` of an earlier child's result: the kernel starts as a copy of that child's.
             keep: The kernel outlives the child, for `branch_of`.
+            resume: The `agent_id` of a child that has ended: it goes on with its conversation and its variables.
 
         Returns:
             A `TaskResult`: `output`, `text`, `status`, `usage`, `seconds`, `agent_id`, `files_read`,

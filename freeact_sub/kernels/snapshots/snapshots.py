@@ -60,14 +60,14 @@ class Snapshots:
         for answers in self._answers.values():
             answers.put_nowait({"state": "lost", "reason": reason})
 
-    async def save(self, scratch: Path, store: Path) -> SnapshotReport:
+    async def save(self, scratch: Path, store: Path, max_bytes: int = MAX_BYTES) -> SnapshotReport:
         """See `Kernel.snapshot`. Args: scratch: of the kernel."""
         async with self._one_at_a_time:
             folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
             try:
                 known = await _in_thread(lambda _: files.known_files(store))
-                begun = await self._saved(folder, known)
-                manifest, written = await _in_thread(lambda given_up: files.take(folder, store, MAX_BYTES, given_up))
+                begun = await self._saved(folder, known, max_bytes)
+                manifest, written = await _in_thread(lambda given_up: files.take(folder, store, max_bytes, given_up))
             finally:
                 await carry_out(_removed(folder))
         return SnapshotReport(
@@ -99,11 +99,11 @@ class Snapshots:
             lost=(*manifest.not_kept, *unread),
         )
 
-    async def _saved(self, folder: Path, known: list[str]) -> dict[str, Any]:
+    async def _saved(self, folder: Path, known: list[str], max_bytes: int) -> dict[str, Any]:
         """Has the kernel write into a folder, and returns how that began."""
         snapshot_id = uuid.uuid4().hex
         answers = self._answers[snapshot_id] = asyncio.Queue()
-        request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": MAX_BYTES, "here": IN_KERNEL}
+        request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": max_bytes, "here": IN_KERNEL}
         try:
             async with self._client.between_cells():
                 self._client.tell("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})

@@ -1,4 +1,4 @@
-"""`/new` and `/resume`: a person begins another conversation, or goes on with an earlier one."""
+"""`/new`, `/resume` and `/fork`: a person begins another conversation, goes on with an earlier one, or copies this one."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 NEW: Final = "new"
+FORK: Final = "fork"
+
+
+FORKED: Final = (
+    "{new} is a copy of this conversation, which goes on: /resume {new}, or freeact-sub --resume {new} beside it; each has "
+    "its own variables from here on, and both share the files of this folder"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +28,7 @@ class Opening:
     """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
 
     session: str
-    """`new`; the id of a session, or how it begins; empty: which ones there are."""
+    """`new`; `fork`: a copy of this one; the id of a session, or how it begins; empty: which ones there are."""
 
     async def done(
         self, agent: "Agent", open_session: "OpenSession | None", settings: Mapping[str, Any]
@@ -33,6 +40,8 @@ class Opening:
         if open_session is None:
             return agent, "there is only this conversation"
         try:
+            if self.session == FORK:
+                return agent, FORKED.format(new=await agent.fork())
             session = await asyncio.to_thread(self._found, agent)
             if session is None:
                 return agent, await asyncio.to_thread(sessions_text, agent)

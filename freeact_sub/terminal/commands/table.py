@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.context import Compaction, context_text
-from freeact_sub.terminal.commands.sessions import Opening
+from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
 from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
@@ -232,6 +232,11 @@ COMMANDS: Final = (
         usage="[ID]",
         words="go on with an earlier conversation; without ID they are listed",
         run=lambda talk, rest: talk.queue(Opening(session=rest)),
+    ),
+    Command(
+        name="/fork",
+        words="a copy of this conversation, with its variables; both go on",
+        run=lambda talk, _: talk.queue(Opening(session=FORK)),
     ),
     Command(
         name="/compact",

@@ -113,7 +113,7 @@ async def test_a_child_can_be_steered_and_cancelled_with_what_it_has(make):
     script = Script(
         task("one", background=True),
         [began, cell("'began'")],
-        lambda m: subagents("send", child_id(m), text="look at the second file"),
+        lambda m: subagents("message", child_id(m), text="look at the second file"),
         [answered, cell("'answered'")],
         lambda m: subagents("cancel", child_id(m)),
         "done",
@@ -189,7 +189,7 @@ async def test_a_child_asks_and_its_parent_answers(make):
     script = Script(
         task("one", background=True),
         subagents("wait"),
-        lambda m: subagents("send", child_id(m), text="the second"),
+        lambda m: subagents("message", child_id(m), text="the second"),
         subagents("wait"),
         "done",
         one=[question, lambda m: f"I was told: {told(m)}"],
@@ -201,7 +201,7 @@ async def test_a_child_asks_and_its_parent_answers(make):
     assert (answered.kind, answered.depth, answered.recipient_id) == ("response", 0, asked.agent_id)
     assert asked.correlation_id == answered.correlation_id != ""
     outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "subagents"]
-    assert "It asks, and waits for your answer (action send): which file?" in outputs[0]
+    assert "It asks, and waits for your answer (action message): which file?" in outputs[0]
     assert outputs[2].endswith("I was told: the second")
 
 
@@ -215,7 +215,7 @@ async def test_a_question_waits_only_so_long(make):
         )
     [answer, _] = of_kind(events, AgentFinished)
     assert answer.output == f"Your parent did not answer within 0.05 s: {NO_ANSWER}."
-    assert "asks, and waits at most 0.05 s for subagents(action='send')]\nwhich?" in told(script.conversations["root"])
+    assert "asks, and waits at most 0.05 s for subagents(action='message')]\nwhich?" in told(script.conversations["root"])
 
 
 async def test_only_background_children_are_offered_to_ask(make):
@@ -336,13 +336,18 @@ async def test_there_is_a_bound_on_how_many(make):
 
 
 @pytest.mark.parametrize(
-    "call", [subagents("cancel", "agent-0"), subagents("wait", "agent-0"), subagents("send", "agent-0", text="x")]
+    ("call", "words"),
+    [
+        (subagents("cancel", "agent-0"), "background child of yours: there are none"),
+        (subagents("wait", "agent-0"), "background child of yours: there are none"),
+        (subagents("message", "agent-0", text="x"), "child of yours, nor of one of your children"),
+    ],
 )
-async def test_a_child_that_there_is_not_is_an_answer(make, call):
+async def test_a_child_that_there_is_not_is_an_answer(make, call, words):
     async with make(Script(call, "done"), config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     [output] = of_kind(events, ToolOutput)
-    assert output.content == "[ERROR] 'agent-0' is no background child of yours: there are none"
+    assert output.content == f"[ERROR] 'agent-0' is no {words}"
     assert result.status == "completed"
 
 

@@ -1,0 +1,233 @@
+"""A child whose run has ended is asked on: who it was, what it has said, and which model it had.
+
+What the program does not have in memory any more (`KeptHistories`) is read from the session, which is all there is after the
+program was started again.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+
+from freeact_sub.agents.children.type_effects import startable
+from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.sessions.journal import OpenReader
+from freeact_sub.agents.sessions.resume import cut_off_calls, lost_prompt
+from freeact_sub.agents.tree import AgentNode, Lineage, Tree
+from freeact_sub.agents.types.files import AgentType, unknown_name
+from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
+from freeact_sub.events import Notice
+from freeact_sub.modes import narrower
+from freeact_sub.sessions import StoredAgent
+from freeact_sub.tools import SpawnRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierChild:
+    """A child that is asked on."""
+
+    lineage: tuple[Lineage, ...]
+    """The child, last; before it the agents between the one that asks and it, from above."""
+    model: Model | None
+    """None: it is to be found by its name."""
+    model_id: str
+    history: list[ModelMessage]
+    written: list[ModelMessage]
+    """The part of it that the session has."""
+
+    @property
+    def agent_id(self) -> str:
+        """Its id."""
+        return self.lineage[-1].agent_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored:
+    """What a session has of a child."""
+
+    agents: list[StoredAgent]
+    written: list[ModelMessage]
+    cut_off: list[ModelMessage]
+
+
+async def earlier_child(agent_id: str, asker: AgentNode, tree: Tree) -> EarlierChild:
+    """A child that an agent asks on: its own, or one further below it.
+
+    Raises:
+        InvalidRequestError: There is none with this id below the agent, it is at work, or nothing is kept of it.
+    """
+    node, kept = tree.nodes.get(agent_id), tree.shared.histories.get(agent_id)
+    ended_child(agent_id, tree)
+    if node is not None and asker.agent_id not in {above.agent_id for above in _above(node)}:
+        raise _no_child(agent_id)
+    if node is not None and kept is not None and kept.messages:
+        between = itertools.takewhile(lambda above: above.agent_id != asker.agent_id, node.ancestors())
+        return EarlierChild(
+            lineage=tuple(_lineage_of(each) for each in between)[::-1],
+            model=kept.model,
+            model_id=node.model.model_id,
+            history=kept.messages,
+            written=kept.messages,
+        )
+    stored = await _read(agent_id, tree)
+    if stored is None and node is None:
+        raise _no_child(agent_id)
+    if stored is None or not stored.written:
+        raise InvalidRequestError(
+            f"nothing is kept of the conversation of {agent_id}: it never asked a model, or, without a session, later "
+            "children have taken its place in memory; start a new child"
+        )
+    chain = _chain(agent_id, asker.agent_id, stored.agents)
+    types = tree.shared.types.types
+    return EarlierChild(
+        lineage=tuple(_lineage_of_stored(each, types, asker) for each in chain),
+        model=None,
+        model_id=chain[-1].model,
+        history=[*stored.written, *stored.cut_off],
+        written=stored.written,
+    )
+
+
+def ended_child(agent_id: str, tree: Tree) -> tuple[AgentNode, PresentRun] | None:
+    """A child with its last run. None: it is of an earlier program.
+
+    Raises:
+        InvalidRequestError: It is at work.
+    """
+    known = tree.known(agent_id)
+    if known is not None and known[0].parent is not None and known[1].is_live:
+        raise InvalidRequestError(
+            f"{known[0].label} is at work: wait for its end, or send it a message (subagents, action message)"
+        )
+    return known
+
+
+def as_it_was(request: SpawnRequest, earlier: EarlierChild) -> SpawnRequest:
+    """The request, with what the child had where it says nothing. The mode is never more than it was.
+
+    Raises:
+        InvalidRequestError: It asks for another kind of child, or another kernel.
+    """
+    if request.agent is not None or request.branch or request.branch_of is not None or request.history or request.own_files:
+        raise InvalidRequestError(
+            "a child that is asked on (resume) keeps its type, its conversation and its kernel: ask without agent, branch, "
+            "branch_of, history and own_files"
+        )
+    child = earlier.lineage[-1]
+    return replace(
+        request,
+        agent=child.agent_type.name if child.agent_type is not None else None,
+        description=request.description or child.description,
+        scope=request.scope or child.work_scope,
+        mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
+    )
+
+
+async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Model:
+    """The model of a child that is asked on, as far as there is one of this name; else another one, which people are told.
+
+    Args:
+        earlier: The child.
+        other: What a new child of its type would have.
+        node: Who asks.
+    """
+    shared, wanted = node.shared, earlier.model_id
+    if earlier.model is not None:
+        return earlier.model
+    known = [other, node.model, shared.model]
+    for model in known:
+        if model.model_id == wanted:
+            return model
+    for name in (*shared.config.models.names, wanted):
+        with suppress(ConfigError, InvalidRequestError):
+            model = await shared.other_models.get(name)
+            if model.model_id == wanted:
+                return model
+    text = f"{earlier.agent_id} had the model {wanted}, which no setting names any more: it goes on with {other.model_id}"
+    node.emitter.put(Notice(content=text))
+    return other
+
+
+def _above(node: AgentNode) -> Iterable[AgentNode]:
+    return itertools.islice(node.ancestors(), 1, None)
+
+
+def _no_child(agent_id: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{agent_id!r} is no child of yours, nor of one of your children")
+
+
+def _lineage_of(node: AgentNode) -> Lineage:
+    return Lineage(
+        agent_id=node.agent_id,
+        key=node.key,
+        description=node.description,
+        work_scope=node.work_scope,
+        agent_type=node.agent_type,
+        mode=node.policy.mode,
+    )
+
+
+def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], asker: AgentNode) -> Lineage:
+    if agent.agent_type is not None and agent.agent_type not in types:
+        raise InvalidRequestError(
+            f"{agent.agent_id} cannot be asked on: {unknown_name('agent type', agent.agent_type, startable(asker))}"
+        )
+    return Lineage(
+        agent_id=agent.agent_id,
+        key=agent.key,
+        description=agent.description,
+        work_scope=agent.scope,
+        agent_type=types[agent.agent_type] if agent.agent_type is not None else None,
+        mode=agent.mode,
+    )
+
+
+def _chain(agent_id: str, asker_id: str, agents: Sequence[StoredAgent]) -> list[StoredAgent]:
+    """The agents from below the one that asks down to the child.
+
+    Raises:
+        InvalidRequestError: The child is none of its own.
+    """
+    by_id = {agent.agent_id: agent for agent in agents}
+    chain: list[StoredAgent] = []
+    below: str | None = agent_id
+    while below is not None and below != asker_id:
+        if below not in by_id or by_id[below] in chain:
+            raise _no_child(agent_id)
+        chain.insert(0, by_id[below])
+        below = by_id[below].parent_id
+    if below is None or not chain:
+        raise _no_child(agent_id)
+    return chain
+
+
+async def _read(agent_id: str, tree: Tree) -> _Stored | None:
+    """What the session has of a child. None: there is no session, or no such child in it."""
+    journal = tree.shared.journal
+    if journal.open_reader is None or not journal.keeps:
+        return None
+    await journal.committed()
+    try:
+        return await asyncio.to_thread(_read_from, journal.open_reader, agent_id)
+    except SessionError as error:
+        raise InvalidRequestError(f"{agent_id} cannot be asked on: {error}") from error
+
+
+def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
+    with open_reader() as reader:
+        agents = reader.agents()
+        if agent_id not in {agent.agent_id for agent in agents}:
+            return None
+        written = reader.messages(agent_id)
+        runs = reader.runs()
+        own = [run for run in runs if run.agent_id == agent_id]
+        if own and own[-1].ended is None:
+            at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
+            last = [call for call in reader.calls(agent_id) if call.run == own[-1].number]
+            cut_off = [*lost_prompt(written, own[-1]), *cut_off_calls(written, last, at_work)]
+            return _Stored(agents=agents, written=written, cut_off=cut_off)
+        return _Stored(agents=agents, written=written, cut_off=[])

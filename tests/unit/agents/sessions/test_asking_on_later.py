@@ -1,0 +1,181 @@
+"""A child of a session is asked on: with the variables that were saved at its end, also in another program."""
+
+import asyncio
+
+import pytest
+from pydantic_ai.messages import UserPromptPart
+from support.agents import cell, of_kind, read, task
+from support.sessions import as_after_a_crash
+from support.waiting import eventually
+
+from freeact_sub.agents.sessions import variables
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
+from freeact_sub.testing import ScriptedModel, first_prompt
+
+FULL = {"mode": "full"}
+SECRET = "sk-0123456789abcdef"
+
+
+def prompts(messages):
+    return [part.content for m in messages for part in m.parts if isinstance(part, UserPromptPart)]
+
+
+class Reviewer:
+    """A child makes variables in its first run and shows one in each later one; a lambda cannot be kept."""
+
+    def __init__(self):
+        self.read = {}
+
+    def __call__(self, messages, info):
+        self.read[first_prompt(messages)] = prompts(messages)
+        if not isinstance(messages[-1].parts[-1], UserPromptPart):
+            return "done"
+        return cell("notes = ['a']\nf = lambda: 1" if len(prompts(messages)) == 1 else "notes.append('b')\nprint(notes)")
+
+
+def texts(events):
+    return [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth and event.text]
+
+
+async def asked_on(agent, child_id, prompt="and now?"):
+    await eventually(lambda: agent.present_run is None)  # one that was begun for a child ends a moment after it
+    return await read(agent.run_program(lambda: agent.task(prompt, resume=child_id)))
+
+
+async def test_its_variables_come_back_and_it_reads_which_did_not(make, store):
+    script = Reviewer()
+    async with make(script, config=FULL, session="new") as agent:
+        child = await agent.spawn_and_run("review")
+        events, _ = await asked_on(agent, child.agent_id)
+        again, _ = await asked_on(agent, child.agent_id, "once more")
+    assert texts(events) == ["['a', 'b']"]
+    assert texts(again) == ["['a', 'b', 'b']"]
+    prompt = script.read["review"][1]
+    assert prompt.startswith("[Your kernel is new. These variables came back:\n- notes\nThese did not, and are to be made")
+    assert "- f (function):" in prompt
+    assert prompt.endswith("]\n\nand now?")
+    assert "1 variables came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
+
+
+async def test_it_is_asked_on_in_another_program(make, store):
+    """The child of a child too, by the root, of whose parent the program knows nothing but its name."""
+
+    def script(messages, info):
+        if first_prompt(messages) == "has one" and isinstance(messages[-1].parts[-1], UserPromptPart):
+            return task("grandchild", scope="the file a")
+        return Reviewer()(messages, info)
+
+    depth = {**FULL, "subagents": {"max_depth": 3}}
+    async with make(script, config=depth, session="new") as agent:
+        child = await agent.spawn_and_run("has one")
+        (grandchild,) = [info for info in agent.agents() if info.depth == 2]
+        mode_before = await agent.task("planner", mode="plan", description="the planner")
+    async with make(script, config=depth, session=agent.session_id) as later:
+        events, result = await asked_on(later, grandchild.agent_id)
+        assert result.status == "completed"
+        assert texts(events) == ["['a', 'b']"]
+        started = of_kind(events, AgentStarted)[-1]
+        assert (started.agent_id, started.key, started.depth) == (grandchild.agent_id, grandchild.key, 2)
+        assert started.parent_id == child.agent_id
+        events, _ = await asked_on(later, mode_before.agent_id)
+        started = of_kind(events, AgentStarted)[-1]
+        assert (started.mode, started.description) == ("plan", "the planner")
+        with pytest.raises(InvalidRequestError, match="'agent-0' is no child of yours"):
+            await later.task("x", resume="agent-0")
+    with store.reader(agent.session_id) as reader:
+        assert [run.number for run in reader.runs(grandchild.agent_id)] == [1, 2]
+        assert reader.agent(grandchild.agent_id).scope == "the file a"
+        assert len(prompts(reader.messages(grandchild.agent_id))) == 2
+
+
+async def test_what_is_not_in_memory_any_more_is_read_from_the_session(make, store, monkeypatch):
+    monkeypatch.setattr("freeact_sub.agents.history.MAX_HISTORIES", 0)
+    async with make(Reviewer(), config=FULL, session="new") as agent:
+        child = await agent.spawn_and_run("review")
+        events, _ = await asked_on(agent, child.agent_id)
+    assert texts(events) == ["['a', 'b']"]
+
+
+async def test_a_child_that_a_crash_has_cut_off_is_asked_on(make, store, tmp_path, monkeypatch):
+    """It was killed after a cell, whose variables were saved meanwhile."""
+    monkeypatch.setattr(variables, "CHILD_SECONDS", 0.0)
+    crashed = asyncio.Event()
+
+    def script(messages, info):
+        done = sum(message.kind == "response" for message in messages)
+        if not crashed.is_set() and done:
+            return asyncio.Event()
+        return Reviewer()(messages, info)
+
+    async with make(script, config=FULL, session="new") as agent:
+        run = agent.run_program(lambda: agent.task("review"))
+        reading = asyncio.create_task(read(run))
+        await eventually(lambda: list(store.folder.rglob(f"agent-*.{variables.SAVED_UP_TO}")))
+        await eventually(lambda: agent.scripted.requests == 2)
+        child = agent.agents()[1].agent_id
+        await as_after_a_crash(agent, tmp_path / "crashed")
+        run.cancel()
+        await reading
+    crashed.set()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "crashed"))
+    async with make(script, config=FULL, session=agent.session_id) as later:
+        events, result = await asked_on(later, child)
+    assert result.status == "completed"
+    assert texts(events) == ["['a', 'b']"]
+
+
+async def test_a_child_whose_last_cell_was_not_saved_reads_that(make, store):
+    script = Reviewer()
+    async with make(script, config=FULL, session="new") as agent:
+        child = await agent.spawn_and_run("review")
+        (mark,) = store.folder_of(agent.session_id).rglob(f"{child.agent_id}.{variables.SAVED_UP_TO}")
+        mark.write_text("1.0")
+        await asked_on(agent, child.agent_id)
+    assert "The last cell was not saved any more" in script.read["review"][1]
+
+
+async def test_the_oldest_variables_of_children_make_room(make, store, monkeypatch):
+    monkeypatch.setattr(variables, "CHILDREN_BYTES", 1)
+    script = Reviewer()
+    async with make(script, config=FULL, session="new") as agent:
+        first = await agent.spawn_and_run("first")
+        await agent.spawn_and_run("second")
+        await asked_on(agent, first.agent_id)
+    assert script.read["first"][1].startswith("[Your kernel is new: the variables and imports")
+
+
+async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
+    folder = tmp_path / "types"
+    folder.mkdir()
+    config = {**FULL, "agent_folders": [folder]}
+    (folder / "reviewer.md").write_text("---\ndescription: reviews\n---\nReview.")
+    (folder / "other.md").write_text("---\ndescription: does other things\nmode: full\n---\nAct.")
+    async with make(Reviewer(), config=config, session="new") as agent:
+        typed = await agent.task("typed", agent="reviewer")
+        other = await agent.task("other", agent="other")
+        own_model = await agent.task("model", model=ScriptedModel(Reviewer(), name="special"))
+    (folder / "reviewer.md").unlink()
+    (folder / "other.md").write_text("---\ndescription: reads\nmode: plan\n---\nRead.")
+    async with make(Reviewer(), config=config, session=agent.session_id) as later:
+        with pytest.raises(
+            InvalidRequestError, match=f"{typed.agent_id} cannot be asked on: there is no agent type 'reviewer'"
+        ):
+            await later.task("x", resume=typed.agent_id)
+        events, _ = await asked_on(later, other.agent_id)
+        assert [event.mode for event in of_kind(events, AgentStarted) if event.depth] == ["plan"]  # as the type says now
+        events, result = await asked_on(later, own_model.agent_id)
+        assert result.status == "completed"
+    assert (
+        f"{own_model.agent_id} had the model function:special, which no setting names any more: it goes on with "
+        "function:scripted"
+    ) in [event.content for event in of_kind(events, Notice)]
+
+
+async def test_no_secret_of_one_that_is_asked_on_reaches_the_disk(make, store):
+    config = {**FULL, "kernel": {"env": {"SERVICE_API_KEY": SECRET}}}
+    async with make(lambda messages, info: f"the key is {SECRET}", config=config, session="new") as agent:
+        child = await agent.spawn_and_run(f"review {SECRET}")
+        await asked_on(agent, child.agent_id, f"and {SECRET}?")
+    found = [path for path in store.folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert found == []

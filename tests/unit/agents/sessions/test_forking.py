@@ -1,0 +1,76 @@
+"""A session is forked: the copy has all that was said, the variables and the answers, and each goes on by itself."""
+
+import pytest
+from pydantic_ai.messages import UserPromptPart
+from support.agents import cell, of_kind, read
+
+from freeact_sub.errors import AgentBusyError, SessionBusyError, SessionError
+from freeact_sub.events import CodeExecutionOutput
+
+FULL = {"mode": "full"}
+LONG = "x" * 40_000
+
+
+def script(messages, info):
+    prompt = messages[-1].parts[-1]
+    if not isinstance(prompt, UserPromptPart):
+        return f"done {LONG}"
+    return cell("notes = []" if prompt.content == "begin" else f"notes.append({prompt.content[-1]!r}); print(notes)")
+
+
+def texts(events):
+    return [event.text for event in of_kind(events, CodeExecutionOutput)]
+
+
+async def test_both_go_on_by_themselves(make, store):
+    async with make(script, config=FULL, chunk_chars=len(LONG), session="new") as agent:
+        await read(agent.run("begin"))
+        child = await agent.spawn_and_run("begin")
+        copy = await agent.fork()
+        history = agent.history
+        events, _ = await read(agent.run("add a"))
+        assert texts(events) == ["['a']"]
+        with pytest.raises(SessionBusyError):
+            store.fork(agent.session_id)
+    async with make(script, config=FULL, chunk_chars=len(LONG), session=copy) as other:
+        assert (len(other.history), other.agent_id, other.session_id) == (len(history), agent.agent_id, copy)
+        events, _ = await read(other.run("add b"))
+        assert texts(events) == ["['b']"]
+        events, _ = await read(other.run_program(lambda: other.task("add c", resume=child.agent_id)))
+        assert texts(events) == ["['c']"]
+    with store.reader(agent.session_id) as first, store.reader(copy) as second:
+        assert [run.prompt for run in first.runs(agent.agent_id)][-1] == "add a"
+        assert len(first.messages(agent.agent_id)) == len(second.messages(agent.agent_id)) == 2 * len(history)
+        old, new = list(first.events()), list(second.events())
+        shared = len([event for event in new if event in old])
+        assert [event.to_json() for event in new[:shared]] == [event.to_json() for event in old[:shared]]
+        assert len(second.calls()) == len(first.calls()) + 1
+    store.remove(agent.session_id)
+    third = store.fork(copy)
+    store.remove(copy)
+    async with make(script, config=FULL, chunk_chars=len(LONG), session=third) as last:
+        events, _ = await read(last.run("add d"))
+        assert texts(events) == ["['b', 'd']"]
+
+
+async def test_what_cannot_be_forked(make, store, monkeypatch):
+    async with make(script, config=FULL, chunk_chars=len(LONG)) as agent:
+        with pytest.raises(SessionError, match="there is no session to fork: make the agent with session='new'"):
+            await agent.fork()
+    async with make(script, config=FULL, chunk_chars=len(LONG), session="new") as agent:
+        async with agent.run("begin") as run:
+            with pytest.raises(AgentBusyError, match="wait for its run to end, or cancel it, then fork"):
+                await agent.fork()
+            await run.result()
+        monkeypatch.setattr("freeact_sub.sessions.forking.os.link", _no_room)
+        monkeypatch.setattr("freeact_sub.sessions.forking.shutil.copy2", _no_room)
+        with pytest.raises(SessionError, match=f"the session {agent.session_id} cannot be forked: .*No space"):
+            await agent.fork()
+    assert [session.session_id for session in store.sessions()] == [agent.session_id]
+    assert [folder.name for folder in (store.folder / "sessions").iterdir()] == [agent.session_id]
+    with pytest.raises(SessionError, match="there is no session 'nobody'"):
+        store.fork("nobody")
+
+
+def _no_room(*_, **__):
+    raise OSError(28, "No space left on device")
