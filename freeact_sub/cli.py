@@ -304,7 +304,10 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
             _tell(f"note: {error}")
             trust = None
         elif not _vouched(options, error):
-            raise
+            if not error.only_texts:
+                raise
+            _tell(f"note: not read: {error}")
+            load.keywords["arguments"] |= {"instruction_files": (), "command_folders": ()}
         elif trust is not None:
             try:
                 trust.add(error.files)

@@ -62,9 +62,10 @@ class UntrustedError(ConfigError):
     Attributes:
         files: Their contents, by path.
         headless: The settings say that nobody is asked.
+        only_texts: They are all instructions and commands, which can be left out: `instruction_files` and `command_folders`.
     """
 
-    def __init__(self, files: Mapping[Path, bytes], *, headless: bool) -> None:
+    def __init__(self, files: Mapping[Path, bytes], *, headless: bool, only_texts: bool = False) -> None:
         more = max(0, len(files) - SHOWN_FILES)
         names = ", ".join([*map(str, islice(files, SHOWN_FILES)), *([f"and {more:,} more"] if more else ())])
         super().__init__(
@@ -73,6 +74,7 @@ class UntrustedError(ConfigError):
         )
         self.files = dict(files)
         self.headless = headless
+        self.only_texts = only_texts
 
 
 class AgentBusyError(FreeactError):

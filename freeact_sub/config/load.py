@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from freeact_sub.config.instruction_files import COMMANDS, INSTRUCTION_FILES
 from freeact_sub.config.parsing import check, parse_json, parse_toml
 from freeact_sub.config.schema import AGENT_TYPES, CONFIG_FILE, PERMISSIONS_FILE, Config, McpServerConfig, user_folder
 from freeact_sub.config.section import words_of
@@ -60,6 +61,11 @@ def load_config(
     if "agent_folders" not in settings:
         folders = (folder / AGENT_TYPES, user_folder(variables) / AGENT_TYPES.name)
         settings["agent_folders"] = tuple(path for path in folders if is_folder(path))
+    if "instruction_files" not in settings:
+        settings["instruction_files"] = tuple(folder / name for name in INSTRUCTION_FILES if is_file(folder / name))
+    if "command_folders" not in settings:
+        folders = (folder / COMMANDS, user_folder(variables) / COMMANDS.name)
+        settings["command_folders"] = tuple(path for path in folders if is_folder(path))
     usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if is_file(path))
     found = _expanded(mcp_file) if mcp_file else next(usual, None)
     if found is not None:
@@ -70,9 +76,14 @@ def load_config(
         types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
         for path in (*config.permission_files, *types):
             files.read(path)
+        texts = {path for place in config.command_folders for path in files_in(place, ".md") if is_file(path)}
+        for path in texts:
+            files.read(path)
+        files.add(config.instruction_contents)
         untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
         if untrusted:
-            raise UntrustedError(untrusted, headless=config.headless is not None)
+            only_texts = untrusted.keys() <= texts | config.instruction_contents.keys()
+            raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)
     return config
 
 
@@ -107,6 +118,10 @@ class _Files:
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from error
         return content
+
+    def add(self, contents: Mapping[Path, bytes]) -> None:
+        """Files that somebody else has read."""
+        self._contents.update(contents)
 
     def untrusted(self, trust: Trust, workspaces: Iterable[Path], own: Path) -> dict[Path, bytes]:
         """The files in a workspace that nobody has looked at. Args: own: the user's folder, which needs no look."""

@@ -1,5 +1,6 @@
 """`Config`, all settings of an agent as a frozen value. `load.py` reads it from file, environment and arguments."""
 
+import functools
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.gateway import GatewayConfig, check_url
+from freeact_sub.config.instruction_files import read_files
 from freeact_sub.config.kernel_providers import check_installed
 from freeact_sub.config.section import Section
 from freeact_sub.modes import AnswerCheck, CodeActions, Headless, Mode, Profile
@@ -302,6 +304,9 @@ class Config(Section):
     """For how long in all one request waits while its provider is busy (429, 503, 529)."""
     instructions: str = ""
     """Added to every agent's system prompt."""
+    instruction_files: tuple[Path, ...] = ()
+    """Files whose text is added to every agent's system prompt, of 20,000 characters in all; relative to the workspace.
+    `load_config` adds the workspace's AGENTS.md and CLAUDE.md where they exist."""
     budget: RootBudget = RootBudget()
     """What a run of the root may spend, with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)
@@ -329,8 +334,20 @@ class Config(Section):
     agent_folders: tuple[Path, ...] = ()
     """Folders with named types of agents, the most specific first. `load_config` adds the workspace's and the user's where
     they exist."""
+    command_folders: tuple[Path, ...] = ()
+    """Folders with commands of one's own for the terminal, the most specific first. `load_config` adds the workspace's and
+    the user's where they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
     """MCP servers by name; usually read from `mcp.json` or `.freeact/mcp.json`."""
+
+    @functools.cached_property
+    def instruction_contents(self) -> dict[Path, bytes]:
+        """What stands in `instruction_files`, as it was when this was first read: later changes do not count.
+
+        Raises:
+            ConfigError: One cannot be read.
+        """
+        return read_files(self.instruction_files, self.workspace)
 
     @field_validator("workspace")
     @classmethod

@@ -16,7 +16,7 @@ from freeact_sub.config.parsing import parse_json, parse_toml
 from freeact_sub.show.typed_answers import says_yes
 from freeact_sub.text import visible
 
-MAX_LINES: Final = 200
+MAX_LINES: Final = 600
 """Of all files together."""
 HEAD: Final = (
     "Settings in this workspace are new or have changed. They decide what runs, and what is allowed without a question:"

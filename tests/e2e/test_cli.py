@@ -137,26 +137,6 @@ def test_a_wrong_line_of_the_settings_names_itself_and_debug_shows_the_traceback
     assert "Traceback" in run("run", "hi", "--debug", cwd=tmp_path, check=2).stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin"),
-    [
-        (["multiply, please", "--output", "text"], ""),
-        (["--yes", "-p", "multiply"], ""),
-        (["-p", "multiply, please", "--quiet"], ""),
-        (["run", "--print", "multiply", "--quiet"], ""),
-        (["-p", "--quiet"], "multiply"),
-        (["run", "--quiet"], "multiply"),
-        ([], "multiply, please"),
-    ],
-)
-def test_a_prompt_stands_where_other_programs_have_it(
-    reporter: Chat, tmp_path: Path, arguments: list[str], stdin: str
-) -> None:
-    done = run(*arguments, "--mode", "auto", *reporter.options, cwd=tmp_path, stdin=stdin)
-    is_quiet = bool({"--quiet", "text"} & set(arguments))
-    assert done.stdout.startswith("agent-") != is_quiet
-
-
 def test_a_pipe_gets_plain_lines_and_nobody_to_ask_means_denied(reporter: Chat, tmp_path: Path) -> None:
     done = run("run", "multiply", *reporter.options, cwd=tmp_path, check=1)
     assert "\x1b" not in done.stdout

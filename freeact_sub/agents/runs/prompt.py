@@ -9,6 +9,7 @@ from typing import Final
 from freeact_sub.agents.children.type_effects import has_tool, startable
 from freeact_sub.agents.runs.results import Pictures
 from freeact_sub.agents.tree import AgentNode
+from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.text import one_line
 
 PICTURES: Final[dict[Pictures, str]] = {
@@ -64,7 +65,7 @@ def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequenc
             scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
         )
     own = f"\n\n{node.agent_type.prompt}" if node.agent_type and node.agent_type.prompt else ""
-    return f"{text}{own}\n{config.instructions}".strip()
+    return f"{text}{own}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
 
 
 def summary_prompt(conversation: str, *, words: int, keep: str) -> str:

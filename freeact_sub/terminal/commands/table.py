@@ -2,8 +2,9 @@
 
 import base64
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rich.console import RenderableType
@@ -11,6 +12,7 @@ from rich.console import RenderableType
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.context import Compaction, context_text
+from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
 from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind
@@ -58,6 +60,15 @@ class Talk(Protocol):
     @property
     def questions(self) -> Questions:
         """The open ones."""
+        ...
+
+    @property
+    def own_commands(self) -> Mapping[str, OwnCommand]:
+        """By name, with the `/`."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Puts a prompt into its place among those that wait."""
         ...
 
     def note(self, text: str) -> None:
@@ -116,7 +127,9 @@ def run_command(talk: Talk, line: str) -> None:
     """Carry out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
-    if command is None:
+    if command is None and name in talk.own_commands:
+        talk.say(line)
+    elif command is None:
         talk.note(f"unknown command {line}: /help lists them")
     else:
         command.run(talk, rest[0] if rest else "")
@@ -126,14 +139,17 @@ def offers(talk: Talk, line: str) -> Iterable[tuple[str, str]]:
     """See `Keyboard.offers`."""
     name, space, rest = line.partition(" ")
     if not space:
-        return [(command.name, command.words) for command in COMMANDS if command.name.startswith(name)]
+        own = [(known, command.words) for known, command in talk.own_commands.items()]
+        known = [(command.name, command.words) for command in COMMANDS] + own
+        return [(command, words) for command, words in known if command.startswith(name)]
     found = next((command.choices(talk) for command in COMMANDS if command.name == name), ())
     return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
 
 
-def help_text() -> str:
-    """The list of commands, and what the keys do."""
+def help_text(own: Mapping[str, OwnCommand] = MappingProxyType({})) -> str:
+    """The list of commands, and what the keys do. Args: own: the person's."""
     shown = [(f"{command.name} {command.usage}".rstrip(), command.words) for command in COMMANDS]
+    shown += [(name, command.words) for name, command in own.items()]
     width = max(len(usage) for usage, _ in shown)
     return "\n".join([*(f"{usage:{width}}  {words}" for usage, words in shown), "", KEYS])
 
@@ -202,7 +218,7 @@ def _copy(talk: Talk, _rest: str) -> None:
 
 
 COMMANDS: Final = (
-    Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text())),
+    Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text(talk.own_commands))),
     Command(name="/agents", words="the tree of agents: what each does, and what it has spent", run=_agents),
     Command(name="/show", usage="[NAME]", words="all that an agent has done", run=lambda talk, rest: talk.show_agent(rest)),
     Command(

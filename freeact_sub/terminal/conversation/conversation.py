@@ -10,9 +10,11 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import with_files
+from freeact_sub.terminal.commands.own import own_commands
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
 from freeact_sub.terminal.commands.shell import TypedCommand
+from freeact_sub.terminal.commands.table import COMMANDS
 from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
@@ -62,7 +64,8 @@ class Conversation:
 
     def __init__(self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
         self._open_session = open_session
-        self.present = Present(config=config, once=prompt is not None)
+        own = own_commands(config.command_folders, [command.name for command in COMMANDS])
+        self.present = Present(config=config, once=prompt is not None, own_commands=own)
         self.interrupts = Interrupts(self.interrupted)
         self.display = Display(
             self.present, verbose=verbose, keyboard=Person(self), other_program=self.interrupts.ignoring_keys
@@ -191,7 +194,11 @@ class Conversation:
 
     def content_of(self, typed: str) -> str:
         """What a model reads for what was typed: with what was pasted, and the text of the files that are named."""
-        return with_files(self.display.screen.line.pastes.unfolded(typed), Path.cwd())
+        text = self.display.screen.line.pastes.unfolded(typed)
+        name, _, arguments = text.partition(" ")
+        if (command := self.present.own_commands.get(name)) is not None:
+            text = command.with_arguments(arguments.strip())
+        return with_files(text, Path.cwd())
 
     # What the person wants
 

@@ -1,13 +1,14 @@
 """`Person`: what a person does in a conversation: types prompts, commands and answers, and presses keys."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rich.console import RenderableType
 
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.table import offers, run_command
@@ -43,10 +44,10 @@ class Person:
             self.leave()
         elif text.startswith("!") and self.questions.current is None:
             self._run_command(self._display.screen.line.pastes.unfolded(text[1:]).strip())
-        elif re.fullmatch(r"/[a-z]*(\s(.|\n)*)?", text):
+        elif re.fullmatch(r"/[a-z0-9_-]*(\s(.|\n)*)?", text):
             run_command(self, self._display.screen.line.pastes.unfolded(text))
         elif text and self.questions.current is None:
-            self._say(text)
+            self.say(text)
         elif not text and self._present.waiting.prompts and self._present.phase == "running":
             self.send_waiting()
         elif text and not self.questions.answer(text):
@@ -124,7 +125,8 @@ class Person:
         if self._present.phase != "idle":
             self.hint(f"!{command} is run when the agent is at rest")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """See `Talk`."""
         present = self._present
         if not present.once:
             present.waiting.put(text)
@@ -144,6 +146,11 @@ class Person:
     def present(self) -> Present:
         """See `Talk`."""
         return self._present
+
+    @property
+    def own_commands(self) -> Mapping[str, OwnCommand]:
+        """See `Talk`."""
+        return self._present.own_commands
 
     @property
     def may_change_settings(self) -> bool:

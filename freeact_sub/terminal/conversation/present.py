@@ -2,12 +2,14 @@
 
 import asyncio
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from freeact_sub.config.schema import Config
 from freeact_sub.modes import Mode
 from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import Opening
 from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.undo import Rewind
@@ -74,6 +76,8 @@ class Present:
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
+    own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
+    """The person's, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
     """Settings (`mode`, `model`) that the person has chosen; before the next prompt the agent gets them."""
 

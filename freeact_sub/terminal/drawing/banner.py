@@ -35,6 +35,10 @@ def banner(config: Config, session: str) -> RenderableType:
         _Ending(begin="folder  ", text=visible(shown)),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
     ]
+    if config.instruction_files:
+        lines.append(
+            Text(f"reads   {visible(', '.join(path.name for path in config.instruction_files))}", "dim", overflow="fold")
+        )
     return Group(*lines, Text("        /help lists what there is; / and @ complete", "dim", overflow="fold"))
 
 

@@ -10,6 +10,7 @@ from prompt_toolkit.document import Document
 from freeact_sub.terminal.commands.completion import LineCompleter
 from freeact_sub.terminal.commands.history import history_file
 from freeact_sub.terminal.commands.mentions import MAX_CHARS, matching_files, with_files
+from freeact_sub.terminal.commands.own import own_commands
 from freeact_sub.terminal.commands.table import COMMANDS, help_text
 
 
@@ -73,3 +74,23 @@ def test_prompts_are_kept_for_each_folder_for_the_user_alone(tmp_path: Path, mon
     assert history_file(Path("/north")) == str(north)
     monkeypatch.setenv("XDG_STATE_HOME", str(north))  # a file where the folder would be
     assert history_file() == os.devnull
+
+
+def test_a_command_of_ones_own_is_a_prompt_in_a_file(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for path, text in {
+        ours / "tidy.md": "# Tidy up\n\nTidy $ARGUMENTS, and only $ARGUMENTS.",
+        ours / "review.md": '---\ndescription: "look at it"\nmodel: x\n---\nReview.\n',
+        ours / "help.md": "taken",
+        ours / "No Name.md": "none",
+        ours / "empty.md": "---\n---\n",
+        theirs / "tidy.md": "another",
+    }.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    commands = own_commands([ours, theirs, tmp_path / "missing"], {"/help"})
+    assert {name: command.words for name, command in commands.items()} == {"/review": "look at it", "/tidy": "Tidy up"}
+    assert commands["/tidy"].with_arguments("src").endswith("Tidy src, and only src.")
+    assert commands["/review"].with_arguments("") == "Review."
+    assert commands["/review"].with_arguments("it all") == "Review.\n\nit all"
+    assert "\n/review  " in help_text(commands)

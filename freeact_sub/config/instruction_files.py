@@ -1,0 +1,48 @@
+"""Files of a project that tell agents how to work in it, such as AGENTS.md: which, and what models read of them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import ConfigError
+from freeact_sub.system.safe_files import read_file
+
+INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
+"""Those of a workspace that `load_config` finds."""
+COMMANDS: Final = Path(".agents") / "commands"
+"""The commands of a workspace: a prompt each."""
+MAX_CHARS: Final = 20_000
+"""Of all of them together. Each request pays for what is read."""
+
+
+def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
+    """Their contents.
+
+    Raises:
+        ConfigError: One cannot be read.
+    """
+    contents: dict[Path, bytes] = {}
+    for path in paths:
+        try:
+            contents[workspace / path] = read_file(workspace / path)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot read {workspace / path} (the setting `instruction_files`): {error.strerror}"
+            ) from error
+    return contents
+
+
+def instructions_of(contents: Mapping[Path, bytes]) -> str:
+    """What models read: each text once, under the name of its file, and of what is too long the beginning."""
+    parts: list[str] = []
+    room, read = MAX_CHARS, set[str]()
+    for path, content in contents.items():
+        text = content.decode(errors="replace").strip()
+        if not text or text in read:
+            continue
+        read.add(text)
+        left_out = len(text) - room
+        more = f"\n[... {left_out:,} more characters of {path.name}]" if left_out > 0 else ""
+        parts.append(f"\n\nInstructions of this project, {path.name}:\n{text[: max(room, 0)]}{more}")
+        room -= min(len(text), max(room, 0))
+    return "".join(parts)
