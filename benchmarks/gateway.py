@@ -60,10 +60,14 @@ async def _run(*, small: bool) -> dict[str, Any]:
             providers: dict[str, KernelProvider] = {"forked": make_provider(_at(first, "freeact"))}
             if not small:
                 providers |= {"here": ForkKernelProvider(spares=0), "stock": make_provider(_at(first))}
+            other = make_provider(_at(second, "freeact"))
             try:
                 for contender, provider in providers.items():
-                    await _measure(provider, contender, series, folder, times, at_once, megabytes)
+                    await _measure(provider, contender, series, folder, times, at_once)
+                routes = {name: (provider, provider) for name, provider in providers.items() if name != "stock"}
+                await _values({**routes, "two gateways": (providers["forked"], other)}, series, folder, times, megabytes)
             finally:
+                await other.aclose()
                 for provider in providers.values():
                     await provider.aclose()
             lost = await _many(series, folder, _at((first, second), "freeact"), children)
@@ -73,28 +77,21 @@ async def _run(*, small: bool) -> dict[str, Any]:
         series.row("at once", "ms"),
         series.row("10 MB", "ms"),
         series.row("values", "ms"),
+        series.row("values, times here", "", *(Goal(of=name, at_most=3) for name in ("forked", "two gateways"))),
         series.row("host per child", "MB", Goal(of="forked", at_most=5)),
         series.row("children", "s"),
     ]
     notes = [
-        f"at once: {at_once} kernels, each after its first cell; values: {megabytes} MB from one kernel to another",
+        f"at once: {at_once} kernels, each after its first cell",
+        f"values: {megabytes} MB from one kernel to another; `two gateways`: one at each",
+        "times here: the median of ratios to `here` in the same round",
         f"children: {2 * children} kernels alive at once over two gateways, and their children's answers; {lost} lost",
     ]
     return {**report("gateway", rows, load, notes), "failed": lost > 0}
 
 
-async def _measure(
-    provider: KernelProvider, contender: str, series: Series, folder: Path, times: int, at_once: int, megabytes: int
-) -> None:
-    environment = KernelConfig().environment() if contender == "here" else {}
-    spec = KernelSpec(
-        owner_id="bench",
-        python=sys.executable,
-        workspace=folder,
-        environment=environment,
-        start_timeout_seconds=300,
-        audit=AuditSettings(writable=(folder,)),
-    )
+async def _measure(provider: KernelProvider, contender: str, series: Series, folder: Path, times: int, at_once: int) -> None:
+    spec = _spec(contender, folder)
 
     async def first() -> Kernel:
         kernel = await provider.start(spec, _no_host)
@@ -117,13 +114,42 @@ async def _measure(
     started = clock()
     kernels = await asyncio.gather(*(first() for _ in range(at_once)))
     series.add("at once", contender, (clock() - started) * 1000)
-    await run_cell(kernels[0], f"big = bytearray({megabytes} * 10**6)")
-    for _ in range(times):
-        started = clock()
-        await run_cell(kernels[0], GIVE)
-        await hand_over(NAME, kernels[0], kernels[1])
-        series.add("values", contender, (clock() - started) * 1000)
     await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+
+
+async def _values(
+    routes: dict[str, tuple[KernelProvider, KernelProvider]], series: Series, folder: Path, times: int, megabytes: int
+) -> None:
+    """All ways take turns, so that what others do meanwhile falls on all of them; the first round is not counted."""
+    kernels: dict[str, list[Kernel]] = {}
+    try:
+        for name, providers in routes.items():
+            kernels[name] = [await provider.start(_spec(name, folder), _no_host) for provider in providers]
+            await run_cell(kernels[name][0], f"import os; big = bytearray(os.urandom({megabytes} * 10**6))")
+        for number in range(times + 1):
+            taken = {}
+            for name, (source, target) in kernels.items():
+                started = clock()
+                await run_cell(source, GIVE)
+                await hand_over(NAME, source, target)
+                taken[name] = (clock() - started) * 1000
+            for name, milliseconds in taken.items() if number else ():
+                series.add("values", name, milliseconds)
+                if "here" in taken:
+                    series.add("values, times here", name, milliseconds / taken["here"])
+    finally:
+        await asyncio.gather(*(kernel.aclose() for pair in kernels.values() for kernel in pair))
+
+
+def _spec(contender: str, folder: Path) -> KernelSpec:
+    return KernelSpec(
+        owner_id="bench",
+        python=sys.executable,
+        workspace=folder,
+        environment=KernelConfig().environment() if contender == "here" else {},
+        start_timeout_seconds=300,
+        audit=AuditSettings(writable=(folder,)),
+    )
 
 
 async def _many(series: Series, folder: Path, kernel: KernelConfig, children: int) -> int:

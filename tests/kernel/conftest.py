@@ -40,6 +40,7 @@ def patience_with_gateways(monkeypatch):
     """On a loaded machine one that works may be silent for long."""
     monkeypatch.setattr("freeact_sub.kernels.gateway.server.HANG_SECONDS", 60.0)
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 60.0)
+    monkeypatch.setattr("freeact_sub.kernels.gateway.channels.LOST_SECONDS", 60.0)
 
 
 @pytest.fixture

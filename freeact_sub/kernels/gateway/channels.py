@@ -33,7 +33,7 @@ from freeact_sub.kernels.gateway.frames import (
     unpack_old,
 )
 from freeact_sub.kernels.gateway.numbered import NumberedOutput
-from freeact_sub.kernels.gateway.server import HANGS, GatewayServer, refused_connection
+from freeact_sub.kernels.gateway.server import HANG_SECONDS, HANGS, GatewayServer, refused_connection
 from freeact_sub.kernels.messages import MessageError
 from freeact_sub.system.closing import end_task
 
@@ -45,10 +45,14 @@ RECONNECT_SECONDS: Final = 20.0
 REFUSED_SECONDS: Final = 1.0
 """For how long it is tried while nobody listens: then the gateway has ended, and its kernels with it."""
 RETRY_SECONDS: Final = 0.2
-PING_SECONDS: Final = 2.0
-"""How often a connection is tried."""
-SILENT_SECONDS: Final = 5.0
-"""How long nothing at all may come after that; an answer may have to wait behind much output."""
+AGAIN_SECONDS: Final = 2.0
+"""After what time without an answer a question is sent again over a new connection."""
+HEARTBEAT_SECONDS: Final = 2.0
+"""How often a connection is asked whether the server is there."""
+SILENT_SECONDS: Final = 8.0
+"""How long a heartbeat may go unanswered while nothing else comes: the answer may have to wait behind much output."""
+LOST_SECONDS: Final = 2.0
+"""How long after such a heartbeat the kernel is lost, unless the server answers over a new connection."""
 TOO_BIG: Final = 1009
 """With what a WebSocket is closed over a message that is too large."""
 FIRST_SERVER_ERROR: Final = 500
@@ -104,6 +108,10 @@ class GatewayChannels:
         self._output = NumberedOutput()
         self._frames = 0
         """That have come."""
+        self._connections = 0
+        """That were made again."""
+        self._missed = False
+        """The last connection was dropped because a heartbeat had no answer."""
         self._lost = ""
         self._closed = False
         self.restarted = False
@@ -173,6 +181,8 @@ class GatewayChannels:
     ) -> tuple[Mapping[str, Any], list[bytes]]:
         """Send something on control that the guest answers by a message of the same kind; its content and its buffers.
 
+        Over a new connection it is sent again until it is answered: to do it twice must be the same as once.
+
         Raises:
             KernelLostError: The kernel has ended.
         """
@@ -181,12 +191,18 @@ class GatewayChannels:
         answer_id = uuid.uuid4().hex
         answer: asyncio.Future[tuple[Mapping[str, Any], list[bytes]]] = asyncio.get_running_loop().create_future()
         self._answers[answer_id] = answer
+        connections, seconds = self._connections, AGAIN_SECONDS
         try:
             self.send("control", kind, {"id": answer_id, **content}, buffers=buffers)
-            received = await answer
+            while not (await asyncio.wait({answer}, timeout=seconds))[0]:
+                seconds *= 2
+                if (
+                    self._connections > connections and self._to_send.empty()
+                ):  # with a head of its own: a kernel takes no message twice
+                    self.send("control", kind, {"id": answer_id, **content}, buffers=buffers)
         finally:
             del self._answers[answer_id]
-        return received
+        return answer.result()
 
     def close(self) -> None:
         """See `KernelChannels`."""
@@ -230,6 +246,7 @@ class GatewayChannels:
                     self._lose(TAKES_TOO_LITTLE.format(url=self._server.url), gone=False)
             if not self._lost and (again := await self._connect_again()) is not None:
                 connection = again
+                self._connections += 1
                 self._to_send = asyncio.Queue()
                 for sent in self._unacknowledged.values():
                     self._to_send.put_nowait(sent)
@@ -242,9 +259,10 @@ class GatewayChannels:
         began = loop.time()
         refused_since: float | None = None
         while (left := began + RECONNECT_SECONDS - loop.time()) > 0:
-            if await self._server.hangs():
+            if await self._server.hangs(LOST_SECONDS if self._missed else HANG_SECONDS):
                 self._lose(HANGS.format(url=self._server.url), gone=True)
                 return None
+            self._missed = False
             try:
                 return await self._connection(left)
             except InvalidStatus as error:
@@ -272,7 +290,7 @@ class GatewayChannels:
             await asyncio.sleep(self._lease_seconds / 4)
 
     async def _try(self, connection: ClientConnection) -> None:
-        """Drop a connection over which nothing comes any more."""
+        """Drop a connection over which a heartbeat is not answered, and nothing else comes."""
         while True:
             frames, answer = self._frames, None
             with contextlib.suppress(TimeoutError):
@@ -281,9 +299,10 @@ class GatewayChannels:
             if answer is not None:
                 await asyncio.wait({answer}, timeout=SILENT_SECONDS)
             if frames == self._frames and (answer is None or not answer.done()):
+                self._missed = True
                 connection.transport.abort()
                 return
-            await asyncio.sleep(PING_SECONDS)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _read(self, connection: ClientConnection) -> None:
         """Until the connection is closed; then it raises."""

@@ -5,6 +5,7 @@ than its lease; a request that has no answer is sent again (the host knows it by
 not run again; and what is too large for one message comes and goes in pieces.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -142,9 +143,9 @@ class Host:
         self.unanswered[request_id] = due, AGAIN_SECONDS[0], content, self.kernel.get_parent("shell")
         return request_id
 
-    def publish(self, kind: str, content: dict[str, Any], parent: Any, buffers: list[Any] | None = None) -> None:
+    def publish(self, kind: str, content: dict[str, Any], parent: Any) -> None:
         """Send a message on iopub."""
-        self.kernel.session.send(self.kernel.iopub_socket, kind, content, parent=parent, buffers=buffers)
+        self.kernel.session.send(self.kernel.iopub_socket, kind, content, parent=parent)
 
     def on_end(self, _stream: Any, _idents: Any, message: Any) -> None:
         """End soon: the answer is to be sent before."""
@@ -164,20 +165,28 @@ class Host:
             whole = json.loads(b"".join(parts[number] for number in range(content["count"])))
             self.kernel.control_handlers[content["kind"]](stream, idents, {**message, "content": whole})
 
-    def on_values(self, _stream: Any, _idents: Any, message: Any) -> None:
-        """Read or write a piece of a file in the scratch folder, and answer on iopub, where a piece is no bound on size."""
+    def on_values(self, stream: Any, idents: Any, message: Any) -> None:
+        """Read or write a piece of a file in the scratch folder. No piece goes by iopub, which servers read twice."""
         content = message["content"]
         answer, buffers = {"id": content["id"]}, []
         path = os.path.join(self.folder, "tmp", os.path.basename(content.get("name", "")))
         try:
             if content["op"] == "ping":
                 pass
+            elif content["op"] == "mark":
+                answer["folder"] = os.path.dirname(path)
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+            elif content["op"] == "move":  # the mark shows that the other kernel can write where it says that its folder is
+                os.stat(os.path.join(content["folder"], os.path.basename(content["mark"])), follow_symlinks=False)
+                os.rename(path, os.path.join(content["folder"], os.path.basename(path)))
             elif content["op"] == "write":
-                with open(path, "r+b" if content["offset"] else "wb") as file:
+                # nothing is cut: a piece may come once more, after others
+                with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", buffering=0) as file:
                     file.seek(content["offset"])
                     file.writelines(message["buffers"])
             elif content["op"] == "remove":
-                os.unlink(path)
+                with contextlib.suppress(FileNotFoundError):  # it was asked for twice
+                    os.unlink(path)
             else:
                 with open(path, "rb") as file:
                     answer["size"] = os.fstat(file.fileno()).st_size
@@ -185,7 +194,7 @@ class Host:
                     buffers = [file.read(content["size"])]
         except OSError as error:
             answer["error"] = error.strerror or str(error)
-        self.publish("freeact_values", answer, message, buffers)
+        self.kernel.session.send(stream, "freeact_values", answer, message, ident=idents, buffers=buffers)
 
     def on_again(self, _stream: Any, _idents: Any, message: Any) -> None:
         """Send again what a cell has put out, and say that it was all that there is."""

@@ -1,21 +1,27 @@
 """`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host."""
 
 import importlib.resources
+import logging
+import secrets
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.errors import KernelError
+from freeact_sub.errors import KernelError, KernelLostError
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
+from freeact_sub.kernels.gateway.pieces import PIECE_BYTES, in_order
 from freeact_sub.kernels.guest import guest_source
+from freeact_sub.kernels.handover import FarKernel
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock
 
 KNOWN_REQUESTS: Final = 10_000
-PIECE_BYTES: Final = 4 * 2**20
+
+logger = logging.getLogger(__name__)
 
 INSTALL: Final = """
 def _freeact_install():
@@ -67,22 +73,46 @@ class GatewayKernel(JupyterKernel):
                 self._known.popitem(last=False)
         super().on_request(content, clock)
 
-    async def read_values(self, name: str) -> AsyncIterator[bytes]:
+    async def move_values(self, name: str, target: FarKernel) -> bool:
+        """Move a file of its scratch folder into that of another kernel, if both see one disk.
+
+        Returns:
+            Whether it is there now; else it is still here.
+        """
+        here, there = self.launcher.server, target.launcher.server if isinstance(target, GatewayKernel) else None
+        if not isinstance(target, GatewayKernel) or here is None or there is None or here.url != there.url:
+            return False
+        mark = f"mark-{secrets.token_hex(16)}"
+        try:
+            answer, _ = await target.ask_of_values(op="mark", name=mark)
+            try:
+                await self.ask_of_values(op="move", name=name, folder=str(answer.get("folder", "")), mark=mark)
+            except KernelLostError:
+                raise
+            except KernelError as error:
+                logger.debug("values are not moved but sent: %s", error)
+                return False
+            return True
+        finally:
+            await target.ask_of_values(op="remove", name=mark)
+
+    async def read_values(self, name: str) -> AsyncGenerator[bytes]:
         """The content of a file in its scratch folder, in pieces; the file is gone afterwards.
 
         Raises:
             KernelError: It cannot be read.
         """
-        offset, size = 0, 1
-        while offset < size:
-            answer, buffers = await self._values(op="read", name=name, offset=offset, size=PIECE_BYTES)
-            size = int(answer.get("size", 0))
-            piece = b"".join(buffers)
-            if not piece and offset < size:
-                raise KernelError("inputs: what the kernel has written has become shorter")
-            offset += len(piece)
-            yield piece
-        await self._values(op="remove", name=name)
+        answer, _ = await self.ask_of_values(op="read", name=name, offset=0, size=0)
+        size = int(answer.get("size", 0))
+
+        async def asked() -> AsyncIterator[Coroutine[Any, Any, bytes]]:
+            for start in range(0, size, PIECE_BYTES):
+                yield self._read_piece(name, start, min(PIECE_BYTES, size - start))
+
+        async with aclosing(in_order(asked())) as pieces:
+            async for piece in pieces:
+                yield piece
+        await self.ask_of_values(op="remove", name=name)
 
     async def write_values(self, name: str, pieces: AsyncIterator[bytes]) -> None:
         """Write a file into its scratch folder.
@@ -90,10 +120,25 @@ class GatewayKernel(JupyterKernel):
         Raises:
             KernelError: It cannot be written.
         """
-        offset = 0
-        async for piece in pieces:
-            await self._values([piece], op="write", name=name, offset=offset)
-            offset += len(piece)
+
+        async def sent() -> AsyncIterator[Coroutine[Any, Any, Any]]:
+            offset = 0
+            async for piece in pieces:
+                for start in range(0, len(piece), PIECE_BYTES):
+                    part = piece[start : start + PIECE_BYTES]
+                    yield self.ask_of_values([part], op="write", name=name, offset=offset)
+                    offset += len(part)
+
+        async with aclosing(in_order(sent())) as answers:
+            async for _ in answers:
+                pass
+
+    async def _read_piece(self, name: str, offset: int, size: int) -> bytes:
+        _, buffers = await self.ask_of_values(op="read", name=name, offset=offset, size=size)
+        piece = b"".join(buffers)
+        if len(piece) != size:
+            raise KernelError("inputs: what the kernel has written has become shorter")
+        return piece
 
     def _bootstrap(self) -> str:
         """The first, silent cell."""
@@ -108,7 +153,18 @@ class GatewayKernel(JupyterKernel):
             lease_seconds=self._settings.lease_seconds,
         )
 
-    async def _values(self, buffers: list[bytes] | None = None, **content: Any) -> tuple[Mapping[str, Any], list[bytes]]:
+    async def ask_of_values(
+        self, buffers: list[bytes] | None = None, **content: Any
+    ) -> tuple[Mapping[str, Any], list[bytes]]:
+        """What the guest answers about a file of its scratch folder.
+
+        Args:
+            buffers: What is written.
+            content: What is to be done; see `on_values` of the guest.
+
+        Raises:
+            KernelError: It cannot be done.
+        """
         channels = self.launcher.channels
         if not isinstance(channels, GatewayChannels):
             raise KernelError("inputs: the kernel has ended")

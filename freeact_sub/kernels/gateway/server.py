@@ -61,10 +61,10 @@ class GatewayServer:
             base_url=self.url, headers=self._headers, verify=self._tls or False, timeout=timeout, trust_env=False
         )
 
-    async def hangs(self) -> bool:
-        """Whether it takes a connection and then says nothing. False also where it cannot be reached: that may pass."""
+    async def hangs(self, seconds: float) -> bool:
+        """Whether it takes a connection and says nothing for so long. False where it cannot be reached: that may pass."""
         # over its own connection: on one that was there, nothing tells a server that hangs from a cable that is out
-        async with self._new_client(httpx2.Timeout(REQUEST_SECONDS, read=HANG_SECONDS)) as client:
+        async with self._new_client(httpx2.Timeout(REQUEST_SECONDS, read=seconds)) as client:
             try:
                 await client.get("/api")
             except httpx2.ReadTimeout:
@@ -91,7 +91,7 @@ class GatewayServer:
             UnreachableError: The server does not answer.
             KernelStartError: It starts no kernel; the message says why.
         """
-        if self.asked_last_until and await self.hangs():  # else the start would wait for as long as one may take
+        if self.asked_last_until and await self.hangs(HANG_SECONDS):  # else the start would wait for as long as one may take
             raise UnreachableError(HANGS.format(url=self.url))
         wanted = str(uuid.uuid4())
         # no `env`: a gateway may give what one start names to the kernels that others start at the same time

@@ -299,20 +299,26 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
 
     Both in one, for a call of a second hook would cost as much as all that is done here at most files.
     """
-    free, are_free, noted, asked = watch.files.free, watch.files.are_free, used.noted, watch.handlers
+    files, noted, asked = watch.files, used.noted, watch.handlers
+    free, writing = files.free, WRITING
     ask, note, now = _make_ask(watch, is_service_thread), used.hook(), time.monotonic
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = args
-            # for most files that is all; it counts at each of 20,000
-            if not flags & WRITING:
-                note(event, args)
-            elif path.__class__ is str and len(noted) < MAX_NOTED and (free.get(path, 0.0) > now() or are_free(path)):
-                noted[path] = flags
-            else:
+            # for most files the first lines are all; each name that is looked up counts at each of 20,000
+            if flags & writing:
+                try:
+                    if free[path] > now():
+                        noted[path] = flags
+                        return
+                except (KeyError, TypeError):  # not yet; or it is no text and cannot be looked up
+                    pass
+                if path.__class__ is str and len(noted) < MAX_NOTED and files.are_free(path):
+                    noted[path] = flags
+                    return
                 ask(event, args)
-                note(event, args)
+            note(event, args)
         elif event in asked:
             ask(event, args)
             note(event, args)
