@@ -1,7 +1,7 @@
 """Where code runs: kernels, what starts them, and how code in them reaches its host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
-from freeact_sub.kernels.handover import give_values, hand_over, put_values
+from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
@@ -27,6 +27,7 @@ __all__ = [
     "give_values",
     "hand_over",
     "make_provider",
+    "move_values",
     "policy_for",
     "promote",
     "put_values",

@@ -65,6 +65,16 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
     Raises:
         KernelError: There is no such file, or the kernel could not read it; the message says why.
     """
+    await move_values(name, source, target)
+    await _do(target, f"take({name!r}, get_ipython().user_ns)")
+
+
+async def move_values(name: str, source: Kernel, target: Kernel) -> None:
+    """Moves a file of values only: code in the target reads it. See `hand_over`.
+
+    Raises:
+        KernelError: There is no such file.
+    """
     if isinstance(source, FarKernel) and isinstance(target, FarKernel):
         if not await source.move_values(name, target):
             async with aclosing(source.read_values(name)) as pieces:
@@ -73,7 +83,6 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         _move(name, source.scratch, target.scratch)
     else:
         raise KernelError("inputs: these kernels have no way to hand values over: write them to files instead")
-    await _do(target, f"take({name!r}, get_ipython().user_ns)")
 
 
 async def give_values(kernel: Kernel, names: Sequence[str]) -> str:

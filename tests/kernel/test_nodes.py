@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 from support.agents import allow, cell, check_stream, of_kind, read, root_text, task
 from support.waiting import eventually
 
@@ -124,7 +124,7 @@ async def test_models_and_code_keep_kernels_and_start_children_in_them(make):
     code = """
 loaded = await agent.task("load", keep=True)
 looked = await agent.task("look", branch_of=loaded.node)
-print(loaded.node == loaded.agent_id, looked.node, looked.output)
+print(loaded.node.node_id == loaded.agent_id, looked.node, looked.output)
 try:
     await agent.task("look", branch_of="agent-none")
 except ValueError as error:
@@ -150,6 +150,69 @@ except ValueError as error:
     outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "task" and event.depth == 0]
     assert "its kernel stays as node agent-" in outputs[-2]
     assert outputs[-1].endswith("[1, 2, 3]")
+
+
+IN_A_CELL = """
+import os
+steps, count = (n for n in range(9)), 1
+next(steps)
+async with await agent.branch("try", own_files=True) as node:
+    ran = await node.execute("count += 41; next(steps); open('found', 'w').write('here'); print(count)")
+    print(ran.status, ran.text.strip(), count, os.path.exists("found"))
+    failed = await node.execute("1 / 0")
+    print(failed.status, "ZeroDivisionError" in failed.text)
+    async with await node.branch() as deeper:
+        print((await deeper.execute("print(next(steps), open('found').read())")).text.strip())
+    try:
+        await agent.adopt(node, ["missing"])
+    except RuntimeError as error:
+        print(error)
+    await agent.adopt(node, "count")
+    print(count, (await node.diff()).added, (await agent.promote(node)).added, open("found").read())
+await node.close()
+try:
+    await node.execute("1")
+except ValueError as error:
+    print(str(error).partition(":")[0] == f"there is no node '{node.node_id}'")
+"""
+PLAIN = """
+def plain():
+    with agent.branch() as node:
+        print(node.execute("print(count)").text.strip(), node.branch().execute("agent.branch()").text.splitlines()[-1])
+    loaded = agent.task("load", keep=True).node
+    agent.adopt(loaded, ["table"])
+    print(table, agent.task("look", branch_of=loaded, own_files=True, history=True).output)
+plain()
+"""
+
+
+async def test_code_in_a_cell_works_with_nodes_as_a_program_does(make):
+    steps = {**LOAD, "root": [[cell(IN_A_CELL)], [cell(PLAIN)], "done"]}
+
+    def script(messages, info):
+        del info
+        if any("look" in str(part.content) for part in messages[-1].parts if isinstance(part, UserPromptPart)):
+            return f"looked after {len(messages)} messages"
+        results = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        return steps[first_prompt(messages).splitlines()[0]][len(results)]
+
+    async with make(script, mode="auto") as agent:
+        events, result = await read(agent.run("root"))
+    assert (result.status, result.error) == ("completed", "")
+    returned = [part for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
+    told = "\n".join(str(part.content) for part in returned)
+    assert told.splitlines()[:6] == [
+        "ok 42 1 False",
+        "error True",
+        "2 here",
+        "NameError: name 'missing' is not defined",
+        "42 ('found',) ('found',) here",
+        "True",
+    ]
+    assert "42 RuntimeError: no agent works in a node" in told
+    assert "[1, 2] looked after 5 messages" in told, "with the conversation of the child that has loaded it"
+    cells = [event for event in of_kind(events, ToolCallStarted) if event.tool_name == "execute_ipython_cell"]
+    assert len([event for event in cells if event.depth == 0]) == 2 + 5, "those of nodes are cells of the agent"
 
 
 def branch_again(told):

@@ -89,22 +89,24 @@ def play(move):
 MOVES = {"": ["6 - 5", "10 - 4", "4 * 5"], "5 6 6": ["5 * 6", "6 + 6", "6 - 5"], "6 30": ["30 - 6", "30 / 6", "6 + 30"]}
 
 
-async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_was(tmp_path):
-    def script(messages, info):
-        prompt = first_prompt(messages)
-        outputs = [line for line in prompt.splitlines() if line.endswith(" moves")]
-        numbers = outputs[-1].partition(" |")[0] if outputs else ""
-        if "different next cells" in prompt:
-            return ToolCallPart("hand_over", {"value": [f"play({move!r})" for move in MOVES.get(numbers, [])]})
-        if "How promising" in prompt:
-            score = 10 if numbers == "24" else 8 if numbers in MOVES else 1
-            return ToolCallPart("hand_over", {"score": score, "reason": "seen", "done": " " not in numbers})
-        assert not info.output_tools
-        assert prompt.startswith("Go on with this task, in this kernel")
-        return "I see no way."
+def play(messages, info):
+    """Proposes moves and judges, as the model of a search of the game of 24."""
+    prompt = first_prompt(messages)
+    outputs = [line for line in prompt.splitlines() if line.endswith(" moves")]
+    numbers = outputs[-1].partition(" |")[0] if outputs else ""
+    if "different next cells" in prompt:
+        return ToolCallPart("hand_over", {"value": [f"play({move!r})" for move in MOVES.get(numbers, [])]})
+    if "How promising" in prompt:
+        score = 10 if numbers == "24" else 8 if numbers in MOVES else 1
+        return ToolCallPart("hand_over", {"score": score, "reason": "seen", "done": " " not in numbers})
+    assert not info.output_tools
+    assert prompt.startswith("Go on with this task, in this kernel")
+    return "I see no way."
 
+
+async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_was(tmp_path):
     config = Config(workspace=tmp_path, mode="auto")
-    async with Agent(config, model=ScriptedModel(script)) as agent:
+    async with Agent(config, model=ScriptedModel(play)) as agent:
 
         async def program():
             async with await agent.branch("the table") as table:
@@ -126,3 +128,30 @@ async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_
     simulated = [event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]
     assert len(simulated) == 2
     assert [node.status for node in result.nodes] == ["ok"] * 9
+
+
+SEARCH = (
+    PLAY
+    + """
+from freeact_sub.strategies import LATS, search
+result = await search(agent, "Reach 24.", tree=LATS(exploration=0.1), own_files=True, keep=True)
+await agent.adopt(result.best.state, ["numbers"])
+await result.best.state.close()
+print(result.answer, numbers, len(result.nodes), log.execute("select count(*) from moves").fetchone()[0], result.error)
+"""
+)
+
+
+async def test_code_in_a_cell_searches_over_copies_of_its_own_kernel(tmp_path):
+    def script(messages, info):
+        if first_prompt(messages) != "root":
+            return play(messages, info)
+        return "done" if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts) else cell(SEARCH)
+
+    config = Config(workspace=tmp_path, mode="auto", kernel={"readable": [ROOT]})
+    async with Agent(config, model=ScriptedModel(script)) as agent:
+        events, result = await read(agent.run("root"))
+        [returned] = [part for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert (result.status, result.error) == ("completed", "")
+    assert str(returned.content).strip() == "24 | 3 moves [Fraction(24, 1)] 9 0"
+    assert len([event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]) == 2

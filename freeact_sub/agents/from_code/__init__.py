@@ -11,6 +11,7 @@ from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
 from freeact_sub.agents.from_code.children import TaskRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.mcp import McpRequests
+from freeact_sub.agents.from_code.nodes import NodeRequests
 from freeact_sub.agents.from_code.shell import ShellRequests
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Handler",
     "HostRequests",
     "McpRequests",
+    "NodeRequests",
     "ShellRequests",
     "TaskRequests",
 ]

@@ -53,6 +53,8 @@ class TaskParams(_Params):
     keep: bool = False
     resume: str | None = None
     """A child that has ended, by its id."""
+    own_files: bool = False
+    history: bool = False
     inputs: list[str] = Field(default_factory=list)
     """One line for each value in the task's file. Empty: there is no file."""
     inputs_digest: str = Field(default="", pattern=r"^[0-9a-f]{0,64}$")
@@ -151,6 +153,8 @@ class TaskRequests:
             branch_of=asked.branch_of,
             keep=asked.keep,
             resume=asked.resume,
+            own_files=asked.own_files,
+            history=asked.history,
             prepare=prepare if asked.inputs else None,
             inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),

@@ -24,7 +24,7 @@ from freeact_sub.agents.children.nodes import KernelNode, Resources
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
-from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, TaskRequests
+from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, opening_prompt
@@ -104,10 +104,10 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
         self._digest: str | None = None
-        self.resources.requests.add(self.tasks.handlers)
         self.asks = AskRequests(self.resources.calls, self.asker)
-        self.resources.requests.add(self.asks.handlers)
-        self.resources.requests.add(BackgroundRequests(self.resources.calls, self.children).handlers)
+        nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
+        for requests in (self.tasks, self.asks, BackgroundRequests(self.resources.calls, self.children), nodes):
+            self.resources.requests.add(requests.handlers)
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""

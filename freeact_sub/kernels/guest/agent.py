@@ -89,7 +89,7 @@ class Requests:
             self.waiting.pop(request_id, None)
             if does_errands:
                 self.blocked.remove(answers)
-        return value_of(answer, method)
+        return value_of(answer, method, self)
 
     def when_main_thread_waits(self, errand: Callable[[], None]) -> None:
         """Let the main thread do this when it next waits for an answer or returns to its loop. Called in any thread."""
@@ -116,7 +116,7 @@ class Requests:
             raise
         finally:
             self.waiting.pop(request_id, None)
-        return value_of(answer, method)
+        return value_of(answer, method, self)
 
     def call(self, method: str, **params: Any) -> Any:
         """Return a coroutine if the code that called our caller can await it, otherwise the value."""
@@ -165,50 +165,16 @@ class ShellResult:
         return f"<exit code {self.exit_code}, {len(self.output):,} characters of output>"
 
 
-def value_of(answer: dict[str, Any], method: str) -> Any:
+def value_of(answer: dict[str, Any], method: str, requests: Requests) -> Any:
     """Return the value of an answer, or raise its exception."""
     if answer["ok"]:
         value = answer["value"]
         if method == "children":
-            return as_children(value)
+            return tasks.as_children(value)
+        if method == "node":
+            return tasks.of_node(value, requests)
         return ShellResult(**value) if method == "shell" else value
     raise ERRORS.get(answer["error"], RuntimeError)(answer["message"])
-
-
-class ChildSnapshot:
-    """A child: `agent_id`, `description`, `status`, `action`, `ended`, `seconds`, `output`, `error`, `question`."""
-
-    def __init__(self, **state: Any) -> None:
-        self.__dict__.update(state)
-
-    def __repr__(self) -> str:
-        return f"Child({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
-
-
-class ChildrenProxy:
-    """The agent's background children. Use its methods with `await`, or without it in plain code."""
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-
-    def list(self) -> Any:
-        """All children started in this run, oldest first."""
-        return self._requests.call("children", action="list")
-
-    def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
-        """Wait until these (default: all) have ended, one asks a question, or the time is up, and return their states."""
-        return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
-
-    def message(self, agent_id: str, text: str) -> Any:
-        """Answer a child's question, or tell it something that it reads before its next step; one that has ended goes on."""
-        return self._requests.call("children", action="message", agent_ids=[agent_id], text=text)
-
-    def cancel(self, agent_id: str) -> Any:
-        """Cancel a child; its `output` is what it had so far."""
-        return self._requests.call("children", action="cancel", agent_ids=[agent_id])
-
-    def __repr__(self) -> str:
-        return "<agent.children: list, wait, message, cancel>"
 
 
 async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
@@ -217,14 +183,7 @@ async def decoded(answer: Awaitable[Any], decode: schemas.Decode | None) -> Any:
     return value if decode is None else decode(value)
 
 
-def as_children(value: Any) -> Any:
-    """Return one child or several from JSON; text stays text."""
-    if isinstance(value, dict):
-        return ChildSnapshot(**value)
-    return [ChildSnapshot(**state) for state in value] if isinstance(value, list) else value
-
-
-class AgentProxy:
+class AgentProxy(tasks.NodeMaker):
     """The agent, for code in this kernel."""
 
     TaskError = tasks.TaskError
@@ -238,7 +197,7 @@ class AgentProxy:
             lambda name: mcp.server_namespace(requests, by_name[name]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
-        self.children = ChildrenProxy(requests)
+        self.children = tasks.ChildrenProxy(requests)
         self._requests = requests
 
     def task(  # noqa: PLR0913  # independent options; all but the first have a default
@@ -254,7 +213,9 @@ class AgentProxy:
         max_turns: int | None = None,
         budget: dict[str, Any] | None = None,
         branch: bool = False,
-        branch_of: str | None = None,
+        branch_of: Any = None,
+        own_files: bool = False,
+        history: bool = False,
         keep: bool = False,
         resume: str | None = None,
     ) -> Any:
@@ -273,8 +234,10 @@ class AgentProxy:
             budget: Limits for the child and its descendants, such as `{"seconds": 60, "tokens": 50_000}`.
                 Default: 10 turns and an hour.
             branch: The child's kernel starts as a copy of this one, with all its variables.
-            branch_of: The `node` of an earlier child's result: the kernel starts as a copy of that child's.
-            keep: The kernel outlives the child, for `branch_of`.
+            branch_of: A node: the kernel starts as a copy of its kernel.
+            own_files: A branch works in a copy of the workspace; nobody else sees what it writes there.
+            history: A branch continues the conversation as well.
+            keep: The kernel outlives the child: the result's `node`.
             resume: The `agent_id` of a child that has ended: it goes on with its conversation and its variables.
 
         Returns:

@@ -1,4 +1,6 @@
-"""`agent.task(...)`: a child agent started by code in a cell. Sent into every kernel as source.
+"""Children of an agent, for code in a cell: `agent.task(...)`, `agent.children`, and nodes, which are kernels that stay.
+
+Sent into every kernel as source.
 
 The request to the host (`task`) waits for the child's end. A typed answer is validated here, by the type that was asked for:
 while the child works a second request (`task_check`) waits for an answer to validate, and tells what is wrong with it.
@@ -30,8 +32,8 @@ class TaskResult:
     Both are lower bounds with estimated_requests, the cost with unpriced_turns too."""
     seconds: float
     agent_id: str
-    node: str | None = None
-    """Its kernel, which stays: what `branch_of` names. None: that was not asked for, or it had no live kernel."""
+    node: "NodeProxy | None" = None
+    """Its kernel, which stays. None: that was not asked for, or it had no live kernel."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
@@ -89,7 +91,9 @@ class TaskCall:
     def begin(self) -> dict[str, Any]:
         """What the host is to be asked for."""
         inputs, output = self.options.pop("inputs"), self.options.pop("output")
-        params = {name: value for name, value in self.options.items() if value is not None}
+        params = {name: value for name, value in self.options.items() if value is not None and value is not False}
+        if isinstance(params.get("branch_of"), NodeProxy):
+            params["branch_of"] = params["branch_of"].node_id
         if output is not None and output is not str:
             self.schema, self.decode = schemas.schema_of(output)
             params["output"] = self.schema
@@ -128,7 +132,8 @@ class TaskCall:
         usage = SimpleNamespace(**answer["usage"])
         facts = {fact.name: answer[fact.name] for fact in fields(TaskResult)}
         lists = {name: tuple(fact) for name, fact in facts.items() if isinstance(fact, list) and name != "output"}
-        result = TaskResult(**{**facts, **lists, "usage": usage})
+        node = None if answer["node"] is None else NodeProxy(self.requests, answer["node"])
+        result = TaskResult(**{**facts, **lists, "usage": usage, "node": node})
         if result.status != "completed":
             raise TaskError(result)
         if self.schema is None:
@@ -141,3 +146,157 @@ class TaskCall:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:
             values.drop(self.file)
+
+
+class ChildSnapshot:
+    """A child: `agent_id`, `description`, `status`, `action`, `ended`, `seconds`, `output`, `error`, `question`."""
+
+    def __init__(self, **state: Any) -> None:
+        self.__dict__.update(state)
+
+    def __repr__(self) -> str:
+        return f"Child({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+class ChildrenProxy:
+    """The agent's background children. Use its methods with `await`, or without it in plain code."""
+
+    def __init__(self, requests: Any) -> None:
+        self._requests = requests
+
+    def list(self) -> Any:
+        """All children started in this run, oldest first."""
+        return self._requests.call("children", action="list")
+
+    def wait(self, *agent_ids: str, seconds: float = 120) -> Any:
+        """Wait until these (default: all) have ended, one asks a question, or the time is up, and return their states."""
+        return self._requests.call("children", action="wait", agent_ids=[*agent_ids], seconds=seconds)
+
+    def message(self, agent_id: str, text: str) -> Any:
+        """Answer a child's question, or tell it something that it reads before its next step; one that has ended goes on."""
+        return self._requests.call("children", action="message", agent_ids=[agent_id], text=text)
+
+    def cancel(self, agent_id: str) -> Any:
+        """Cancel a child; its `output` is what it had so far."""
+        return self._requests.call("children", action="cancel", agent_ids=[agent_id])
+
+    def __repr__(self) -> str:
+        return "<agent.children: list, wait, message, cancel>"
+
+
+def as_children(value: Any) -> Any:
+    """Return one child or several from JSON; text stays text."""
+    if isinstance(value, dict):
+        return ChildSnapshot(**value)
+    return [ChildSnapshot(**state) for state in value] if isinstance(value, list) else value
+
+
+class CellResult:
+    """How a cell in a node has ended, `ok` or otherwise, and what it has put out."""
+
+    def __init__(self, *, status: str, text: str) -> None:
+        self.status = status
+        self.text = text
+
+    def __repr__(self) -> str:
+        return f"<cell: {self.status}, {len(self.text):,} characters of output>"
+
+
+class FileChanges:
+    """What a node has changed in its copy of the workspace: `added`, `changed`, `deleted`; `left_out` is not taken over."""
+
+    def __init__(self, **paths: list[str]) -> None:
+        self.__dict__.update({name: tuple(those) for name, those in paths.items()})
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that would be written or deleted."""
+        return sum((self.__dict__[name] for name in ("added", "changed", "deleted")), ())
+
+    def __repr__(self) -> str:
+        return f"FileChanges({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+class NodeProxy:
+    """A live kernel in which no agent works. Its methods are called with `await`, or without it in plain code.
+
+    As a context manager (`async with`, or `with` in plain code) it is closed when it is left.
+    """
+
+    def __init__(self, requests: Any, node_id: str) -> None:
+        self._requests = requests
+        self.node_id = node_id
+
+    def execute(self, code: str) -> Any:
+        """Run a cell there: a value with `status` (`ok`, or how it has failed) and `text`, what it has put out."""
+        return self._requests.call("node", action="execute", node=self.node_id, code=code)
+
+    def branch(self, description: str = "", *, own_files: bool = False) -> Any:
+        """Copy it: a new node. Args: own_files: the copy works in a copy of the workspace, as all of its own branches do."""
+        return self._requests.call("node", action="branch", node=self.node_id, description=description, own_files=own_files)
+
+    def diff(self) -> Any:
+        """What it has changed in its copy of the workspace: `added`, `changed`, `deleted`, `left_out`."""
+        return self._requests.call("node", action="diff", node=self.node_id)
+
+    def close(self) -> Any:
+        """End its kernel; branches of it go on. Can be called again."""
+        return self._requests.call("node", action="close", node=self.node_id)
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.ask("node", action="close", node=self.node_id)
+
+    def __repr__(self) -> str:
+        return f"<node {self.node_id}>"
+
+
+class NodeMaker:
+    """What `agent` does with nodes."""
+
+    _requests: Any
+
+    def branch(self, description: str = "", *, own_files: bool = False) -> Any:
+        """Copy this kernel as it is now, with all its variables: `node = await agent.branch()`, or without `await`.
+
+        Args:
+            description: A label.
+            own_files: The copy works in a copy of the workspace: nobody else sees what it writes there.
+        """
+        return self._requests.call("node", action="branch", description=description, own_files=own_files)
+
+    def adopt(self, node: Any, names: Any) -> Any:
+        """Take variables of a node into this kernel. Args: names: a list of names, or one."""
+        wanted = [names] if isinstance(names, str) else [*names]
+        return self._requests.call("node", action="adopt", node=node.node_id, names=wanted)
+
+    def promote(self, node: Any) -> Any:
+        """Take over into the workspace what a node has changed in its copy of it, all or nothing; returns what that was.
+
+        Raises:
+            RuntimeError: The workspace has changed in the same places: they are named, and nothing is written.
+            PermissionError: A path is not to be written; nothing is.
+        """
+        return self._requests.call("node", action="promote", node=node.node_id)
+
+
+def of_node(value: Any, requests: Any) -> Any:
+    """What the host has answered about a node, as code sees it."""
+    match value:
+        case {"node": node_id}:
+            return NodeProxy(requests, node_id)
+        case {"status": status, "text": text}:
+            return CellResult(status=status, text=text)
+        case {"values": name}:
+            return values.take(name, requests.kernel.shell.user_ns)
+        case {"added": _}:
+            return FileChanges(**value)
+    return None

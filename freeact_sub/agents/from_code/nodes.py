@@ -1,0 +1,81 @@
+"""Nodes from code in a cell: `await agent.branch()`, and what code does with a node.
+
+A node is the agent's own, as those of a program are (`Nodes`), and so are its bounds: a cell in a node is asked for and
+counted as one of the agent's, what is promoted is asked for path by path, each node has its place in `kernel.max_live`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from freeact_sub.agents.children.nodes import Nodes
+from freeact_sub.agents.from_code.base import Handler
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.kernels import CellClock, Changes, Kernel, move_values
+
+
+class NodeParams(BaseModel):
+    """What code that works with a node sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    action: Literal["branch", "execute", "diff", "close", "adopt", "promote"]
+    node: str = ""
+    """Its id. Empty: the agent's own kernel, which can be branched only."""
+    description: str = ""
+    own_files: bool = False
+    code: str = ""
+    names: list[str] = []
+
+
+class NodeRequests:
+    """Answers `node`."""
+
+    def __init__(self, nodes: Nodes, kernel: Callable[[], Awaitable[Kernel]]) -> None:
+        """Args: nodes: of the agent. kernel: the kernel in which the code runs that asks."""
+        self._nodes = nodes
+        self._kernel = kernel
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"node": self._answer}
+
+    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        try:
+            asked = NodeParams.model_validate(params)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise InvalidRequestError(f"node: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        # a cell in a node has a limit of its own; that of the cell that asks is on what it does itself
+        with clock.paused() if clock is not None else nullcontext():
+            return await self._do(asked)
+
+    async def _do(self, asked: NodeParams) -> Any:
+        if asked.action == "branch" and not asked.node:
+            made = await self._nodes.branch(None, asked.description, own_files=asked.own_files)
+            return {"node": made.node_id}
+        if asked.action == "close" and all(node.node_id != asked.node for node in self._nodes.list()):
+            return None  # it is closed
+        node = self._nodes.find(asked.node)
+        match asked.action:
+            case "branch":
+                return {"node": (await node.branch(asked.description, own_files=asked.own_files)).node_id}
+            case "execute":
+                output = await node.execute(asked.code)
+                return {"status": output.status, "text": output.text}
+            case "diff":
+                return _wire(await node.diff())
+            case "promote":
+                return _wire(await self._nodes.promote(node))
+            case "adopt":
+                name = await self._nodes.write_values(node, asked.names)
+                await move_values(name, await node.resources.kernel.get(), await self._kernel())
+                return {"values": name}  # the code that asks reads them: its kernel runs no other cell meanwhile
+            case "close":
+                return await node.close()
+
+
+def _wire(changes: Changes) -> dict[str, list[str]]:
+    return {name: [*paths] for name, paths in vars(changes).items()}
