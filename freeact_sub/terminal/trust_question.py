@@ -35,9 +35,9 @@ def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
     if len(lines) > MAX_LINES:
         print(f"\n{len(lines) - MAX_LINES:,} more lines are not shown.", file=terminal)
         return False
-    print("\nTrust them as they are? (y yes · n no) ", end="", file=terminal, flush=True)
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
+    print("\nTrust them as they are? (y yes · n no) ", end="", file=terminal, flush=True)
     return says_yes(sys.stdin.readline())
 
 
