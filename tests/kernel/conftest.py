@@ -6,10 +6,24 @@ import pytest
 import pytest_asyncio
 from support.gateways import SETTINGS, serve
 from support.kernels import PROVIDERS, open_kernel
+from support.warm_kernels import forking_fork_servers, warm_kernels
 
 from freeact_sub import Agent, Config
 from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
+
+
+@pytest.fixture(scope="session")
+def forking():
+    with forking_fork_servers() as python:
+        yield python
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fork_servers(forking):
+    """Start warm; a module about how they start has a fixture of this name that leaves them cold."""
+    with warm_kernels(forking):
+        yield
 
 
 @pytest_asyncio.fixture(params=["fork", "local"], scope="module", loop_scope="module")

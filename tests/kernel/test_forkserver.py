@@ -20,6 +20,11 @@ from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def fork_servers():
+    """How they start is what is tested here."""
+
+
 async def server_of(provider: ForkKernelProvider) -> ForkServer:
     [starting] = provider.servers.values()
     return await starting

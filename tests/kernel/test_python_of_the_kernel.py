@@ -25,6 +25,11 @@ print(agent.shell("pip install y; python -c 'import sys; print(sys.prefix)'", re
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def fork_servers():
+    """How they start is what is tested here."""
+
+
 @pytest.fixture(scope="module")
 def other_python(tmp_path_factory):
     """A virtual environment that has ipykernel, and a `pip` of its own that only says its name."""

@@ -14,6 +14,11 @@ from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.testing import ScriptedModel
 
 
+@pytest.fixture(autouse=True, scope="module")
+def fork_servers():
+    """They are found by their command lines here."""
+
+
 def agent_in(folder, *, code="x = 1; print('ran')", **kwargs):
     folder.mkdir(exist_ok=True)
     config = Config(workspace=folder, mode="full", **kwargs.pop("config", {}))
