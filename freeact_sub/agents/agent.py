@@ -1,7 +1,7 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -12,10 +12,9 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
-from freeact_sub.agents.children.with_nodes import WithNodes
+from freeact_sub.agents.children.with_children import WithChildren
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
@@ -37,10 +36,9 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import SpawnRequest
 
 
-class Agent(AsInACell, ContextMethods, Undoable, WithNodes, UserCells):
+class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -209,64 +207,6 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes, UserCells):
         """
         return self._begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
 
-    async def spawn(self, request: SpawnRequest | str) -> Child:
-        """Start a child without waiting for it.
-
-        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
-        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
-        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
-        events reach the taps only, and its approval requests get the answer for unattended runs.
-
-        Args:
-            request: The child to start; a string is its prompt.
-
-        Raises:
-            SpawnForbiddenError: No child, or none of this type, may be started now.
-            FreeactError: It cannot be started, the agent is not open, or its run has not begun or is ending.
-        """
-        if isinstance(request, str):
-            request = SpawnRequest(prompt=request)
-        children = self._callers_children()
-        if children.begin_run is not None:
-            await children.begin_run()
-        return await children.spawn(request)
-
-    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
-
-        An agent whose tool waits here lends its slot to other agents meanwhile.
-
-        Raises:
-            SpawnForbiddenError: No child, or none of this type, may be started now.
-            FreeactError: It cannot be started, the agent is not open, or its run has not begun or is ending.
-        """
-        child = await self.spawn(request)
-        try:
-            result = await child.result()
-        except (asyncio.CancelledError, FreeactError):
-            child.cancel()
-            raise
-        outside = caller_in(self._shared) in (None, self._root)
-        if outside and self._run is not None and not self._run.has_reader and self._opened.children.is_idle:
-            await self._run.ended()  # the caller may begin the next run at once
-        return result
-
-    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
-        """Start children (see `spawn`) side by side, within `subagents.max_concurrent`, and wait for all.
-
-        Returns:
-            One item per request, in order: the result, whatever its status, or the exception for a child that could not be
-            started.
-        """
-
-        async def one(request: SpawnRequest | str) -> RunResult | Exception:
-            try:
-                return await self.spawn_and_run(request)
-            except Exception as error:  # noqa: BLE001  # border: a child that cannot be started must not affect the others
-                return error
-
-        return await asyncio.gather(*(one(request) for request in requests))
-
     async def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncIterator[Any]:
         """Run a prompt and yield the events; the arguments are those of `run`.
 
@@ -361,6 +301,11 @@ class Agent(AsInACell, ContextMethods, Undoable, WithNodes, UserCells):
 
     def _callers_children(self) -> ChildOwner:
         return self._callers_loop.children
+
+    async def _await_implicit_run(self) -> None:
+        outside = caller_in(self._shared) in (None, self._root)
+        if outside and self._run is not None and not self._run.has_reader and self._opened.children.is_idle:
+            await self._run.ended()  # the caller may begin the next run at once
 
     async def _begin_if_idle(self) -> None:
         """Begin a run that lasts until no child is working, unless a run is live."""

@@ -25,8 +25,3 @@ def depth_of(key: str) -> int:
     """Return the number of ancestors; 0 for a root and for a malformed key."""
     found = _KEY.fullmatch(key)
     return len((found["chain"] or "").split(":")) // 2 if found else 0
-
-
-def parent_of(key: str) -> str | None:
-    """Return the key of the parent; None for a root and for a malformed key."""
-    return key.rsplit(":", 2)[0] if depth_of(key) else None

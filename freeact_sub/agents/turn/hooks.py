@@ -1,16 +1,14 @@
 """`RunHooks`: all our hooks into pydantic-ai, as one capability."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.tools import DeferredToolResults
 
 from freeact_sub.agents.children.type_effects import ToolFilter
 from freeact_sub.agents.turn.answer_hooks import AnswerHooks
@@ -107,38 +105,18 @@ class RunHooks(AbstractCapability[Any]):
         """See `AnswerHooks`."""
         return await self.answers.after_node_run(ctx, node=node, result=result)
 
-    async def on_tool_validate_error(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: Any,
-        error: ValidationError | ModelRetry,
-    ) -> Any:
+    async def on_tool_validate_error(self, ctx: RunContext[Any], **what: Any) -> Any:
         """See `CallHooks`."""
-        return await self.calls.on_tool_validate_error(ctx, call=call, tool_def=tool_def, args=args, error=error)
+        return await self.calls.on_tool_validate_error(ctx, **what)
 
-    async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: Any,
-        handler: Callable[[Any], Awaitable[Any]],
-    ) -> Any:
+    async def wrap_tool_execute(self, ctx: RunContext[Any], **what: Any) -> Any:
         """See `CallHooks`."""
-        return await self.calls.wrap_tool_execute(ctx, call=call, tool_def=tool_def, args=args, handler=handler)
+        return await self.calls.wrap_tool_execute(ctx, **what)
 
-    async def on_tool_execute_error(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
-    ) -> Any:
+    async def on_tool_execute_error(self, ctx: RunContext[Any], **what: Any) -> Any:
         """See `CallHooks`."""
-        return await self.calls.on_tool_execute_error(ctx, call=call, tool_def=tool_def, args=args, error=error)
+        return await self.calls.on_tool_execute_error(ctx, **what)
 
-    async def handle_deferred_tool_calls(
-        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
-    ) -> DeferredToolResults | None:
+    async def handle_deferred_tool_calls(self, ctx: RunContext[Any], **what: Any) -> DeferredToolResults | None:
         """See `CallHooks`."""
-        return await self.calls.handle_deferred_tool_calls(ctx, requests=requests)
+        return await self.calls.handle_deferred_tool_calls(ctx, **what)

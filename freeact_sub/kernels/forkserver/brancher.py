@@ -27,7 +27,8 @@ import sys
 import threading
 import traceback
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 LIBC = ctypes.CDLL(None)
@@ -216,8 +217,8 @@ def be_between(brancher: Brancher, request: dict[str, Any], origin: int, server:
 
 def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: int) -> None:
     """The life of a branch. Does not return."""
-    code = 1
-    try:
+
+    def life() -> None:
         os.setsid()
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         sys.modules["freeact_detach"].become_kernel(brancher.app, brancher.requests, request, waits)
@@ -225,9 +226,19 @@ def be_branch(brancher: Brancher, request: dict[str, Any], server: int, waits: i
         seated = os.read(waits, 1)  # the process between is gone; nothing comes if the origin ends before
         os.close(waits)
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if seated and os.getppid() == server:
-            brancher.app.start()
-            code = 0
+        if not seated or os.getppid() != server:
+            raise SystemExit(1)
+        brancher.app.start()
+
+    live_and_exit(life)
+
+
+def live_and_exit(life: Callable[[], None]) -> NoReturn:
+    """Run the life of a forked kernel, and exit without the clean-up of the process it was forked from."""
+    code = 1
+    try:
+        life()
+        code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0
     except BaseException:  # noqa: BLE001  # border: the end of a kernel's process; its log says why

@@ -124,20 +124,13 @@ class Server:
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            code = 1
-            try:
+
+            def life() -> None:
                 os.dup2(bound_writer, 3)
                 become_kernel(request, me)
                 self.run_kernel(request)
-                code = 0
-            except SystemExit as error:
-                code = error.code if isinstance(error.code, int) else 0
-            except BaseException:  # noqa: BLE001  # border: the end of a kernel's process; its log says why
-                import traceback
 
-                traceback.print_exc(file=sys.__stderr__)
-            finally:
-                leave(code)
+            sys.modules["freeact_brancher"].live_and_exit(life)
         os.close(bound_writer)
         self.kernels[pid] = True
         self.binding[bound] = pid
@@ -298,13 +291,6 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # new credentials may have taken it away
         if os.getppid() != server:
             os._exit(1)
-
-
-def leave(code: int) -> None:
-    """Ends a kernel's process without the clean-up of the process it was forked from."""
-    with contextlib.suppress(Exception):
-        sys.stdout.flush()
-    os._exit(code & 0xFF)
 
 
 def children() -> list[int]:

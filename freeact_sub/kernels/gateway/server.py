@@ -124,15 +124,6 @@ class GatewayServer:
             return False
         return answer.is_success or answer.status_code == NOT_FOUND
 
-    async def has_kernel(self, kernel_id: str) -> bool:
-        """Whether the server still has it.
-
-        Raises:
-            UnreachableError: The server does not answer.
-        """
-        answer = await self.get(f"/api/kernels/{quote(kernel_id)}")
-        return answer.status_code != NOT_FOUND
-
     async def get(self, path: str) -> httpx2.Response:
         """The answer to a GET request, whatever it is.
 
