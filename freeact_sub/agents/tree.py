@@ -329,7 +329,7 @@ class Tree:
     def _make_run(self, node: AgentNode, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
         run = shared.runs[node.agent_id] = PresentRun(
-            record=RunRecord(budget=account.budget, files=RunFiles(key=node.key, label=node.label)),
+            record=RunRecord(files=RunFiles(key=node.key, label=node.label)),
             account=account,
             parent=parent,
             policy=policy,

@@ -27,8 +27,6 @@ from freeact_sub.ending import RunStatus
 class RunRecord:
     """Plain data of one run."""
 
-    budget: Budget
-    """What the run may spend."""
     status: AgentStatus = "idle"
     usage: Usage = Usage()
     """What the agent itself has spent, without its children."""
