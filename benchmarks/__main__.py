@@ -13,6 +13,7 @@ NAMES = (
     "before",
     "start",
     "host",
+    "terminal",
     "kernels",
     "branches",
     "tree",

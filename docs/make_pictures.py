@@ -52,7 +52,9 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": ""}
-    child = pexpect.spawn(sys.executable, [str(demo)], cwd=folder, env=environment, dimensions=(ROWS, COLUMNS))
+    child = pexpect.spawn(
+        sys.executable, [str(demo), "--mode", "ask"], cwd=folder, env=environment, dimensions=(ROWS, COLUMNS)
+    )
 
     def wait(condition: Callable[[str], bool]) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS

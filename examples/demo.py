@@ -12,14 +12,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 INSTALL = 'run `make demo`, or in the project\'s folder: python -m pip install ".[demo]"'
 
 try:
     from demo_script import MODEL_NAME, PROMPT, demo_model
 
-    from freeact_sub import Agent, Config, FreeactError, McpServerConfig
+    from freeact_sub import Agent, Config, FreeactError, KernelConfig, McpServerConfig, TerminalConfig
     from freeact_sub.events import (
         AgentEvent,
         AgentFinished,
@@ -30,6 +30,8 @@ try:
     )
     from freeact_sub.terminal.approver import LineApprover, NoApprover
     from freeact_sub.terminal.conversation import converse
+    from freeact_sub.terminal.pictures.pictures import Pictures
+    from freeact_sub.terminal.pictures.ways import cell_size, way_of
     from freeact_sub.terminal.run_once import run_once
 except ModuleNotFoundError as error:
     sys.exit(f"demo: {error.name} is missing: {INSTALL}")
@@ -48,6 +50,7 @@ def main() -> int:
         out=options.out.resolve(),
         model=options.model,
         base_url=options.base_url,
+        mode=options.mode,
         approve_all=options.yes or not sys.stdin.isatty(),
     )
     try:
@@ -59,12 +62,17 @@ def main() -> int:
         status = INTERRUPTED
     if status == INTERRUPTED:
         return _complain("interrupted", INTERRUPTED)
+    picture = asyncio.run(_drawn(demo.out / "weather.png"))
     print(*demo.summary(), sep="\n")
+    sys.stdout.write(f"\n{picture}")
     return FAILED if any(demo.problems()) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="An agent hands three files to three children and makes a report of them.")
+    parser.add_argument(
+        "--mode", choices=("ask", "auto"), default="auto", help="auto: unasked, behind a wall (default); ask: you are asked"
+    )
     parser.add_argument("--yes", action="store_true", help="approve everything without asking")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, default=Path("out"), help="where files are written (default: out)"
@@ -83,6 +91,16 @@ async def _run(demo: "Demo") -> int:
     return await run_once(demo.agent, demo.prompt, output="plain", approver=approver)
 
 
+async def _drawn(picture: Path) -> str:
+    """What draws the picture here, at least of half blocks; empty where nothing can."""
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb" or os.environ.get("NO_COLOR"):
+        return ""
+    way = way_of("auto", os.environ)
+    columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    cell = cell_size(sys.stdout.fileno())
+    return await Pictures("blocks" if way == "off" else way).drawn(picture, columns, rows, cell)
+
+
 def _complain(text: str, status: int) -> int:
     print(f"demo: {text}", file=sys.stderr)
     return status
@@ -96,6 +114,7 @@ class Demo:
     model: str | None = None
     """A model's name. None: the script."""
     base_url: str | None = None
+    mode: Literal["ask", "auto"] = "auto"
     approve_all: bool = False
     """Ask nobody."""
     events: list[AgentEvent] = field(default_factory=list)
@@ -120,7 +139,15 @@ class Demo:
     def config(self) -> Config:
         """The settings of the root agent."""
         units = McpServerConfig(command=sys.executable, args=(str(HERE / "units_server.py"),))
-        config = Config(workspace=self.out, model=self.model, base_url=self.base_url, mcp_servers={"units": units})
+        config = Config(
+            workspace=self.out,
+            model=self.model,
+            base_url=self.base_url,
+            mode=self.mode,
+            kernel=KernelConfig(readable=(HERE / "data",)),
+            mcp_servers={"units": units},
+            terminal=TerminalConfig(pictures="off"),  # it is drawn at the end
+        )
         if self.approve_all:
             config = config.model_copy(update={"headless": "allow"})
         return config
@@ -154,7 +181,7 @@ class Demo:
         yield f"  MCP calls  {len(self._mcp_answers())} answered by the server `units`"
         yield f"  approvals  {len(approvals)}, {sum(not answer.allowed for answer in approvals)} denied"
         yield f"  seconds    {self.events[-1].time - self.events[0].time:.1f}" if self.events else "  nothing was started"
-        for name in (*MADE, *self.stations):
+        for name in (*self.stations, *MADE[::-1]):
             if (self.out / name).is_file():
                 yield f"  {(self.out / name).stat().st_size:>9,} bytes  {self.out / name}"
 

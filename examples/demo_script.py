@@ -39,7 +39,7 @@ HOTTEST_DAY = 45.0
 
 def demo_model() -> ScriptedModel:
     """The model of the demo, for the root and its children."""
-    return ScriptedModel(respond, name=MODEL_NAME)
+    return ScriptedModel(respond, name=MODEL_NAME, chunk_chars=80)
 
 
 def respond(messages: list[ModelMessage], info: AgentInfo) -> Turn:

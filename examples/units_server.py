@@ -3,6 +3,7 @@
 from typing import TypedDict
 
 from mcp.server import MCPServer
+from mcp.types import ToolAnnotations
 
 # unit: (quantity, factor, offset), where value in the base unit = value * factor + offset
 UNITS = {
@@ -26,17 +27,18 @@ class Rule(TypedDict):
     offset: float
 
 
+READS = ToolAnnotations(readOnlyHint=True)
 server = MCPServer("units", instructions=f"Converts between units of one quantity: {', '.join(UNITS)}.")
 
 
-@server.tool()
+@server.tool(annotations=READS)
 def convert(value: float, from_unit: str, to_unit: str) -> float:
     """Convert one value."""
     rule = conversion(from_unit, to_unit)
     return round(value * rule["factor"] + rule["offset"], 6)
 
 
-@server.tool()
+@server.tool(annotations=READS)
 def conversion(from_unit: str, to_unit: str) -> Rule:
     """The rule for converting many values: value * factor + offset."""
     (from_quantity, factor, offset), (to_quantity, to_factor, to_offset) = _unit(from_unit), _unit(to_unit)

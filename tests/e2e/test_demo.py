@@ -24,7 +24,7 @@ COLUMNS = ("temp", "rain", "wind")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the demo was run, without a terminal, and what it printed, in `printed`."""
     folder = tmp_path_factory.mktemp("demo")
-    done = run_python(copy_examples(folder) / "demo.py", cwd=folder)
+    done = run_python(copy_examples(folder) / "demo.py", "--mode", "ask", cwd=folder)
     assert done.returncode == 0, (done.stdout, done.stderr)
     (folder / "printed").write_text(done.stdout, encoding="utf-8")
     return folder
@@ -125,7 +125,7 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
     harbour = examples / "data/harbour.csv"
     harbour.write_text("\n".join(dict.fromkeys(harbour.read_text().splitlines())) + "\n")  # no line twice
 
-    done = run_python(examples / "demo.py", "--yes", "--out", tmp_path / "elsewhere", cwd=tmp_path)
+    done = run_python(examples / "demo.py", "--out", tmp_path / "elsewhere", cwd=tmp_path)
 
     assert done.returncode == 1
     assert "The demo is not complete:\n- the MCP server was not asked, or did not answer\n" in done.stdout
@@ -141,7 +141,7 @@ def test_other_data_give_another_report_and_what_did_not_happen_is_an_error(tmp_
 @pytest.mark.parametrize("denied", [False, True])
 def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
     demo = str(copy_examples(tmp_path) / "demo.py")
-    with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
+    with Terminal([sys.executable, demo, "--mode", "ask"], cwd=tmp_path, env=environment()) as terminal:
         terminal.answer("a", "Approval 1 of 1", "asks to run this cell")
         terminal.answer("a", "Approval 1 of 3", "asks to start a child agent")
         assert not (tmp_path / "out/report.md").exists()
@@ -163,9 +163,22 @@ def test_in_a_terminal_it_asks(tmp_path: Path, denied: bool) -> None:
         assert "| ridge | 366 |" in report
 
 
-def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+def test_in_a_terminal_it_runs_unasked_behind_a_wall_and_ends_with_the_picture(tmp_path: Path) -> None:
     demo = str(copy_examples(tmp_path) / "demo.py")
     with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
+        assert terminal.wait_end() == 0
+        assert "The demo is complete." in terminal.shown
+        assert "Approval 1 of" not in terminal.shown
+        _, unasked, end = terminal.shown.rpartition("approvals  0, 0 denied")
+        assert unasked
+        assert "out/report.md" in end.replace("\n", "")
+        if importlib.util.find_spec("textual_image"):
+            assert end.count("▀") > 100
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    demo = str(copy_examples(tmp_path) / "demo.py")
+    with Terminal([sys.executable, demo, "--mode", "ask"], cwd=tmp_path, env=environment()) as terminal:
         terminal.wait_at_bottom("Approval 1 of 1")
         terminal.press("\x03")
         assert terminal.wait_end() == 130
