@@ -16,6 +16,7 @@ from freeact_sub.show.safe_html import TEXT_CHARS, bounded
 from freeact_sub.show.wording import cell_notes
 
 WAITING = "waiting for your answer"
+INTERRUPTED = "interrupted"
 CODE_TOOL, SPAWN_TOOL = "execute_ipython_cell", "task"
 
 FIRST_STEPS, LAST_STEPS = 10, 60
@@ -200,7 +201,7 @@ class AgentBlock:
     def _add_step(self, event: events.Event) -> bool:
         match event:
             case events.AgentStarted():
-                return False  # the block is made from it
+                return self._go_on(event)
             case events.ToolCallStarted():
                 self.streaming = None
                 self._add_call(event.tool_call_id, CallStep(name=event.tool_name, args=event.args))
@@ -221,6 +222,21 @@ class AgentBlock:
                 self.steps += notes
                 return bool(notes)
         return True
+
+    def _go_on(self, event: events.AgentStarted) -> bool:
+        """The block is made from the first of them; another one comes where the agent is asked on."""
+        if self.finished is None:
+            return False
+        self.finished = None
+        self.steps.append(Note(f"asked on: {event.prompt}"))
+        return True
+
+    def cut_off(self) -> None:
+        """Its run will never end: the program was ended before it."""
+        if self.finished is None:
+            self.view.status = INTERRUPTED
+            for call in self._calls.values():
+                call.end()
 
     def _call(self, tool_call_id: str | None) -> CallStep:
         """The tool call that an event belongs to."""

@@ -1,6 +1,7 @@
 """`%%agent`: a cell whose body is a prompt; the conversation continues from cell to cell. `%agent_close` ends it.
 
-`%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest.
+`%agent_show` draws the latest run once more: a page that was loaded again in the middle of it has missed the rest. With an
+ID it draws a stored session, or one agent of it. What `%%agent` does is kept as a session; `%agent_resume` goes on with one.
 
 IPython calls magics without awaiting them, while agents live on the notebook's own event loop. So the first two are
 coroutine functions, and a transformer puts `await` before the calls that IPython makes of them; a thread with a loop of its
@@ -31,8 +32,10 @@ from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.notebook.display import display_run, show_again
+from freeact_sub.notebook.stored import session_words, show_stored, stored_session
 
 DEFAULT_NAME = "agent"
+NEW = "new"
 
 EXIT_SECONDS = 3.0
 """How long closing may take when the kernel shuts down; Jupyter kills a kernel that takes 5 s."""
@@ -42,7 +45,7 @@ logger = logging.getLogger(__name__)
 _before_threads_end: Callable[[Callable[[], None]], Any] = getattr(threading, "_register_atexit", atexit.register)
 """`atexit` comes too late: no work can be given to threads any more, and closing needs some. There is no public name."""
 
-_CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_close'),)")
+_CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume)'),)")
 
 
 class AgentMagics:
@@ -61,13 +64,14 @@ class AgentMagics:
         self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
         self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
         self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
+        self._shell.register_magic_function(self.agent_resume, magic_kind="line", magic_name="agent_resume")
         self._shell.input_transformers_post.append(self._await_magics)
         _before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
         """Take the magics away. Agents that are open are closed when the kernel shuts down."""
         self._shell.magics_manager.magics["cell"].pop("agent", None)
-        for name in ("agent_close", "agent_show"):
+        for name in ("agent_close", "agent_show", "agent_resume"):
             self._shell.magics_manager.magics["line"].pop(name, None)
         with contextlib.suppress(ValueError):
             self._shell.input_transformers_post.remove(self._await_magics)
@@ -99,11 +103,37 @@ class AgentMagics:
             await self._agents.pop(name).aclose()
 
     def agent_show(self, line: str) -> None:
-        """`%agent_show`: draw the latest run once more, as it stands now."""
-        if line.strip():
-            raise UsageError("%agent_show takes no arguments")
-        if not show_again():
-            raise UsageError("%agent_show: no run has been shown in this kernel; what an earlier kernel did is gone with it")
+        """`%agent_show`: draw the latest run once more, as it is now. `%agent_show SESSION [AGENT]`: what is kept of one."""
+        options = _parse(_show_options(), line)
+        if options is None:
+            return
+        if options.session is not None:
+            try:
+                show_stored(options.session, options.agent)
+            except FreeactError as error:
+                raise UsageError(f"%agent_show: {error}") from error
+        elif not show_again():
+            raise UsageError(
+                "%agent_show: no run has been shown in this kernel; `%agent_show SESSION` draws what is kept of an earlier "
+                "one (`!freeact-sub sessions list` names them)"
+            )
+
+    async def agent_resume(self, line: str) -> None:
+        """`%agent_resume [SESSION]`: `%%agent` goes on with it from now on; without it, with the last one of this folder."""
+        options = _parse(_resume_options(), line)
+        if options is None:
+            return
+        name = options.name or DEFAULT_NAME
+        if name in self._agents:
+            raise UsageError(f"%agent_resume: {name!r} is open here: `%agent_close {name}` first, or choose another --name")
+        try:
+            session = stored_session(options.session)
+            config = _load_config(options)
+            config = config if config.model else config.model_copy(update={"model": session.model or None})
+            await self._start(name, options, config, session.session_id)
+        except FreeactError as error:
+            raise UsageError(f"%agent_resume: {error}") from error
+        print(f"going on with {session_words(session)}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
     async def _choose(self, options: argparse.Namespace) -> Agent:
         """The agent of that name: one that a cell has started, one of the user's variables, or a new one."""
@@ -115,10 +145,7 @@ class AgentMagics:
                 raise UsageError(f"%%agent: {name!r} is an agent of yours: its settings are chosen where it is made")
             return variable
         if found is None:
-            found = Agent(_load_config(options))
-            await found.__aenter__()  # until `%agent_close` or the kernel's end, which no `async with` can span
-            self._agents[name], self._settings[name] = found, settings
-            self._loop = asyncio.get_running_loop()
+            found = await self._start(name, options, _load_config(options), NEW)
         elif other := [option for option in settings if settings[option] != self._settings[name].get(option)]:
             options_given = ", ".join(f"--{option.replace('_', '-')}" for option in other)
             raise UsageError(
@@ -126,6 +153,14 @@ class AgentMagics:
                 "or choose another --name"
             )
         return found
+
+    async def _start(self, name: str, options: argparse.Namespace, config: Config, session: str) -> Agent:
+        """Make an agent, and keep it for other cells. Args: session: `new`, or the id of one to go on with."""
+        agent = Agent(config, session=session)
+        await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
+        self._agents[name], self._settings[name] = agent, given(options)
+        self._loop = asyncio.get_running_loop()
+        return agent
 
     def _names(self) -> str:
         return f"there are: {', '.join(self._agents)}" if self._agents else "there are none"
@@ -186,6 +221,31 @@ def _agent_options() -> _MagicParser:
     parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
     parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
     parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
+    parser.add_argument("--help", action="store_true", help="show this text")
+    return parser
+
+
+def _show_options() -> _MagicParser:
+    parser = _MagicParser(prog="%agent_show", description="Draw what was done.", add_help=False, allow_abbrev=False)
+    parser.add_argument("session", nargs="?", help="id of a stored session, or its beginning; none: the latest run here")
+    parser.add_argument("agent", nargs="?", help="id of one agent of it, also of a child that has ended; none: all")
+    parser.add_argument("--help", action="store_true", help="show this text")
+    return parser
+
+
+def _resume_options() -> _MagicParser:
+    settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    add_options(settings)
+    parser = _MagicParser(
+        prog="%agent_resume",
+        description="Go on with a session: its conversation and its variables.",
+        parents=[settings],
+        add_help=False,
+        allow_abbrev=False,
+    )
+    parser.add_argument("session", nargs="?", help="its id, or the beginning of it; none: the last one of this folder")
+    parser.add_argument("--name", help="by which %%%%agent cells name it")
+    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
     parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 

@@ -92,6 +92,11 @@ def body_html(block: AgentBlock) -> str:
     return _framed(block, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
 
 
+def prompt_html(prompt: str) -> str:
+    """What a person asked for."""
+    return f'{STYLE}<div class="fsub-head">Prompt</div>{text_html(prompt)}'
+
+
 def foot_html(block: AgentBlock, now: float) -> str:
     """The moving part of a block. `now`: seconds since the epoch."""
     moving = ""

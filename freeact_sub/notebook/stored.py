@@ -1,0 +1,74 @@
+"""`show_stored`: draws what is kept of a session in the output of a cell, prompt by prompt, with a block for each agent."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from freeact_sub.events import AgentStarted, Event
+from freeact_sub.notebook.display import Page
+from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
+from freeact_sub.notebook.render import prompt_html
+from freeact_sub.sessions import SessionStore, StoredSession, state_folder
+from freeact_sub.text import one_line, visible
+
+TITLE_CHARS = 60
+
+
+def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | None = None) -> StoredSession:
+    """Draw a session.
+
+    Args:
+        session_id: Its id, or how that begins.
+        agent_id: The id or the key of the one agent to draw. None: all.
+        screen: Where it is drawn. Default: the output of this cell.
+
+    Raises:
+        SessionError: There is no such session or agent, or it cannot be read.
+    """
+    store, screen = SessionStore(state_folder()), screen or CellDisplay()
+    session = store.find(session_id)
+    goes_on = not store.lock(session.session_id).is_free()
+    with store.reader(session.session_id) as reader:
+        wanted = None if agent_id is None else reader.agent(agent_id).agent_id
+        events = (event for event in reader.events() if wanted in (None, event.agent_id))
+        for prompt, page in pages_of(events):
+            _show_prompt(prompt, screen)
+            if not goes_on:
+                for block in page.blocks.values():
+                    block.cut_off()
+            Page(screen).show(page)
+    return session
+
+
+def stored_session(session_id: str | None) -> StoredSession:
+    """A session, by its id or how that begins. None: the one of this folder that was used last.
+
+    Raises:
+        SessionError: There is none, or it cannot be read.
+    """
+    store = SessionStore(state_folder())
+    return store.newest(Path.cwd()) if session_id is None else store.find(session_id)
+
+
+def session_words(session: StoredSession) -> str:
+    """A session, in one line."""
+    return f"{session.session_id}: {one_line(session.title, TITLE_CHARS)}"
+
+
+def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:
+    """What was done, prompt by prompt of the root; of events of a child alone, in one page."""
+    prompt, page = "", Page()
+    for event in events:
+        if isinstance(event, AgentStarted) and (event.parent_id is None or not page.blocks):
+            if page.blocks:
+                yield prompt, page
+            prompt, page = event.prompt, Page()
+        if isinstance(event, AgentStarted) or event.agent_id in page.blocks:
+            page.take(event)
+    if page.blocks:
+        yield prompt, page
+
+
+def _show_prompt(prompt: str, screen: DisplayArea) -> None:
+    text = "\n".join(f"> {line}" for line in visible(prompt).split("\n"))
+    screen.publish(f"freeact-{uuid.uuid4().hex}", {"text/html": prompt_html(prompt), "text/plain": text}, update=False)
