@@ -19,25 +19,38 @@ def check(config: Config, kind: str, text: str) -> int:
     Raises:
         ConfigError: The text is not what the kind needs, or a file with rules is wrong.
     """
+    verdict, words = ruling_text(config, kind, text)
+    _print(words)
+    return EXIT_STATUS[verdict]
+
+
+def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
+    """The verdict on a call, and a line about it.
+
+    Raises:
+        ConfigError: See `check`.
+    """
     ruling = decide(call_of(kind, text), policy_of(config))
-    _print(visible(f"{ruling.verdict}: {ruling.reason}"))
-    return EXIT_STATUS[ruling.verdict]
+    return ruling.verdict, visible(f"{ruling.verdict}: {ruling.reason}")
 
 
 def list_rules(config: Config) -> int:
     """Print all rules, the most specific file first; each file's in the form in which it is written."""
+    _print(rules_text(config))
+    return 0
+
+
+def rules_text(config: Config) -> str:
+    """All rules, see `list_rules`."""
+    lines = []
     for level in policy_of(config).rules.levels:
         if level:
-            _print(f"# {level[0].source}")
+            lines.append(f"# {level[0].source}")
         for verdict in ("deny", "ask", "allow"):
             patterns = [str(rule.pattern) for rule in level if rule.verdict == verdict]
             if patterns:
-                _print(
-                    "\n".join(
-                        [f"{verdict} = [", *(f"    {json.dumps(item, ensure_ascii=False)}," for item in patterns), "]"]
-                    )
-                )
-    return 0
+                lines += [f"{verdict} = [", *(f"    {json.dumps(item, ensure_ascii=False)}," for item in patterns), "]"]
+    return "\n".join(lines)
 
 
 def policy_of(config: Config) -> Policy:

@@ -46,9 +46,9 @@ def settings_lines(path: Path, content: bytes) -> list[str]:
     text = content.decode(errors="backslashreplace")
     try:
         if path.suffix == ".json":
-            return [*_flat("", parse_json(content))]
+            return [*flat_lines(parse_json(content))]
         if path.suffix == ".toml":
-            return [*_flat("", parse_toml(content))]
+            return [*flat_lines(parse_toml(content))]
     except ValueError:
         pass
     return visible(text).splitlines()
@@ -58,13 +58,14 @@ def _indented(path: Path, content: bytes) -> Iterator[str]:
     return (f"    {line}" for line in settings_lines(path, content))
 
 
-def _flat(name: str, value: Any) -> Iterator[str]:
+def flat_lines(value: Any, name: str = "") -> Iterator[str]:
+    """A line for each setting in a table of settings. Args: name: of the table."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _flat(f"{name}.{key}" if name else key, item)
+            yield from flat_lines(item, f"{name}.{key}" if name else key)
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         for number, item in enumerate(value):
-            yield from _flat(f"{name}[{number}]", item)
+            yield from flat_lines(item, f"{name}[{number}]")
     else:
         shown = visible(f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}")
         yield shown.replace("\n", "\\n")

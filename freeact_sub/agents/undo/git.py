@@ -111,6 +111,18 @@ class ShadowRepository:
                 yield await reader.readexactly(size)
                 await reader.readexactly(1)
 
+    async def sizes(self, blobs: Sequence[str]) -> list[int]:
+        """Return the sizes of files in bytes, in this order."""
+        sizes = []
+        async with self._started("cat-file", "--batch-check=%(objectsize)") as process:
+            reader, writer = process.stdout, process.stdin
+            if reader is None or writer is None:
+                raise ShadowError("git has no standard streams")
+            for blob in blobs:
+                writer.write(f"{blob}\n".encode())
+                sizes.append(int(await reader.readline()))
+        return sizes
+
     async def _open(self) -> None:
         """Creates the repository."""
         self._git = _git_outside(self._workspace)

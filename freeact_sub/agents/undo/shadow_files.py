@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, ChangedFile
 from freeact_sub.agents.undo.git import FileChange, ShadowError, ShadowRepository, TooLargeError
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
@@ -92,6 +93,35 @@ class ShadowFiles:
                 was_put = await asyncio.to_thread(_was_put, self._workspace, change, content)
                 (done if was_put else failed).append(change.path)
         return done, failed
+
+    async def changed(self, before: str, now: str) -> list[ChangedFile]:
+        """Return what has changed from one moment to another. Args: see `record`.
+
+        Raises:
+            ShadowError: It cannot be read.
+        """
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS):
+                new = {change.path: change.blob for change in await self._opened.changes(before, now) if change.mode}
+                old = {change.path: change.blob for change in await self._opened.changes(now, before) if change.mode}
+                blobs = [*dict.fromkeys([*old.values(), *new.values()])]
+                sizes = dict(zip(blobs, await self._opened.sizes(blobs), strict=True))
+                small = [blob for blob in blobs if sizes[blob] <= MAX_FILE_BYTES]
+                async with contextlib.aclosing(self._opened.contents(small)) as contents:
+                    texts = {blob: await anext(contents) for blob in small}
+        except TimeoutError as error:
+            raise ShadowError(f"the files were not compared within {RESTORE_SECONDS:g} s") from error
+        except (OSError, EOFError, ValueError) as error:  # git has ended, or says what it never says
+            raise ShadowError(f"the files cannot be compared: {error}") from error
+        return [
+            ChangedFile(
+                path=path,
+                before=texts.get(old[path], b"") if path in old else None,
+                after=texts.get(new[path], b"") if path in new else None,
+                is_large=any(blob not in texts for blob in (old.get(path), new.get(path)) if blob is not None),
+            )
+            for path in sorted(old.keys() | new.keys())
+        ]
 
     def close(self) -> None:
         """Removes all stored states."""

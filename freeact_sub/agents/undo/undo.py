@@ -16,6 +16,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.undo.differences import unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError
@@ -156,6 +157,22 @@ class Undo:
             variables_problem=outcome.variables_problem,
             lost=outcome.lost,
         )
+
+    async def diff(self, prompts: int) -> str:
+        """Return what has changed of the files since before so many prompts, as a unified diff.
+
+        Raises:
+            FreeactError: There are not so many, or the files cannot be compared.
+        """
+        async with self._one_at_a_time:
+            here = self._position
+            if not 0 < prompts <= here:
+                raise FreeactError(f"{prompts} prompts cannot be looked at: there are {here}")
+            before = self._states[here - prompts]
+            if before is None or before.files_problem:
+                raise ShadowError(before.files_problem if before is not None else "nothing of the files is kept")
+            changed = await self._files.changed(before.tree, await self._files.record())
+        return "".join(await asyncio.to_thread(lambda: [unified(file) for file in changed]))
 
     async def aclose(self) -> None:
         """Drops all states."""

@@ -67,6 +67,21 @@ class Undoable(ABC):
         """
         return await self._ready_undo.move(prompts)
 
+    async def diff(self, prompts: int = 1) -> str:
+        """Returns what has changed of the workspace's files since before a prompt, as a unified diff; also during a run.
+
+        Whoever has changed them. Files that `.gitignore` names are left out; empty: none has changed.
+
+        Args:
+            prompts: How many, from the last one on.
+
+        Raises:
+            FreeactError: Nothing is kept of so many prompts, or of the files: see `keep_undo`.
+        """
+        if self._undo is None:
+            raise FreeactError("nothing is kept to compare with: call agent.keep_undo() before the first prompt")
+        return await self._undo.diff(prompts)
+
     @property
     def _ready_undo(self) -> Undo:
         if self._opened.node.run.is_live or self.present_run is not None:

@@ -2,15 +2,16 @@
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rich.console import RenderableType
 
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.context import Compaction, context_text
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import FORK, Opening
@@ -93,6 +94,14 @@ class Talk(Protocol):
 
     def queue(self, asked: Compaction | Rewind | Opening) -> None:
         """Has it done in its turn among the prompts, when the agent is at rest."""
+        ...
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs something beside all else, for as long as the conversation lasts at most."""
+        ...
+
+    def page(self, drawn: RenderableType) -> None:
+        """Shows something long in a pager."""
         ...
 
     def show_agent(self, words: str) -> None:
@@ -290,6 +299,25 @@ COMMANDS: Final = (
         choices=mode_choices,
     ),
     Command(name="/mcp", words="the MCP servers there are", run=_mcp),
+    Command(name="/tools", words="the tools that the agent has", run=looking.tools),
+    Command(
+        name="/permissions",
+        usage="[command]",
+        words="the rules there are; or what they say of a command, and which one does",
+        run=looking.permissions,
+    ),
+    Command(
+        name="/diff", usage="[N]", words="what has changed of files since before the last N prompts (1)", run=looking.diff
+    ),
+    Command(name="/config", words="the settings that are none of the defaults", run=looking.config),
+    Command(name="/trust", words="which settings of this workspace nobody has looked at", run=looking.trust),
+    Command(
+        name="/export",
+        usage="[FORMAT] [FILE]",
+        words="this conversation as a file: html, ipynb, md or jsonl",
+        run=looking.export,
+        choices=looking.formats,
+    ),
     Command(name="/copy", words="put the last answer into the clipboard", run=_copy),
     Command(name="/exit", words="leave (so do exit, quit and Ctrl-D)", run=lambda talk, _: talk.leave()),
     Command(name="/quit", words="leave", run=lambda talk, _: talk.leave()),

@@ -1,8 +1,8 @@
 """`Person`: what a person does in a conversation: types prompts, commands and answers, and presses keys."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import RenderableType
 
@@ -183,6 +183,14 @@ class Person:
     def print(self, drawn: RenderableType) -> None:
         """See `Talk`."""
         self._display.print(drawn)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """See `Talk`."""
+        self._display.screen.start(work)
+
+    def page(self, drawn: RenderableType) -> None:
+        """See `Talk`."""
+        self._display.page_drawn(drawn)
 
     def write_raw(self, text: str) -> None:
         """See `Talk`."""

@@ -54,7 +54,7 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
     def offered(line: str) -> list[str]:
         return [item.text for item in LineCompleter(commands).get_completions(Document(line), CompleteEvent())]
 
-    assert offered("/co") == ["/compact", "/context", "/cost", "/copy"]
+    assert offered("/co") == ["/compact", "/context", "/cost", "/config", "/copy"]
     assert len(offered("/")) == len(COMMANDS)
     assert offered("clean @ra") == ["@rain.csv"]
     assert offered("/send ra") == offered("co") == offered("") == []

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from freeact_sub.agents.undo import git
+from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 
@@ -196,3 +197,24 @@ async def test_a_cancelled_record_leaves_no_git_and_the_next_one_goes_well(files
     (workspace / "a").write_text("b")
     await files.restore(await files.record(), first)
     assert (workspace / "a").read_text() == "a"
+
+
+async def test_what_has_changed_is_a_unified_diff(files, workspace):
+    (workspace / "kept.txt").write_text("same\n")
+    (workspace / "text.txt").write_text("one\ntwo\n")
+    (workspace / "gone.txt").write_text("gone\n")
+    (workspace / "data").write_bytes(b"\0\1")
+    before = await files.record()
+    (workspace / "text.txt").write_text("one\n2\n")
+    (workspace / "gone.txt").unlink()
+    (workspace / "data").write_bytes(b"\0\1\2")
+    (workspace / "new.txt").write_text("same\n")
+    (workspace / "large.txt").write_text("x" * (MAX_FILE_BYTES + 1))
+    texts = {file.path: unified(file) for file in await files.changed(before, await files.record())}
+    assert list(texts) == ["data", "gone.txt", "large.txt", "new.txt", "text.txt"]
+    assert texts["text.txt"] == "--- a/text.txt\n+++ b/text.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n"
+    assert texts["gone.txt"].endswith("+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n")
+    assert texts["new.txt"].startswith("--- /dev/null\n+++ b/new.txt\n")
+    assert "(no text: 2 bytes before, 3 now)" in texts["data"]
+    assert "(too large to be compared here)" in texts["large.txt"]
+    assert await files.changed(before, before) == []

@@ -1,0 +1,37 @@
+"""Differences between two states of files, as a unified diff that people read."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Final
+
+MAX_FILE_BYTES: Final = 200_000
+MAX_FILE_LINES: Final = 5_000
+"""`difflib` takes time with the square of the lines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedFile:
+    """A file in both states."""
+
+    path: str
+    before: bytes | None
+    """None: there was none."""
+    after: bytes | None
+    """None: there is none."""
+    is_large: bool = False
+    """It was not read."""
+
+
+def unified(file: ChangedFile) -> str:
+    """Return the diff of one file; a sentence where it is no text, or too large."""
+    old = "/dev/null" if file.before is None else f"a/{file.path}"
+    new = "/dev/null" if file.after is None else f"b/{file.path}"
+    before, after = file.before or b"", file.after or b""
+    head = f"--- {old}\n+++ {new}\n"
+    old_lines, new_lines = (content.decode(errors="replace").splitlines() for content in (before, after))
+    if file.is_large or max(len(old_lines), len(new_lines)) > MAX_FILE_LINES:
+        return f"{head}(too large to be compared here)\n"
+    if b"\0" in before + after:
+        return f"{head}(no text: {len(before):,} bytes before, {len(after):,} now)\n"
+    lines = difflib.unified_diff(old_lines, new_lines, old, new, lineterm="")
+    return "".join(f"{line}\n" for line in lines) or f"{head}(empty, or only the line ends or the mode have changed)\n"

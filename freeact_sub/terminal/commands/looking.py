@@ -1,0 +1,154 @@
+"""`/diff`, `/tools`, `/permissions`, `/config`, `/trust`, `/export`: a person looks at what there is; nothing is changed."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text
+
+from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
+from freeact_sub.text import one_line, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent
+    from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.commands.table import Talk
+
+FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
+WORDS_CHARS: Final = 90
+PAGED_LINES: Final = 40
+"""A text of more lines is shown in a pager."""
+_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def diff(talk: "Talk", rest: str) -> None:
+    """`/diff [N]`."""
+    if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
+        talk.note("of how many prompts: /diff N, such as /diff 3")
+    elif (agent := talk.agent) is None or not agent.undoable:
+        talk.note("there was no prompt yet")
+    else:
+        talk.start(_diff(talk, agent, int(rest or 1)))
+
+
+async def _diff(talk: "Talk", agent: "Agent", prompts: int) -> None:
+    try:
+        text = await agent.diff(prompts)
+    except FreeactError as error:
+        talk.note(str(error))
+        return
+    drawn = Text("\n").join(Text(visible(line), _STYLES.get(line[:1], ""), overflow="fold") for line in text.splitlines())
+    if not text:
+        talk.note("no file has changed since the last prompt began" if prompts == 1 else "no file has changed")
+    elif text.count("\n") > PAGED_LINES:
+        talk.page(drawn)
+    else:
+        talk.print(drawn)
+
+
+def tools(talk: "Talk", _rest: str) -> None:
+    """`/tools`."""
+    from freeact_sub.tools import TOOLS, AskParent, load_definition  # noqa: PLC0415  # slow to import
+
+    config = talk.present.config
+    spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")
+    names = [tool.name for tool in TOOLS if tool.name not in (AskParent.name, *spawning)]
+    words = {name: load_definition(name).description or "" for name in names}
+    lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
+    servers = [f"agent.mcp.{name}" for name, server in config.mcp_servers.items() if not server.disabled]
+    talk.note("\n".join([*lines, *([f"in code also: {', '.join(servers)}"] if servers else [])]))
+
+
+def permissions(talk: "Talk", rest: str) -> None:
+    """`/permissions [command]`."""
+    from freeact_sub.terminal.permissions_command import rules_text, ruling_text  # noqa: PLC0415  # slow to import
+
+    config = talk.present.config.model_copy(update={"mode": talk.present.mode})
+    _tell(talk, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
+
+
+def config(talk: "Talk", _rest: str) -> None:
+    """`/config`: without secrets."""
+    _tell(talk, lambda: config_text(talk.present.config))
+
+
+def config_text(config: "Config") -> str:
+    """The settings that are none of the defaults, a line for each, and no secret among them."""
+    from freeact_sub.agents.sessions.known_secrets import known_secrets  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.trust_question import flat_lines  # noqa: PLC0415
+
+    shown: Any = json.loads(json.dumps(config.model_dump(exclude_defaults=True), default=str))
+    text = "\n".join(flat_lines(shown))
+    for secret in known_secrets(config):
+        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], "…")
+    others = "All others are the defaults. They are read at the start: .freeact/config.toml, FREEACT_… variables, options."
+    return f"{text}\n{others}"
+
+
+def trust(talk: "Talk", _rest: str) -> None:
+    """`/trust`."""
+    _tell(talk, lambda: _trust_text(talk.present.config.workspace))
+
+
+def _trust_text(workspace: Path) -> str:
+    from freeact_sub.config.load import load_config  # noqa: PLC0415
+    from freeact_sub.config.schema import user_folder  # noqa: PLC0415
+    from freeact_sub.config.trust import Trust  # noqa: PLC0415
+
+    try:
+        load_config(workspace, trust=Trust(user_folder()))
+    except UntrustedError as error:
+        names = "\n".join(f"  {path}" for path in error.files)
+        return (
+            f"new or changed since you looked at them; the next start asks about them, and they do not count now:\n{names}"
+        )
+    except ConfigError as error:
+        return str(error)
+    return "you have looked at all settings of this workspace, as they stand now"
+
+
+def export(talk: "Talk", rest: str) -> None:
+    """`/export [FORMAT] [FILE]`."""
+    to, _, name = (rest or "html").partition(" ")
+    session = talk.agent.session_id if talk.agent is not None else None
+    if to not in FORMATS:
+        talk.note(f"there is no format {to!r}: {', '.join(FORMATS)}")
+    elif session is None:
+        talk.note("nothing is kept of this conversation")
+    else:
+        file = Path(name.strip() or f"{session}.{to}").expanduser()
+        _tell(talk, lambda: _exported(session, to, file))
+
+
+def _exported(session: str, to: Any, file: Path) -> str:
+    from freeact_sub.export import export_session  # noqa: PLC0415
+
+    if file.exists():
+        return f"{file} is there already: /export FORMAT FILE names another"
+    export_session(session, to, file=file)
+    return f"written: {file.absolute()}"
+
+
+def formats(_talk: "Talk") -> Iterable[tuple[str, str]]:
+    """The formats there are."""
+    return FORMATS.items()
+
+
+def _tell(talk: "Talk", text: Callable[[], str]) -> None:
+    """Say what a function finds that reads files."""
+
+    async def tell() -> None:
+        try:
+            found = await asyncio.to_thread(text)
+        except (FreeactError, OSError) as error:
+            found = str(error)
+        drawn = Text(visible(found), "dim", overflow="fold")
+        if found.count("\n") > PAGED_LINES:
+            talk.page(drawn)
+        else:
+            talk.print(drawn)
+
+    talk.start(tell())
