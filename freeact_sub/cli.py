@@ -231,13 +231,13 @@ def _converse(options: argparse.Namespace) -> int:
     if not _is_interactive():
         raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
     config = _config(options)
-    session = sessions_command.chosen(getattr(options, "session", None), config.workspace)
+    session, replay = sessions_command.chosen(getattr(options, "session", None), config.workspace), _replays(options)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
     from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
     conversation = converse(
-        lambda: _agent(config, session),
+        lambda: _agent(config, session, replay=replay),
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
@@ -255,14 +255,16 @@ def _run(options: argparse.Namespace) -> int:
     prompt = read_prompt(options.prompt, path)
     terminal = _asking_terminal()
     config = _config(options, headless=None if terminal is not None else "auto")
-    session = sessions_command.chosen(getattr(options, "session", None), config.workspace)
+    session, replay = sessions_command.chosen(getattr(options, "session", None), config.workspace), _replays(options)
     import asyncio  # noqa: PLC0415
 
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
         verbose = hasattr(options, "verbose")
-        return asyncio.run(converse(lambda: _agent(config, session), config=config, prompt=prompt, verbose=verbose))
+        return asyncio.run(
+            converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
+        )
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
@@ -270,7 +272,11 @@ def _run(options: argparse.Namespace) -> int:
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
     run = run_once(
-        lambda: _agent(config, session), prompt, output=output, approver=approver, verbose=hasattr(options, "verbose")
+        lambda: _agent(config, session, replay=replay),
+        prompt,
+        output=output,
+        approver=approver,
+        verbose=hasattr(options, "verbose"),
     )
     return asyncio.run(run)
 
@@ -342,10 +348,17 @@ def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
     return ask(error.files, terminal)
 
 
-def _agent(config: "Config", session: str) -> Any:
+def _replays(options: argparse.Namespace) -> bool:
+    """Raises: ConfigError: there is nothing to run again."""
+    if hasattr(options, "replay") and not hasattr(options, "session"):
+        raise ConfigError("--replay runs the cells of a session again: name it by --continue or --resume")
+    return hasattr(options, "replay")
+
+
+def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
-    agent = Agent(config, session=session)
+    agent = Agent(config, session=session, replay=replay)
     if not gc.isenabled():  # the first one
         gc.freeze()
         gc.enable()

@@ -61,6 +61,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         factory: AgentFactory | None = None,
         history: Sequence[ModelMessage] = (),
         session: str | None = None,
+        replay: bool = False,
     ) -> None:
         """Make an agent; nothing is started yet.
 
@@ -77,6 +78,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
             factory: Decides what each child is. Default: an agent like its parent.
             history: A conversation to continue, as returned by `Agent.history`. The model is told that its kernel is new.
             session: `new` records everything on disk; the id of a session continues it; None records nothing.
+            replay: Before the first prompt, run the session's cells again, with approvals, instead of reading its variables.
 
         Raises:
             ConfigError: No model is set, or it cannot be built; a rule file is invalid; or `history` is not a conversation.
@@ -90,7 +92,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         if isinstance(model, str):
             self.config = self.config.model_copy(update={"model": model})
         self._output_type = output_type
-        self._session = AgentSession(session, self.config, self._notice)
+        self._session = AgentSession(session, self.config, self._notice, replay=replay)
         self._shared = make_shared(
             self.config,
             model=model if isinstance(model, Model) else None,

@@ -59,6 +59,7 @@ MIGRATIONS: Final[Sequence[str]] = (
     CREATE INDEX events_by_session ON events(session_id, agent_id);
     """,
     "ALTER TABLE agents ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN undone INTEGER NOT NULL DEFAULT 0",
 )
 """What makes each version of the last one. A version that was released never changes; a new one is added at the end."""
 

@@ -138,13 +138,12 @@ class SessionReader:
                 asked[event.request_id] = StoredQuestion(request=request, allowed=event.allowed, reason=event.reason)
         return list(asked.values())
 
-    def known_answers(self) -> list[KnownAnswer]:
-        """What children and asks have answered since the root has last completed a run."""
+    def known_answers(self, *, since: int = 0) -> list[KnownAnswer]:
+        """What children and asks have answered, the first answer first. Args: since: only in later runs of the root."""
         rows = self._rows(
-            "SELECT answer_id, digest, agent_id, value FROM answers WHERE session_id = ? AND root_run > (SELECT "
-            "COALESCE(MAX(number), 0) FROM runs JOIN agents USING(session_id, agent_id) WHERE session_id = ? AND "
-            "parent_id IS NULL AND status = 'completed') ORDER BY answer_id",
-            self.session_id, self.session_id,
+            "SELECT answer_id, digest, agent_id, root_run, value FROM answers "
+            "WHERE session_id = ? AND root_run > ? ORDER BY answer_id",
+            self.session_id, since,
         )  # fmt: skip
         return [KnownAnswer(**{**row, "value": self._json(row["value"])}) for row in map(dict, rows)]
 
@@ -168,6 +167,7 @@ class SessionReader:
             files_written=tuple(ending.get("files_written", ())),
             files_removed=tuple(ending.get("files_removed", ())),
             warnings=tuple(ending.get("warnings", ())),
+            undone=bool(row["undone"]),
         )
 
     def _call(self, row: sqlite3.Row) -> StoredCall:

@@ -88,6 +88,8 @@ class StoredRun:
     files_written: tuple[str, ...]
     files_removed: tuple[str, ...]
     warnings: tuple[str, ...]
+    undone: bool
+    """The state before it was restored, and it was not done again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,4 +151,6 @@ class KnownAnswer:
     digest: str
     """Of all that was asked."""
     agent_id: str
+    root_run: int
+    """The run of the root in which it was asked."""
     value: Any

@@ -208,6 +208,18 @@ class SessionWriter:
 
         self.put(write, now=True)
 
+    def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
+        """Runs of an agent were undone, or done again."""
+
+        def write(to: Target) -> None:
+            for number in numbers:
+                to.execute(
+                    "UPDATE runs SET undone = ? WHERE session_id = ? AND agent_id = ? AND number = ?",
+                    int(undone), to.session_id, agent_id, number,
+                )  # fmt: skip
+
+        self.put(write)
+
     def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
         """An agent's conversation.
 

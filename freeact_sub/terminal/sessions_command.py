@@ -28,6 +28,8 @@ def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
     number: Any = {"nargs": "?", "const": ""} if chooses else {}
     text = "go on with a session; without ID choose from a list" if chooses else "go on with a session"
     group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
+    again = "run the session's cells again, with approvals; else its variables are read from files"
+    parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: type[argparse.ArgumentParser]) -> Any:

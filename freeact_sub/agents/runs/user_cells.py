@@ -30,20 +30,9 @@ class UserCells(ABC):
             FreeactError: The agent is not open: use `async with`.
         """
         loop = self._opened
-        node, tool = loop.node, ExecuteIPythonCell()
 
         async def run() -> str:
-            call = CodeAction(code=code)
-            requested = RequestedCall(
-                name=tool.name, args={"code": code}, call=call, tool_call_id=f"user-{secrets.token_hex(4)}"
-            )
-
-            async def execute() -> EndedCall[ToolResult]:
-                with node.shared.file_attribution.at_work(node.run.files.key):
-                    result = await tool.run(tool.arguments(code=code), loop.tool_context(requested.tool_call_id or ""))
-                return EndedCall(value=result, text=result.text, outcome=result.outcome)
-
-            await ToolCalls(node).make(requested, execute)
+            await run_code(loop, code, "user-")
             return ""
 
         return self._begin(Work(prompt=code, program=run), NO_BOUNDS)
@@ -54,3 +43,23 @@ class UserCells(ABC):
 
     @abstractmethod
     def _begin(self, work: Work, budget: Budget) -> Run: ...
+
+
+async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolResult]:
+    """Run a cell in the agent's kernel during a run, as if its model had asked for it. Args: prefix: of the call's id.
+
+    Raises:
+        LimitReachedError: The budget has no call left.
+        ApprovalDeniedError: It is denied.
+        KernelLostError: The kernel is lost for good.
+    """
+    node, tool = loop.node, ExecuteIPythonCell()
+    call_id = f"{prefix}{secrets.token_hex(4)}"
+
+    async def execute() -> EndedCall[ToolResult]:
+        with node.shared.file_attribution.at_work(node.run.files.key):
+            result = await tool.run(tool.arguments(code=code), loop.tool_context(call_id))
+        return EndedCall(value=result, text=result.text, outcome=result.outcome)
+
+    requested = RequestedCall(name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
+    return await ToolCalls(node).make(requested, execute)

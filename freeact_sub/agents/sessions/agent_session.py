@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -12,12 +14,22 @@ from pydantic_ai.messages import ModelMessage
 from freeact_sub.agents.runs.prompt import kernel_is_new
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
+from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
-from freeact_sub.agents.sessions.variables import SessionVariables
+from freeact_sub.agents.sessions.variables import SessionVariables, Variables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
-from freeact_sub.sessions import SessionLock, SessionReader, SessionStore, SessionWriter, new_session_id, state_folder
+from freeact_sub.sessions import (
+    KnownAnswer,
+    SessionLock,
+    SessionReader,
+    SessionStore,
+    SessionWriter,
+    StoredCell,
+    new_session_id,
+    state_folder,
+)
 from freeact_sub.sessions.sweeping import VARIABLES, is_due, sweep
 
 if TYPE_CHECKING:
@@ -38,13 +50,14 @@ async def _nothing() -> None:
 class AgentSession:
     """See above. Without a session its methods do nothing."""
 
-    def __init__(self, choice: str | None, config: Config, notice: Callable[[str], None]) -> None:
+    def __init__(self, choice: str | None, config: Config, notice: Callable[[str], None], *, replay: bool = False) -> None:
         """Choose a session.
 
         Args:
             choice: `new`, or the id of one to go on with. None: there is none.
             config: What is secret in it is written nowhere.
             notice: Tells people something.
+            replay: The session's cells are run again; its variables are not read from files.
 
         Raises:
             SessionError: There is no such session, or it cannot be read.
@@ -55,6 +68,7 @@ class AgentSession:
         self.session_id: str | None = None
         self._config = config
         self._notice = notice
+        self._replays = replay
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
         self._lock: SessionLock | None = None
@@ -133,13 +147,47 @@ class AgentSession:
             Ends it, before the kernel is closed.
         """
         kernel, agent_id = loop.resources.kernel, loop.node.agent_id
-        if self.journal.variables is None:
-            loop.kernel_news = None if is_new else kernel_is_new
-            return _nothing
-        variables = self.journal.variables.of_root(agent_id, kernel)
-        if not is_new:
+        loop.kernel_news = None if is_new else kernel_is_new
+        variables = None if self.journal.variables is None else self.journal.variables.of_root(agent_id, kernel)
+        if not is_new and self._replays and self.session_id is not None:
+            loop.kernel_news = self._replay(loop, variables)
+        elif not is_new and variables is not None:
             loop.kernel_news = variables.restore
-        return variables.aclose
+        return _nothing if variables is None else variables.aclose
+
+    def _replay(self, loop: "AgentLoop", variables: Variables | None) -> Callable[[], Awaitable[str]]:
+        """Return what runs the cells again. The variables are kept from its end on: until then those of before stay."""
+        if variables is not None:
+            variables.held_back = True
+        replay: Replay | None = None
+        known: set[int] = set()
+
+        async def run() -> str:
+            nonlocal replay, known
+            if replay is None:
+                cells, answers = await asyncio.to_thread(self._to_replay, loop.node.agent_id)
+                replay = Replay(cells, loop, self._notice)
+                known = {answer.answer_id for same in self.journal.answers.values() for answer in same}
+                self.journal.answers = answers
+            news = await replay.run()
+            # what was asked before the last answer of the root is asked anew from now on
+            self.journal.answers = {
+                digest: [answer for answer in same if answer.answer_id in known]
+                for digest, same in self.journal.answers.items()
+            }
+            if variables is not None:
+                variables.held_back = False
+                variables.want(time.time())
+            return news
+
+        return run
+
+    def _to_replay(self, agent_id: str) -> tuple[list[StoredCell], dict[str, list[KnownAnswer]]]:
+        with self._reader() as reader:
+            answers = defaultdict(list)
+            for answer in reader.known_answers():
+                answers[answer.digest].append(answer)
+            return cells_to_run(reader, agent_id), dict(answers)
 
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`."""

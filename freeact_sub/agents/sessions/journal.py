@@ -141,6 +141,11 @@ class Journal:
             self._written[agent_id] = list(messages)
             self.writer.messages(agent_id, same, list(messages[same:]))
 
+    def undone(self, agent_id: str, runs: Sequence[int], *, undone: bool) -> None:
+        """Runs of an agent, by their numbers, were undone or done again."""
+        if self.writer is not None:
+            self.writer.undone(agent_id, runs, undone=undone)
+
     async def call_begins(
         self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
     ) -> BegunCall | None:

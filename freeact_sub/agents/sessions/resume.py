@@ -66,7 +66,12 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         all_runs = reader.runs()
         runs = Counter(run.agent_id for run in all_runs)
         answers = defaultdict(list)
-        for answer in reader.known_answers():
+        ended = [
+            run.number
+            for run in all_runs
+            if root is not None and run.agent_id == root.agent_id and run.status == "completed"
+        ]
+        for answer in reader.known_answers(since=max(ended, default=0)):
             answers[answer.digest].append(answer)
         if root is None:
             return Resumed(stored=stored, root_id=None, root_run=0, runs=runs, written=[], history=[])

@@ -134,6 +134,8 @@ class Variables:
             of_child: What is not saved is told when it is asked on.
             on_end: Called last.
         """
+        self.held_back = False
+        """Nothing is saved: those of before are to stay."""
         self._last_cell = last_cell
         self._of_child = of_child
         self._on_end = on_end
@@ -153,13 +155,20 @@ class Variables:
         if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):
             return
         if not isinstance(event, ToolOutput) or event.tool_name == "reset_kernel":
-            self._want(event.time)
+            self.want(event.time)
+
+    def want(self, cell_ended: float) -> None:
+        """Save them soon, unless they are held back. Args: cell_ended: when the last cell that is to be in them ended."""
+        if not self.held_back:
+            self._wanted = cell_ended
+            if self._saving is None:
+                self._saving = asyncio.create_task(self._save(), name="saves variables")
 
     async def aclose(self) -> None:
         """Wait for the last snapshot, within a bound. Of a child, whose kernel ends, one is made."""
         self._ending.set()
         if self._of_child and self._kernel.is_used:
-            self._want(time.time())
+            self.want(time.time())
         saving = self._saving
         await self.settled()
         if saving is not None:
@@ -187,11 +196,6 @@ class Variables:
             saved_up_to = float(self._mark.read_text(encoding="ascii"))
         self._notice(f"{len(report.restored)} variables came back{_lost(report, len(report.lost))}")
         return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
-
-    def _want(self, cell_ended: float) -> None:
-        self._wanted = cell_ended
-        if self._saving is None:
-            self._saving = asyncio.create_task(self._save(), name="saves variables")
 
     async def _save(self) -> None:
         """Save until nothing new is left."""

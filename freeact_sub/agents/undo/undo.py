@@ -86,6 +86,8 @@ class Undo:
         self._folder = make_folder()
         self._is_new = is_new
         self._prompts: list[str] = []
+        self._runs: list[int] = []
+        """The number of each prompt's run, as the session counts them."""
         self._states: list[_State | None] = [None]
         """One more than the prompts; None marks the agent's present state."""
         self._one_at_a_time = asyncio.Lock()
@@ -123,9 +125,11 @@ class Undo:
         here = self._position
         dropped = [each for each in self._states[here + 1 :] if each is not None]
         self._states[here:], self._prompts[here:] = [state, None], [prompt]
+        self._runs[here:] = [self._loop.node.shared.journal.runs[self._loop.node.agent_id]]
         while len(self._states) > MAX_STATES:
             first = self._states.pop(0)
             self._prompts.pop(0)
+            self._runs.pop(0)
             dropped += [first] if first is not None else []
         self._is_new = False
         for each in dropped:
@@ -182,7 +186,7 @@ class Undo:
         for state in self._states:
             if state is not None:
                 await self._drop(state)
-        self._states, self._prompts = [None], []
+        self._states, self._prompts, self._runs = [None], [], []
         self._files.close()
         remove_soon(self._folder)
 
@@ -197,8 +201,11 @@ class Undo:
         node = self._loop.node
         node.run.keep_history(target.history)
         node.shared.journal.messages(node.agent_id, node.run.record.history)
+        here = self._position
+        moved = self._runs[min(here, there) : max(here, there)]
+        node.shared.journal.undone(node.agent_id, moved, undone=there < here)
         self._is_new = target.is_new
-        self._states[self._position] = present
+        self._states[here] = present
         self._states[there] = None
         target.kernel = None  # it belongs to the agent now
         await self._drop(target)

@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserProm
 from support.sample_events import one_of_each
 from support.sessions import root, writing
 
+from freeact_sub.agents.sessions.resume import load
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionBusyError, SessionError
@@ -190,14 +191,16 @@ async def test_answers_are_known_until_the_root_has_completed_a_run(store):
         writer.answer("agent-2", 1, "old", {"output": 1})
         writer.answer("agent-3", 2, "new", {"output": 2})
     with store.reader("s-1") as reader:
-        (known,) = reader.known_answers()
+        (known,) = load(store, "s-1").answers["new"]
         assert (known.digest, known.value, known.agent_id) == ("new", {"output": 2}, "agent-3")
+        assert [answer.digest for answer in reader.known_answers()] == ["old", "new"]
     async with writing(store) as writer:
         writer.run_begins("agent-1", 3, 3, prompt="p", budget={})
         writer.answer_used(known.answer_id, 3)
         writer.run_ends("agent-1", 3, status="completed", ending={}, output="")
     with store.reader("s-1") as reader:
-        assert reader.known_answers() == []
+        assert load(store, "s-1").answers == {}
+        assert [answer.root_run for answer in reader.known_answers()] == [1, 3]
 
 
 async def test_sessions_are_found_by_folder_id_and_how_an_id_begins(store):
