@@ -15,11 +15,11 @@ UNATTENDED: Final = (
 
 @dataclass
 class Tally:
-    """Counts decisions on actions. Tools that touch only the agent and its children are no actions."""
+    """Counts decisions on actions. Tools that touch only the agent and its children do not count as actions."""
 
     allowed: int = 0
     denied: int = 0
-    """Allowed by a person."""
+    """Denied by a person or a rule."""
     unanswered: int = 0
     """Denied because nobody could be asked."""
 

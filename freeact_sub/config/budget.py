@@ -55,7 +55,7 @@ class Budget(Section):
             fraction: Above 0, at most 1.
 
         Raises:
-            ValueError: It is not one.
+            ValueError: The fraction is out of range.
         """
         if not 0 < fraction <= 1:
             raise ValueError(f"the share of a budget is above 0 and at most 1, not {fraction}")
@@ -73,7 +73,7 @@ class Budget(Section):
         return self.model_copy(update=bounds)
 
     def __repr_args__(self) -> Iterator[tuple[str, int | float | Decimal]]:
-        """The bounds that there are; see pydantic."""
+        """The bounds that are set; see pydantic."""
         return ((name, bound) for name, bound in self if bound is not None)
 
     def __str__(self) -> str:
@@ -100,8 +100,8 @@ class Usage:
     unpriced_turns: int = 0
     """Requests without a known price, which the cost leaves out."""
     estimated_requests: int = 0
-    """Requests that were cut off after they were sent, or whose provider told no count. The sums have estimates for them,
-    which may be lower than the provider's count."""
+    """Requests that were cut off after they were sent, or whose provider reported no count. The sums include estimates for
+    them, which may be lower than the provider's count."""
 
     @property
     def tokens(self) -> int:

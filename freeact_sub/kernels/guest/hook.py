@@ -1,6 +1,6 @@
 """Asks before code in a kernel starts a program, changes a file outside its folders, or connects.
 
-Runs in kernels: standard library and IPython only. Python's audit events tell of what is about to happen, whoever does
+Runs in kernels: standard library and IPython only. Python's audit events report what is about to happen, whoever does
 it: `!cmd`, `subprocess`, a library. What is always allowed returns at once. All else is a request to the host (`check`):
 the code waits for its answer, in whatever thread, and gets a `PermissionError` if it is no.
 
@@ -46,7 +46,7 @@ PROTECTING = re.compile("GIT_(CONFIG_COUNT|NO_LAZY_FETCH|PAGER)")
 
 
 class Watch:
-    """What there is to ask, by audit event."""
+    """Asks about audit events."""
 
     def __init__(self, files: Files, line: Line, no_network: str = "") -> None:
         self.files = files
@@ -56,11 +56,11 @@ class Watch:
         self.environment = dict(os.environ)
         self.is_on = True
         self.asking = threading.local()
-        """In a thread, `now` is true while an event of it is being asked for, or nothing is to be."""
+        """Per thread: `now` is true while it asks about an event, or must not ask."""
         self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
         self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
-        """The words of a program that was not to be started, and why."""
+        """The words of a program that was denied, and why."""
         self.handlers: dict[str, Callable[..., None]] = {
             "open": self.on_open,
             "freeact.open": self.on_open,
@@ -96,7 +96,7 @@ class Watch:
         }
 
     def renew(self, ask: Callable[..., Any], settings: dict[str, Any] | None) -> None:
-        """Asks another host from now on, which has allowed nothing yet. Settings: as of `install`."""
+        """Ask another host from now on, which has allowed nothing yet. Settings: as for `install`."""
         self.line = Line(ask)
         self.names.found.clear()
         self.spoken_to.clear()
@@ -139,7 +139,7 @@ class Watch:
         self.files.forget()
 
     def on_link(self, source: Any, target: Any, source_folder: int = -1, target_folder: int = -1, *_: Any) -> None:
-        self.change(source, "link", source_folder)  # who can write to the new name can write to the old one
+        self.change(source, "link", source_folder)  # write access to the new name is write access to the old one
         self.make(target, "link", target_folder)
 
     def on_move(self, source: Any, target: Any, *_: Any) -> None:
@@ -147,7 +147,7 @@ class Watch:
         self.change(target, "rename", missing=True, announced=True)
 
     def make(self, path: Any, operation: str, folder: int = -1) -> None:
-        """Something new is about to be made; where there is something, the call fails by itself."""
+        """Something new is about to be created; if the name exists, the call fails by itself."""
         if folder >= 0 or not os.path.lexists(path):
             self.change(path, operation, folder, follow=False, missing=True)
 
@@ -164,11 +164,11 @@ class Watch:
         """A file is about to be changed.
 
         Args:
-            path: As code names it. A descriptor to write to was asked for when it was opened.
-            operation: What is done to it.
-            folder: Descriptor of the folder that the path is relative to; -1: there is none.
-            follow: Where the path is a link, what it stands for is changed.
-            missing: It need not exist; else the call fails by itself.
+            path: As named by the code. A writable descriptor was asked about when it was opened.
+            operation: The change.
+            folder: A descriptor of the folder that the path is relative to. -1: none.
+            follow: If the path is a link, its target changes.
+            missing: It need not exist; otherwise the call fails by itself.
             announced: See `stack.is_part_of_another`.
         """
         if isinstance(path, int):
@@ -202,7 +202,7 @@ class Watch:
             self.run_once(path, argv, env=env)
 
     def on_fork(self, *_: Any) -> None:
-        call = stack.pexpect_call()  # its child closes all it could ask with, so it is asked for here
+        call = stack.pexpect_call()  # its child closes everything it could ask with, so ask here
         if call is None:
             self.line.open()
             return
@@ -211,7 +211,7 @@ class Watch:
         self.run_once(call["command"], call["argv"], call.get("cwd"), call.get("env"))
 
     def run_once(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
-        """The same as `run` for what is tried again after a denial: in the next folder of `PATH`, or without `forkpty`."""
+        """As `run`, for another attempt after a denial: in the next folder of `PATH`, or without `forkpty`."""
         refused, denied = self.refused
         if argv is refused:
             raise PermissionError(*denied)
@@ -238,7 +238,7 @@ class Watch:
         self.start(command, cwd)
 
     def assigned(self, env: Any) -> list[str]:
-        """The variables that matter, as far as the kernel was not started with them, or has no more what protects git."""
+        """The variables that matter: those the kernel was not started with, and missing ones that protect git."""
         new = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         changed = [name for name, value in new.items() if TELLING.fullmatch(name) and self.environment.get(name) != value]
         gone = sorted(name for name in self.environment if PROTECTING.fullmatch(name) and name not in new)
@@ -271,14 +271,14 @@ class Watch:
 
     def on_send(self, connection: Any, address: Any = None, *_: Any) -> None:
         if address is None:
-            return  # it is connected
+            return  # connected already
         allowed = self.spoken_to.setdefault(connection, set())
         if address not in allowed:
             self.on_connect(connection, address)
             allowed.add(address)
 
     def connect(self, host: str, port: int) -> None:
-        """A connection is about to be made. The other addresses that the same lookup has found are no new question."""
+        """A connection is about to be made. Further addresses from the same lookup need no new question."""
         name, answers = self.names.found.get(host, (host, {}))
         if port not in answers:
             try:
@@ -295,9 +295,9 @@ Hook = Callable[[str, tuple[Any, ...]], None]
 
 
 def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], bool]) -> Hook:
-    """The function that Python calls for each audit event: it asks, and notes in `used` what is not denied.
+    """Return the function that Python calls for each audit event: it asks, and notes in `used` what is not denied.
 
-    Both in one, for a call of a second hook would cost as much as all that is done here at most files.
+    One function does both, because a second hook would cost as much as everything done here for most files.
     """
     files, noted, asked = watch.files, used.noted, watch.handlers
     free, writing = files.free, WRITING
@@ -327,7 +327,7 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
 
 
 def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
-    """The function that asks for an event, if somebody is to be asked."""
+    """Return the function that asks about an event, if one does."""
     handlers, asking = watch.handlers, watch.asking
 
     def ask(event: str, args: tuple[Any, ...]) -> None:
@@ -348,11 +348,11 @@ def _make_ask(watch: Watch, is_service_thread: Callable[[], bool]) -> Hook:
 
 
 WATCHES: list[Watch] = []
-"""Of this process: one, if its kernel asks, or one that it is a branch of; Python cannot take audit hooks away again."""
+"""At most one, for this process or the kernel it branched from; Python cannot remove audit hooks."""
 
 
 def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None, used: UsedFiles) -> None:
-    """Adds the audit hook, which notes used files too; a branch, which has it already, asks by its own settings from now on.
+    """Add the audit hook, which also notes used files; a branch already has it and switches to its own settings.
 
     Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing is asked for.
     """
@@ -366,8 +366,8 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     WATCHES.append(watch)
 
     def is_service_thread() -> bool:
-        """A thread that carries the answers must not wait for one."""
-        kernel = shell.kernel  # in a branch another one than before
+        """Whether this thread carries answers, so that it must not wait for one."""
+        kernel = shell.kernel  # a branch has another one
         iopub = getattr(kernel, "iopub_thread", None)
         threads = (getattr(kernel, "control_thread", None), getattr(iopub, "thread", None))
         return threading.current_thread() in threads
@@ -379,7 +379,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
 
 @contextlib.contextmanager
 def nothing_asked() -> Iterator[None]:
-    """What this thread does itself, for the kernel and not for its code. In a branch it ends with `install`."""
+    """Do not ask about what this thread does for the kernel itself. In a branch this ends with `install`."""
     for watch in WATCHES:
         watch.asking.now = True
     try:

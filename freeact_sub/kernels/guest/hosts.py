@@ -1,4 +1,4 @@
-"""For which host an address was found, so that people are asked for names and not for numbers.
+"""Remembers for which host an address was found, so that questions show names instead of numbers.
 
 Runs in kernels: standard library only.
 """
@@ -13,11 +13,11 @@ MAX_NAMES = 1000
 
 
 class Names:
-    """For which host an address was found, so that people see names."""
+    """Hosts by address."""
 
     def __init__(self) -> None:
         self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
-        """By address: the host, and for its ports None, or with what a connection was denied."""
+        """By address: the host, and for each port None or the reason of a denial."""
         find = socket.getaddrinfo
 
         @functools.wraps(find)
@@ -29,7 +29,7 @@ class Names:
         socket.getaddrinfo = getaddrinfo
 
     def remember(self, host: Any, found: list[Any]) -> None:
-        """Notes what a lookup has found."""
+        """Note the result of a lookup."""
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
         answers: dict[int, Any] = {}
         for *_, address in found:
@@ -41,7 +41,7 @@ class Names:
 
 
 def is_ip(host: str) -> bool:
-    """Whether a host is an address and no name."""
+    """Whether a host is an address, not a name."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

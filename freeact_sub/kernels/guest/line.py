@@ -1,7 +1,7 @@
-"""The line on which a kernel, and every process that its cells have forked, asks the host.
+"""`Line`: how a kernel, and every process forked by its cells, asks the host.
 
 Runs in kernels: standard library only. A forked process shares neither threads nor sockets with the kernel. It sends one
-end of its own socket to the kernel, which puts the question to the host and hands the answer back.
+end of its own socket to the kernel, which passes the question to the host and the answer back.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class LineThread(threading.Thread):
 
 
 class Line:
-    """Questions of this process, and of those that were forked from it."""
+    """Questions of this process and of processes forked from it."""
 
     def __init__(self, ask_host: Callable[..., Any]) -> None:
         """Args: ask_host: sends a method and its parameters, and waits for the answer."""
@@ -31,20 +31,20 @@ class Line:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is not the kernel, but was forked from it."""
+        """Whether this process was forked from the kernel."""
         return os.getpid() != self.home
 
     def open(self) -> None:
-        """Be there for a process that is about to be forked."""
+        """Prepare for a process that is about to be forked."""
         if self.theirs is None and not self.is_forked:
             ours, self.theirs = socket.socketpair()
             LineThread(target=self.serve, args=(ours,), name="freeact line", daemon=True).start()
 
     def ask(self, **params: Any) -> None:
-        """Waits for the host's answer.
+        """Wait for the host's answer.
 
         Raises:
-            PermissionError: It is no.
+            PermissionError: The answer is no.
         """
         try:
             if self.is_forked:
@@ -69,7 +69,7 @@ class Line:
             raise RuntimeError(answer.decode() or NO_LINE)
 
     def serve(self, ours: socket.socket) -> None:
-        """Takes in questions of forked processes; each is put in its own thread."""
+        """Accept questions of forked processes; each is asked in its own thread."""
         while True:
             _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
             for descriptor in descriptors:
@@ -77,7 +77,7 @@ class Line:
                 LineThread(target=self.answer, args=(asker,), name="freeact question", daemon=True).start()
 
     def answer(self, asker: socket.socket) -> None:
-        """Puts the question of a forked process to the host."""
+        """Pass the question of a forked process to the host."""
         with asker:
             try:
                 self.ask_host("check", **json.loads(received(asker)))
@@ -89,7 +89,7 @@ class Line:
 
 
 def received(connection: socket.socket) -> bytes:
-    """All that the other end sends."""
+    """Return everything that the other end sends."""
     pieces = []
     while piece := connection.recv(65536):
         pieces.append(piece)

@@ -1,4 +1,4 @@
-"""What stands in a folder and below it, remembered so that what goes from it can be told. Sent into every kernel as source.
+"""Remembers the names in a folder and below it, to find out which disappear. Sent into every kernel as source.
 
 Taken when a cell starts its first program, for a program cannot be asked what it removes. Only folders that have changed
 since are examined again.
@@ -40,7 +40,7 @@ class Listing:
                 folders.extend(os.path.join(folder, name) for name in inner if name not in NOT_LOOKED_INTO)
 
     def gone(self) -> list[str]:
-        """Files that are no longer there."""
+        """Return the files that no longer exist."""
         gone = []
         for folder, names in self._files.items():
             try:
@@ -54,7 +54,7 @@ class Listing:
 
 
 def _entries(folder: str) -> tuple[set[str], list[str]]:
-    """The names in a folder, and those that are folders; none if it cannot be read."""
+    """Return the names in a folder and those that are folders; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             some = itertools.islice(entries, MAX_ENTRIES)

@@ -1,4 +1,4 @@
-"""The names that cells have made: listed, and told of where one is missing. Sent into every kernel as source."""
+"""Lists the names that cells have made, and suggests near ones if a name is missing. Sent into every kernel as source."""
 
 import builtins
 import difflib
@@ -6,11 +6,11 @@ from typing import Any
 
 MAX_NAMES = 3
 BUILTIN_LIKENESS = 0.8
-"""How like a built-in a name must be, from 0 to 1: `len` is not what `end` was meant for, `print` is what `pritn` was."""
+"""How similar a name must be to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
 
 
 def show(shell: Any) -> None:
-    """Prints the variables of the kernel with their types, in the order in which they were made."""
+    """Print the variables of the kernel with their types, oldest first."""
     hidden = shell.user_ns_hidden
     for name, value in list(shell.user_ns.items()):
         if not name.startswith("_") and (name not in hidden or hidden[name] is not value):
@@ -18,7 +18,7 @@ def show(shell: Any) -> None:
 
 
 def near_names(name: str, namespace: dict[str, Any]) -> list[str]:
-    """Names of the kernel that look like this one: first those of its user, the nearest first, then built-ins."""
+    """Return similar names: first the user's, nearest first, then built-ins."""
     own = [known for known in namespace if not known.startswith("_")]
     near = difflib.get_close_matches(name, own, n=MAX_NAMES)
     others = [known for known in dir(builtins) if not known.startswith("_") and known not in near]
@@ -26,7 +26,7 @@ def near_names(name: str, namespace: dict[str, Any]) -> list[str]:
 
 
 def install(shell: Any) -> None:
-    """Lets the errors of this shell tell near names."""
+    """Let the errors of this shell suggest near names."""
 
     def on_name_error(shell: Any, kind: Any, error: NameError, traceback: Any, tb_offset: int | None = None) -> None:
         near = near_names(error.name, shell.user_ns) if error.name and len(error.args) == 1 else []

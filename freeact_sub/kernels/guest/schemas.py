@@ -1,6 +1,6 @@
-"""Types as JSON schemas, and back: what a child is asked for, and what its answer becomes. Sent into every kernel as source.
+"""Converts types to JSON schemas, and answers of children back to values. Sent into every kernel as source.
 
-pydantic does it where the kernel's Python has it. Where it has not, the converter below knows the builtin types, their
+pydantic does it if the kernel's Python has it. Otherwise the converter below knows the builtin types, their
 generic forms, `Literal`, unions, enums, dataclasses and typed dicts. jsonschema holds values against a JSON schema.
 """
 
@@ -23,10 +23,10 @@ ADVICE = "give a pydantic model, a dataclass, a TypedDict, a JSON schema, or a b
 
 
 def schema_of(output: Any) -> tuple[dict[str, Any], Decode]:
-    """The JSON schema of what a child is to hand over, and what turns its answer into a value.
+    """Return the JSON schema of a type, and the function that turns an answer into a value of it.
 
     Raises:
-        TypeError: It is no type of which there is a JSON schema.
+        TypeError: The type has no JSON schema.
     """
     if isinstance(output, dict):
         return of_json_schema(output)
@@ -67,7 +67,7 @@ def of_json_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], Decode]:
 
 
 def of_pydantic(pydantic: Any, output: Any) -> tuple[dict[str, Any], Decode]:
-    """What pydantic says of a type."""
+    """Describe a type with pydantic."""
     adapter = pydantic.TypeAdapter(output)
     schema = adapter.json_schema()
 
@@ -82,7 +82,7 @@ def of_pydantic(pydantic: Any, output: Any) -> tuple[dict[str, Any], Decode]:
 
 
 def of_converter(output: Any) -> tuple[dict[str, Any], Decode]:
-    """What can be said of a type without pydantic."""
+    """Describe a type without pydantic."""
     converter = Converter()
     schema = converter.schema(output)
     if converter.definitions:
@@ -98,7 +98,7 @@ class Converter:
         """Schemas of the classes met so far, by name."""
 
     def schema(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type; what it names stands in `definitions`."""
+        """Return the schema of a type; `definitions` collects the classes it names."""
         origin, arguments = typing.get_origin(kind) or kind, typing.get_args(kind)
         if kind is Any:
             return {}
@@ -138,7 +138,7 @@ class Converter:
         return {"$ref": f"#/$defs/{kind.__name__}"}
 
     def value(self, kind: Any, value: Any, where: str) -> Any:
-        """A value of the type, from JSON.
+        """Return a value of the type, from JSON.
 
         Raises:
             ValueError: It is none; the text says where.

@@ -1,4 +1,4 @@
-"""What the code on the stack tells of an audit event: which call it is a part of, and what a `%%bash` cell will hand over.
+"""Reads from the stack which call an audit event belongs to, and what a `%%bash` cell will pass on.
 
 Runs in kernels: standard library only. Some functions do many things for one answer (`shutil.rmtree`), or announce one
 thing twice (`subprocess`, and what it calls). They are known by their code on the stack: had they been denied, they would
@@ -30,7 +30,7 @@ COPIES = {shutil.copy.__code__, shutil.copy2.__code__}
 
 
 def frames() -> Iterator[Any]:
-    """The frames of the code that runs, the innermost first."""
+    """Yield the running frames, innermost first."""
     frame: Any = sys._getframe(1)  # noqa: SLF001  # documented
     while frame is not None:
         yield frame
@@ -38,17 +38,17 @@ def frames() -> Iterator[Any]:
 
 
 def is_part_of_popen() -> bool:
-    """Whether a program is started by `subprocess`, which has told of it already."""
+    """Whether `subprocess` starts the program, which has announced it already."""
     return any(frame.f_code in POPEN for frame in frames())
 
 
 def is_forked_for_a_terminal() -> bool:
-    """Whether this process was forked to become a program that was asked for before the fork."""
+    """Whether this process was forked to become a program that was asked about before the fork."""
     return any(frame.f_code in PTY_SPAWN for frame in frames()) or pexpect_call() is not None
 
 
 def pexpect_call() -> dict[str, Any] | None:
-    """The arguments of a program that pexpect, and so `!cmd`, is about to start in a terminal of its own."""
+    """Return the arguments of a program that pexpect, and so `!cmd`, is about to start in its own terminal."""
     for frame in frames():
         code = frame.f_code
         if code.co_name == "spawn" and code.co_filename.endswith("ptyprocess/ptyprocess.py"):
@@ -57,7 +57,7 @@ def pexpect_call() -> dict[str, Any] | None:
 
 
 def close_terminal() -> None:
-    """Closes what pexpect has opened for a program that is not to be started; it relies on the fork."""
+    """Close what pexpect has opened for a denied program; it relies on the fork to do so."""
     names = ("master_fd", "slave_fd", "exec_err_pipe_read", "exec_err_pipe_write")
     for frame in frames():
         if frame.f_code is pty.fork.__code__ or frame.f_code.co_filename.endswith("ptyprocess/ptyprocess.py"):
@@ -67,7 +67,7 @@ def close_terminal() -> None:
 
 
 def is_part_of_another(path: str, operation: str, is_free: Callable[[str, str], bool], *, announced: bool) -> bool:
-    """Whether a change belongs to one that was asked for, or is an import that keeps what it has compiled.
+    """Whether a change is part of one that was asked about, or an import that caches what it compiled.
 
     Args:
         path: Absolute, without links in it.

@@ -2,8 +2,8 @@
 
 Sent into every kernel as source.
 
-The request to the host (`task`) waits for the child's end. A typed answer is validated here, by the type that was asked for:
-while the child works a second request (`task_check`) waits for an answer to validate, and tells what is wrong with it.
+The request to the host (`task`) waits for the child's end. A typed answer is validated here, by the requested type: while
+the child works, a second request (`task_check`) waits for an answer to validate, and returns what is wrong with it.
 """
 
 import json
@@ -20,15 +20,15 @@ class TaskResult:
     """How a child ended, and with what."""
 
     output: Any
-    """The answer: of the type that was asked for; text where none was."""
+    """The answer, as a value of the requested type; text by default."""
     text: str
-    """The answer as text; where the child did not complete, the last text there was."""
+    """The answer as text; if the child did not complete, its last text."""
     status: str
     """`completed`, `failed`, `timeout`, `limit`, `cancelled`, `rejected` or `kernel_lost`."""
     error: str
     """Why the status is not `completed`."""
     usage: Any
-    """What the child and its own children have spent: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd.
+    """The spending of the child and its descendants: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd.
     Both are lower bounds with estimated_requests, the cost with unpriced_turns too."""
     seconds: float
     agent_id: str
@@ -38,9 +38,9 @@ class TaskResult:
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
     files_removed: tuple[str, ...] = ()
-    """Those that its cells, or programs they started, have written, as far as that was seen."""
+    """Files that its cells, or their programs, were seen to write."""
     warnings: tuple[str, ...] = ()
-    """Such as files that another agent has written as well."""
+    """Warnings, for example about files that another agent wrote too."""
 
     def __repr__(self) -> str:
         shown = repr(self.output)
@@ -61,7 +61,7 @@ class TaskError(RuntimeError):
 
 
 class TaskCall:
-    """One child that is asked for."""
+    """One call of `agent.task`."""
 
     def __init__(self, requests: Any, options: dict[str, Any]) -> None:
         """Args: options: the arguments of `agent.task`, by name."""
@@ -75,21 +75,21 @@ class TaskCall:
         """The host may still be working for it."""
 
     def run(self) -> TaskResult:
-        """Blocks until the child has ended."""
+        """Block until the child has ended."""
         try:
             return self.result(self.requests.ask("task", **self.begin()))
         finally:
             self.end()
 
     async def run_async(self) -> TaskResult:
-        """Awaits the child's end; other coroutines continue meanwhile."""
+        """Await the child's end; other coroutines continue meanwhile."""
         try:
             return self.result(await self.requests.ask_async("task", **self.begin()))
         finally:
             self.end()
 
     def begin(self) -> dict[str, Any]:
-        """What the host is to be asked for."""
+        """Return the parameters of the request."""
         inputs, output = self.options.pop("inputs"), self.options.pop("output")
         params = {name: value for name, value in self.options.items() if value is not None and value is not False}
         if isinstance(params.get("branch_of"), NodeProxy):
@@ -112,7 +112,7 @@ class TaskCall:
         return {"task_id": self.task_id, **params}
 
     def on_check(self, answer: dict[str, Any]) -> None:
-        """The child has answered, or has ended: called in the control thread."""
+        """Handle an answer or the end of the child. Called in the control thread."""
         if not answer["ok"]:
             return
         problem = ""
@@ -123,7 +123,7 @@ class TaskCall:
         self.requests.send("task_check", {"task_id": self.task_id, "problem": problem}, self.on_check)
 
     def result(self, answer: dict[str, Any]) -> TaskResult:
-        """The value of the host's answer.
+        """Return the value of the host's answer.
 
         Raises:
             TaskError: The child did not complete.
@@ -141,7 +141,7 @@ class TaskCall:
         return TaskResult(**{**vars(result), "output": self.decode(result.output)})
 
     def end(self) -> None:
-        """Nobody waits any more: a child that is still working is cancelled, and what it has not taken is removed."""
+        """Cancel a child that still works, and remove values it has not taken, because nobody waits any more."""
         if self.asked:
             self.requests.send("task_cancel", {"task_id": self.task_id}, lambda _: None)
         if self.file is not None:

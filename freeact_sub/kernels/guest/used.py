@@ -1,13 +1,13 @@
-"""Which files code in a kernel has read, written and removed. Sent into every kernel as source.
+"""Reports which files code in a kernel reads, writes and removes. Sent into every kernel as source.
 
-An audit hook sees each file that Python opens, renames or removes in this process, and after each cell the host is told of
-those below the working directory. What other programs write the hook cannot see, nor what libraries do past Python; but it
-sees that a program is started, and since when there may be files of it: the host looks for them.
+An audit hook sees each file that Python opens, renames or removes in this process, and after each cell those below the
+working directory are reported to the host. The hook cannot see what other programs write or what libraries do past Python,
+but it sees when a program starts, so the host can search for its files.
 
-The hook is told before something happens, and what is about to happen may fail. It only notes names as code gives them, for
-it is called for every `open`; what they mean, and whether it has happened, is found out after the cell: a file that was
-written is there, and has changed since the cell began or can be written; one that was removed was there and is gone.
-What is denied is not noted: where there is a hook that asks, the noting is a part of it (`hook.make_hook`).
+The hook runs before something happens, which may then fail. It is called for every `open`, so it only notes names as given;
+after the cell it is found out what they mean and whether it happened: a written file exists, and has changed since the cell
+began or can be written; a removed one existed and is gone. Denied actions are not noted: the noting is part of the hook that
+asks, if there is one (`hook.make_hook`).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from .listing import CLOCK_STEP_NS, Listing
 from .writable import WRITING, folder_of
 
 MAX_FILES = 1000
-"""Of each kind, told of after one cell."""
+"""How many of each kind are reported after one cell."""
 MAX_NOTED = 10_000
 MAX_CODE_CHARS = 100_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
@@ -29,27 +29,27 @@ REMOVES = {"os.remove", "os.rmdir"}
 OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
 """All of them are asked for as well, where there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
-"""What is read in folders of these names is nobody's data."""
+"""Files read in folders with these names are nobody's data."""
 
 
 class UsedFiles:
-    """Remembers paths until the host is told."""
+    """Remembers paths until they are reported."""
 
     def __init__(self) -> None:
         self.noted: dict[str, int] = {}
-        """To be opened for writing, as code named them, and how: the flags of the last time."""
+        """Paths opened for writing, as named by the code, with the flags of the last time."""
         self.noted_read: dict[str, None] = {}
         self.written: dict[str, bool] = {}
-        """To be written, absolute, below the root, in order; true: only if they have changed."""
+        """Absolute paths to write below the root, in order. True: only if they have changed."""
         self.read: dict[str, None] = {}
         self.removed: dict[str, None] = {}
-        """To be removed; they were there."""
+        """Existing paths to remove."""
         self.made: set[str] = set()
-        """Folders that were made in this kernel."""
+        """Folders created in this kernel."""
         self.programs: int | None = None
-        """When the cell has started its first program, in ns. None: it has not."""
+        """When the cell started its first program, in ns. None: it has not."""
         self.before: Listing | None = None
-        """What there was at that time."""
+        """The names at that time."""
         self.since = time.time_ns()
         """When the cell began."""
         self.code = ""
@@ -58,7 +58,7 @@ class UsedFiles:
         self.begin(lambda _: None)
 
     def begin(self, send: Callable[[dict[str, Any]], Any]) -> None:
-        """Forgets what was, and tells by this function from now on."""
+        """Start anew, and report through this function."""
         self.send = send
         for names in (self.noted, self.noted_read, self.written, self.read, self.removed, self.made):
             names.clear()
@@ -69,12 +69,12 @@ class UsedFiles:
         self.since, self.code = time.time_ns(), str(info.raw_cell)[:MAX_CODE_CHARS]
 
     def add_hook(self, hook: Callable[[str, tuple[Any, ...]], None]) -> None:
-        """Has Python call this for each audit event from now on: what notes them is in it."""
+        """Let Python call this for each audit event; it contains the noting."""
         self.has_hook = True
         sys.addaudithook(hook)
 
     def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
-        """What notes an audit event."""
+        """Return the function that notes an audit event."""
         noted, noted_read, others, writing = self.noted, self.noted_read, OTHERS, WRITING
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -96,7 +96,7 @@ class UsedFiles:
         return hook
 
     def on_other(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Names change: of files, or what relative ones mean. Or a program is started."""
+        """Note changed names, a changed working directory or a started program."""
         if event in STARTS:
             self.on_start()
             return
@@ -119,7 +119,7 @@ class UsedFiles:
 
     @contextlib.contextmanager
     def nothing_noted(self) -> Iterator[None]:
-        """What is started now is the kernel's own process, and no program of a cell."""
+        """Do not count processes started now: they are the kernel's own."""
         programs, before, self.programs = self.programs, self.before, 0
         try:
             yield
@@ -127,14 +127,14 @@ class UsedFiles:
             self.programs, self.before = programs, before
 
     def resolve(self) -> None:
-        """Finds out what the noted names mean."""
+        """Find out what the noted names mean."""
         names = list(self.noted.items())
         self.noted.clear()
         for name, flags in names:
             self.add(name, flags)
 
     def resolve_read(self) -> None:
-        """The same for what was read."""
+        """Do the same for files that were read."""
         names = list(self.noted_read)
         self.noted_read.clear()
         for name in names:
@@ -144,7 +144,7 @@ class UsedFiles:
                 self.add_read(name)
 
     def add(self, path: Any, flags: int = os.O_EXCL, folder: int = -1) -> None:
-        """A file is to be written.
+        """Note a file to write.
 
         Args:
             path: Its name.
@@ -158,7 +158,7 @@ class UsedFiles:
             self.resolve()
 
     def add_read(self, path: Any) -> None:
-        """A file is read, if there is one."""
+        """Note a file that is read, if it exists."""
         if len(self.read) >= MAX_FILES:
             return
         absolute = self.absolute(path)
@@ -170,13 +170,13 @@ class UsedFiles:
             self.read[absolute] = None
 
     def make(self, path: Any, folder: int) -> None:
-        """A folder is to be made, if there is none."""
+        """Note a folder to create, unless it exists."""
         absolute = self.absolute(path, folder)
         if absolute is not None and len(self.made) < MAX_NOTED and changed_at(absolute) is None:
             self.made.add(absolute)
 
     def remove(self, path: Any, folder: int = -1) -> None:
-        """A file or a folder is to be removed; one that this cell has written, or made, is not told of."""
+        """Note a file or folder to remove; one that this cell wrote or created is not reported."""
         if len(self.removed) >= MAX_FILES:
             return
         absolute = self.absolute(path, folder)
@@ -188,11 +188,11 @@ class UsedFiles:
             self.removed[absolute] = None
 
     def is_new(self, changed: int) -> bool:
-        """The cell was working at this time."""
+        """Whether the cell was running at this time."""
         return changed >= self.since - CLOCK_STEP_NS
 
     def absolute(self, path: Any, folder: int = -1) -> str | None:
-        """The path, if it is below the working directory in which the kernel started."""
+        """Return the path if it is below the kernel's first working directory."""
         if isinstance(path, int):
             return None
         try:
@@ -204,7 +204,7 @@ class UsedFiles:
         return text if text.startswith(self.root) else None
 
     def tell(self) -> None:
-        """Called after each cell: tell of what is new."""
+        """Report what is new. Called after each cell."""
         self.resolve()
         self.resolve_read()
         changed = {path: changed_at(path) for path in self.written}
@@ -232,7 +232,7 @@ class UsedFiles:
 
 
 def changed_at(path: str) -> int | None:
-    """When a file, or its name, was last changed, in ns. None: it is not there."""
+    """Return when a file or its name was last changed, in ns. None: it does not exist."""
     try:
         return os.lstat(path).st_ctime_ns
     except (OSError, ValueError):
@@ -240,7 +240,7 @@ def changed_at(path: str) -> int | None:
 
 
 def cannot_be_written(path: str) -> bool:
-    """To open it for writing fails."""
+    """Whether opening it for writing fails."""
     return not os.path.isfile(path) or not os.access(path, os.W_OK)
 
 
@@ -248,9 +248,9 @@ USED = UsedFiles()
 
 
 def watch(shell: Any, send: Callable[[dict[str, Any]], Any]) -> None:
-    """Watches this process from now on; `send` is called after each cell that has used files or started programs.
+    """Watch this process from now on; `send` is called after each cell that used files or started programs.
 
-    Called again, as in a copy of a kernel, it only begins anew: an audit hook cannot be taken away.
+    Called again, as in a branch, it only starts anew: an audit hook cannot be removed.
     """
     USED.begin(send)
     if USED.root:

@@ -1,8 +1,8 @@
-"""Values that go from an agent's kernel into its child's, in one file. Sent into every kernel as source.
+"""Passes values from an agent's kernel into its child's, in one file. Sent into every kernel as source.
 
 The parent's kernel writes the file into its scratch folder, the host moves it into the child's, the child's kernel reads it.
-The host never unpickles. What a value holds in large blocks (arrays, frames) is written as it is, out of band, and mapped by
-the child copy on write: it is not read until it is used, and what the child changes is its own.
+The host never unpickles. Large blocks in a value (arrays, frames) are written unchanged, out of band, and the child maps
+them copy on write: they are not read until they are used, and the child's changes stay its own.
 
 The file: blocks, each at a multiple of 64 bytes; then the index as JSON; then the index's length in eight bytes.
 """
@@ -30,10 +30,10 @@ RESERVED = {"agent", "In", "Out", "get_ipython", "__builtins__"}
 
 
 def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
-    """Writes values into a new file of that name in this kernel's scratch folder.
+    """Write values into a new file of that name in this kernel's scratch folder.
 
     Returns:
-        The file's path, and a line on each value for whoever finds it in the other kernel.
+        The file's path, and one line for each value that describes it in the other kernel.
 
     Raises:
         TypeError: A value cannot be handed over; the message names it.
@@ -68,7 +68,7 @@ def give_variables(name: str, names: list[str], namespace: dict[str, Any]) -> No
 
 
 def digest(path: str) -> str:
-    """What tells these values from others. Empty: the file is large, and to look at all of it takes too long."""
+    """Return a digest of the values. Empty: the file is too large to hash quickly."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > DIGEST_BYTES:
             return ""
@@ -76,7 +76,7 @@ def digest(path: str) -> str:
 
 
 def take(name: str, namespace: dict[str, Any]) -> None:
-    """Puts the values of a file in this kernel's scratch folder into a namespace; the file is gone afterwards."""
+    """Put the values of a file in this kernel's scratch folder into a namespace, and remove the file."""
     path = os.path.join(scratch(), name)
     with open(path, "rb") as file:
         drop(path)  # what is mapped stays
@@ -84,7 +84,7 @@ def take(name: str, namespace: dict[str, Any]) -> None:
 
 
 def scratch() -> str:
-    """The folder in which this kernel, and no other, may write.
+    """Return the folder in which only this kernel may write.
 
     Raises:
         OSError: There is none.
@@ -96,16 +96,16 @@ def scratch() -> str:
 
 
 def drop(path: str) -> None:
-    """Removes a file, if it is there: it is not when the host has moved it."""
+    """Remove a file, unless the host has moved it."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def check_names(values: Any) -> None:
-    """Refuses what is not a dict of variables.
+    """Check that this is a dict of variables.
 
     Raises:
-        TypeError: It is no dict, or a name is no text.
+        TypeError: It is not a dict, or a name is not text.
         ValueError: A name cannot be that of a variable.
     """
     if not isinstance(values, dict):
@@ -120,7 +120,7 @@ def check_names(values: Any) -> None:
 
 
 def write(file: BinaryIO, values: dict[str, Any]) -> None:
-    """Writes values, one after another, each pickled by itself, so that an error can name it."""
+    """Write values one after another, each pickled separately, so that an error can name it."""
     dumps, index = pickler(), []
     for name, value in values.items():
         buffers: list[pickle.PickleBuffer] = []
@@ -138,7 +138,7 @@ def write(file: BinaryIO, values: dict[str, Any]) -> None:
 
 
 def put(file: BinaryIO, data: Any) -> tuple[int, int]:
-    """Writes a block, and returns where it begins and its size."""
+    """Write a block, and return its position and size."""
     file.write(b"\0" * (-file.tell() % ALIGNMENT))
     start = file.tell()
     file.write(data)
@@ -146,7 +146,7 @@ def put(file: BinaryIO, data: Any) -> tuple[int, int]:
 
 
 def read(file: BinaryIO) -> dict[str, Any]:
-    """The values in a file, by name.
+    """Return the values in a file, by name.
 
     Raises:
         TypeError: A value cannot be read here; the message names it.
