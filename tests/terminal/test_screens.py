@@ -17,6 +17,7 @@ from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
 
 PROGRAM = Path(__file__).parents[1] / "support" / "scripted_screens.py"
+DISTANT = PROGRAM.with_name("distant_terminal.py")
 READY = "type a prompt"
 STATIONS = ("harbour", "ridge", "valley", "山頂")
 SIZES = [(60, 30), (100, 36), (200, 36)]
@@ -30,8 +31,10 @@ pytestmark = pytest.mark.e2e
 def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Terminal] = []
 
-    def start(*arguments: str, columns: int = 100, rows: int = 36, **env: str) -> Terminal:
+    def start(*arguments: str, columns: int = 100, rows: int = 36, distant: bool = False, **env: str) -> Terminal:
         command = [sys.executable, str(PROGRAM), *arguments]
+        if distant:
+            command[:0] = [sys.executable, str(DISTANT)]
         # it cuts rows that no longer fit, as pyte does
         env = {"PYDANTIC_AI_NO_BANNER": "1", "XTERM_VERSION": "1", **env}
         opened.append(Terminal(command, cwd=tmp_path, env=env, rows=rows, columns=columns))
@@ -73,6 +76,12 @@ def test_four_children_of_whom_two_ask(start: Start, columns: int, rows: int, tm
     terminal = start(columns=columns, rows=rows)
     children_that_ask(terminal, tmp_path)
     check_screen(terminal, f"children-{columns}")
+
+
+def test_a_terminal_that_is_far_away_shows_the_same(start: Start, tmp_path: Path) -> None:
+    terminal = start(distant=True)
+    children_that_ask(terminal, tmp_path)
+    check_screen(terminal, "children-100")
 
 
 def test_a_window_that_becomes_narrow_and_wide_again_while_children_work(start: Start, tmp_path: Path) -> None:
