@@ -168,6 +168,7 @@ def test_in_a_terminal_it_runs_unasked_behind_a_wall_and_ends_with_the_picture(t
     with Terminal([sys.executable, demo], cwd=tmp_path, env=environment()) as terminal:
         assert terminal.wait_end() == 0
         assert "The demo is complete." in terminal.shown
+        assert "± report.md" in terminal.shown
         assert "Approval 1 of" not in terminal.shown
         _, unasked, end = terminal.shown.rpartition("approvals  0, 0 denied")
         assert unasked

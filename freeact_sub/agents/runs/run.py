@@ -54,6 +54,11 @@ class Run:
         return self._node.run.status
 
     @property
+    def files_written(self) -> tuple[str, ...]:
+        """The files in the workspace that the root has written so far, relative to it."""
+        return tuple(self._node.run.files.written)
+
+    @property
     def usage(self) -> Usage:
         """What the root and all its descendants have spent so far."""
         return self._node.run.account.usage

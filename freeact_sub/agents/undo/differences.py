@@ -28,10 +28,25 @@ def unified(file: ChangedFile) -> str:
     new = "/dev/null" if file.after is None else f"b/{file.path}"
     before, after = file.before or b"", file.after or b""
     head = f"--- {old}\n+++ {new}\n"
-    old_lines, new_lines = (content.decode(errors="replace").splitlines() for content in (before, after))
+    old_lines, new_lines = _lines(before), _lines(after)
     if file.is_large or max(len(old_lines), len(new_lines)) > MAX_FILE_LINES:
         return f"{head}(too large to be compared here)\n"
     if b"\0" in before + after:
         return f"{head}(no text: {len(before):,} bytes before, {len(after):,} now)\n"
     lines = difflib.unified_diff(old_lines, new_lines, old, new, lineterm="")
     return "".join(f"{line}\n" for line in lines) or f"{head}(empty, or only the line ends or the mode have changed)\n"
+
+
+def line_counts(file: ChangedFile) -> tuple[int, int] | None:
+    """Return how many lines have come and gone. None: it is no text, or too large."""
+    before, after = file.before or b"", file.after or b""
+    old_lines, new_lines = _lines(before), _lines(after)
+    if file.is_large or b"\0" in before + after or max(len(old_lines), len(new_lines)) > MAX_FILE_LINES:
+        return None
+    parts = difflib.SequenceMatcher(None, old_lines, new_lines).get_opcodes()
+    changed = [(new_end - new, old_end - old) for kind, old, old_end, new, new_end in parts if kind != "equal"]
+    return sum(came for came, _ in changed), sum(went for _, went in changed)
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode(errors="replace").splitlines()

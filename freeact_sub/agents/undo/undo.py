@@ -16,7 +16,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.undo.differences import unified
+from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.errors import FreeactError, KernelError
@@ -168,6 +168,19 @@ class Undo:
         Raises:
             FreeactError: There are not so many, or the files cannot be compared.
         """
+        changed = await self._changed(prompts)
+        return "".join(await asyncio.to_thread(lambda: [unified(file) for file in changed]))
+
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the files that have changed since the last prompt, and their lines that came and went.
+
+        Raises:
+            FreeactError: The files cannot be compared.
+        """
+        changed = await self._changed(1)
+        return await asyncio.to_thread(lambda: [(file.path, line_counts(file)) for file in changed])
+
+    async def _changed(self, prompts: int) -> list[ChangedFile]:
         async with self._one_at_a_time:
             here = self._position
             if not 0 < prompts <= here:
@@ -175,8 +188,7 @@ class Undo:
             before = self._states[here - prompts]
             if before is None or before.files_problem:
                 raise ShadowError(before.files_problem if before is not None else "nothing of the files is kept")
-            changed = await self._files.changed(before.tree, await self._files.record())
-        return "".join(await asyncio.to_thread(lambda: [unified(file) for file in changed]))
+            return await self._files.changed(before.tree, await self._files.record())
 
     async def aclose(self) -> None:
         """Drops all states."""

@@ -82,6 +82,18 @@ class Undoable(ABC):
             raise FreeactError("nothing is kept to compare with: call agent.keep_undo() before the first prompt")
         return await self._undo.diff(prompts)
 
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Returns the files that have changed since the last prompt, each with its lines that came and went.
+
+        None instead of the counts: it is no text, or too large. See `diff`.
+
+        Raises:
+            FreeactError: Nothing is kept of the prompt, or of the files: see `keep_undo`.
+        """
+        if self._undo is None:
+            raise FreeactError("nothing is kept to compare with: call agent.keep_undo() before the first prompt")
+        return await self._undo.line_changes()
+
     @property
     def _ready_undo(self) -> Undo:
         if self._opened.node.run.is_live or self.present_run is not None:

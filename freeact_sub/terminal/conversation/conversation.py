@@ -162,7 +162,7 @@ class Conversation:
                         if asked.answers(event):
                             continue
                     self._observe(event)
-                    await self.display.draw_pictures(event)
+                    await self.display.draw_files(event)
                     await self.display.screen.drained()
                 self._last_exit = exit_status(await run.result())
             finally:

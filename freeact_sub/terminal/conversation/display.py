@@ -14,6 +14,7 @@ from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.attention import LONG_SECONDS
+from freeact_sub.terminal.conversation.changes import Changes
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.drawing.area import story_area
@@ -62,6 +63,7 @@ class Display:
         self.screen = Screen(self, keyboard, notify=present.config.terminal.notify)
         self._pictures = Pictures(present.config.terminal.pictures)
         self._status = Status(present)
+        self._changes = Changes(present)
         self.forget()
 
     def forget(self) -> None:
@@ -90,8 +92,10 @@ class Display:
         elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
 
-    async def draw_pictures(self, event: Event) -> None:
-        """Draw what a cell of the root has shown, below what was printed of it, where the terminal can."""
+    async def draw_files(self, event: Event) -> None:
+        """Draw what a cell of the root has shown, where the terminal can, and name what it has written."""
+        if (changes := await self._changes.after(event)) is not None:
+            self.print(changes)
         if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
             return
         for file in event.picture_files[:MAX_SHOWN]:

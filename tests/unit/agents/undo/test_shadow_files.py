@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from freeact_sub.agents.undo import git
-from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, unified
+from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
 
@@ -218,3 +218,5 @@ async def test_what_has_changed_is_a_unified_diff(files, workspace):
     assert "(no text: 2 bytes before, 3 now)" in texts["data"]
     assert "(too large to be compared here)" in texts["large.txt"]
     assert await files.changed(before, before) == []
+    counts = {file.path: line_counts(file) for file in await files.changed(before, await files.record())}
+    assert counts == {"data": None, "gone.txt": (0, 1), "large.txt": None, "new.txt": (1, 0), "text.txt": (1, 1)}
