@@ -24,7 +24,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
 from benchmarks.killed_agents import EXPECTED, begin
-from freeact_sub import Agent, Config
+from freeact_sub import Agent, Config, SpawnRequest
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.sessions.database import NAME
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
@@ -38,6 +38,7 @@ FIRST_SECONDS = 4.0
 """How long a program runs, before that is known."""
 LIMIT_SECONDS = 300
 PAIRS, CELLS = 11, 100
+CHILDREN = 15
 RESUME_MS, CELL_MS = 1500, 1.0
 
 
@@ -55,6 +56,7 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
             for number in range(1 if small else 5):
                 os.environ["XDG_STATE_HOME"] = str(folder / f"resume-{number}")
                 asyncio.run(_resume(series, folder, 1 if small else 100))
+            asyncio.run(_children(series, folder, 1 if small else CHILDREN))
         finally:
             os.environ.pop("XDG_STATE_HOME")
             if kept is not None:
@@ -68,6 +70,9 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
         "a cell, wall time": "ms",
         "a cell, CPU time of the host": "ms",
         "a cell, CPU time of the writer": "ms",
+        "a child of one cell, wall time": "ms",
+        "a child of one cell, CPU time of the host": "ms",
+        "a child asked on, to its first request": "ms",
         "database, 1,000 events": "kB",
     }
     rows = [series.row(figure, units.get(figure, ""), *filter(None, [goals.get(figure)])) for figure in series.values]
@@ -123,6 +128,38 @@ async def _resume(series: Series, folder: Path, megabytes: int) -> None:
     async with Agent(config, model=ScriptedModel(script), session=agent.session_id) as again:
         await again.run("go on").result()
     series.add("resume to the first request", "ms", (asked[0] - started) * 1000)
+
+
+async def _children(series: Series, folder: Path, children: int) -> None:
+    """A child, whose variables are saved at its end, with and without a session; and that child asked on."""
+    config = Config(workspace=folder, mode="full", kernel={"sandbox": "off"})
+    asked: list[float] = []
+
+    def script(messages: Any, info: Any) -> Any:
+        del info
+        asked.append(clock())
+        code = "rows = [{'number': number} for number in range(1000)]"
+        ran = isinstance(messages[-1].parts[-1], ToolReturnPart)
+        return "done" if ran else [ToolCallPart("execute_ipython_cell", {"code": code})]
+
+    agents = {name: Agent(config, model=ScriptedModel(script), session=name) for name in (None, "new")}
+    async with agents[None], agents["new"]:
+        for number in range(children + 1):
+            wall, cpu = {}, {}
+            for name, agent in agents.items():
+                started, used = clock(), time.process_time()
+                child = await agent.spawn_and_run("make rows")
+                wall[name], cpu[name] = (clock() - started) * 1000, (time.process_time() - used) * 1000
+                asked.clear()
+                started = clock()
+                await agent.spawn_and_run(SpawnRequest(prompt="and now?", resume=child.agent_id))
+                if number:  # the first ones start the fork server
+                    kind = "none" if name is None else "session"
+                    series.add("a child asked on, to its first request", kind, (asked[0] - started) * 1000)
+            for figure, values in (("wall time", wall), ("CPU time of the host", cpu)) if number else ():
+                series.add(f"a child of one cell, {figure}", "none", values[None])
+                series.add(f"a child of one cell, {figure}", "session", values["new"])
+                series.add(f"a child of one cell, {figure}", "added", values["new"] - values[None])
 
 
 def _kills(series: Series, folder: Path, rounds: int, most: int) -> list[str]:

@@ -45,14 +45,22 @@ class KeptHistories:
 
     def __init__(self) -> None:
         self._by_id: dict[str, KeptHistory] = {}
+        self._answered_by: dict[str, str] = {}
 
-    def keep(self, agent_id: str, messages: list[ModelMessage], model: Model) -> None:
-        """Keep one, and forget the oldest where there are too many."""
+    def keep(self, agent_id: str, messages: list[ModelMessage], model: Model, reused_from: str = "") -> None:
+        """Keep one, and forget the oldest where there are too many. Args: reused_from: whose answer the child was given."""
         self._by_id.pop(agent_id, None)
+        if reused_from:
+            self._answered_by[agent_id] = self.answered_by(reused_from)
+            return
         size = sum(size_of(part) for message in messages for part in message.parts)
         self._by_id[agent_id] = KeptHistory(messages=messages, size=size, model=model)
         while len(self._by_id) > MAX_HISTORIES or sum(kept.size for kept in self._by_id.values()) > MAX_BYTES:
             del self._by_id[next(iter(self._by_id))]
+
+    def answered_by(self, agent_id: str) -> str:
+        """Who has the conversation that a child's answer comes from: itself, or the one whose answer it was given."""
+        return self._answered_by.get(agent_id, agent_id)
 
     def get(self, agent_id: str) -> KeptHistory | None:
         """What is kept of a child. None: nothing is."""

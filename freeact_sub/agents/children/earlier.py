@@ -60,6 +60,11 @@ async def earlier_child(agent_id: str, asker: AgentNode, tree: Tree) -> EarlierC
     Raises:
         InvalidRequestError: There is none with this id below the agent, it is at work, or nothing is kept of it.
     """
+    if (other := tree.shared.histories.answered_by(agent_id)) != agent_id:
+        try:
+            return await earlier_child(other, asker, tree)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"the answer of {agent_id} was that of {other}, and {error}") from error
     node, kept = tree.nodes.get(agent_id), tree.shared.histories.get(agent_id)
     ended_child(agent_id, tree)
     if node is not None and asker.agent_id not in {above.agent_id for above in _above(node)}:

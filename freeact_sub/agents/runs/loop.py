@@ -236,7 +236,7 @@ class AgentLoop:
         keep_answer(node, self._digest, result)
         node.shared.journal.run_ends(node, result, node.run.record.history)
         if node.parent is not None:
-            node.shared.histories.keep(node.agent_id, node.run.record.history, node.model)
+            node.shared.histories.keep(node.agent_id, node.run.record.history, node.model, result.reused_from)
         node.run.end(result.status)
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)

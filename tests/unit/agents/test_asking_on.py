@@ -9,7 +9,7 @@ from support.waiting import eventually
 
 from freeact_sub import Budget, SpawnRequest
 from freeact_sub.agents import history as histories
-from freeact_sub.errors import InvalidRequestError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.events import AgentFinished, AgentStarted, ApprovalRequest, CodeExecutionOutput, Decision, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -249,3 +249,23 @@ async def test_an_agent_that_is_opened_again_still_has_them(make):
         child = await agent.spawn_and_run("first")
     async with agent:
         assert (await agent.task("on", resume=child.agent_id)).output == "answer 1"
+
+
+async def test_a_node_in_which_code_is_at_work_is_not_taken_from_it(make):
+    async with make(lambda messages, info: f"answer {responses(messages)}", config=FULL) as agent:
+        kept = await agent.task("keeps", keep=True)
+
+        async def program():
+            work = asyncio.create_task(kept.node.execute("!sleep 100"))
+            await eventually(lambda: agent.provider.kernels[-1].cells)
+            with pytest.raises(FreeactError, match="is at work: wait for its end"):
+                await agent.task("on", resume=kept.agent_id)
+            work.cancel()
+            await asyncio.wait({work})
+            return await agent.task("on", resume=kept.agent_id)
+
+        result = await agent.run_program(program).result()
+        assert result.status == "completed", result
+        assert (result.output.agent_id, result.output.output) == (kept.agent_id, "answer 1")
+        assert not kept.node.is_open
+        assert result.output.node.is_open

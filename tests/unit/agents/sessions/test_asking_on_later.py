@@ -179,3 +179,44 @@ async def test_no_secret_of_one_that_is_asked_on_reaches_the_disk(make, store):
         await asked_on(agent, child.agent_id, f"and {SECRET}?")
     found = [path for path in store.folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert found == []
+
+
+async def test_a_child_whose_answer_is_known_from_before_a_crash_has_the_conversation_of_that_one(
+    make, store, tmp_path, monkeypatch
+):
+    crashed = asyncio.Event()
+
+    def script(messages, info):
+        if first_prompt(messages) == "hangs" and not crashed.is_set():
+            return asyncio.Event()
+        return f"answer {len(prompts(messages))}"
+
+    async def program(agent):
+        review = await agent.task("review")
+        await agent.task("hangs")
+        return review.agent_id, (await agent.task("and now?", resume=review.agent_id))
+
+    async with make(script, config=FULL, session="new") as agent:
+        run = agent.run_program(lambda: program(agent))
+        reading = asyncio.create_task(read(run))
+        await eventually(lambda: agent.scripted.requests == 2)
+        first = agent.agents()[1].agent_id
+        await as_after_a_crash(agent, tmp_path / "crashed")
+        run.cancel()
+        await reading
+    crashed.set()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "crashed"))
+    async with make(script, config=FULL, session=agent.session_id) as later:
+        _, result = await read(later.run_program(lambda: program(later)))
+        reused, again = result.output
+    assert reused != first
+    assert (again.agent_id, again.output) == (first, "answer 2")
+
+
+async def test_a_root_that_may_do_less_now_gives_less(make, store):
+    async with make(Reviewer(), config=FULL, session="new") as agent:
+        child = await agent.spawn_and_run("review")
+    async with make(Reviewer(), config={"mode": "plan"}, session=agent.session_id) as later:
+        events, result = await asked_on(later, child.agent_id)
+    assert result.status == "completed"
+    assert [event.mode for event in of_kind(events, AgentStarted)] == ["plan", "plan"]
