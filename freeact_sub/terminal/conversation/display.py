@@ -14,9 +14,9 @@ from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.attention import LONG_SECONDS
-from freeact_sub.terminal.conversation.changes import Changes
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
+from freeact_sub.terminal.conversation.written import WrittenFiles
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
@@ -63,7 +63,7 @@ class Display:
         self.screen = Screen(self, keyboard, notify=present.config.terminal.notify)
         self._pictures = Pictures(present.config.terminal.pictures)
         self._status = Status(present)
-        self._changes = Changes(present)
+        self._written = WrittenFiles(present)
         self.forget()
 
     def forget(self) -> None:
@@ -94,7 +94,7 @@ class Display:
 
     async def draw_files(self, event: Event) -> None:
         """Draw what a cell of the root has shown, where the terminal can, and name what it has written."""
-        if (changes := await self._changes.after(event)) is not None:
+        if (changes := await self._written.after(event)) is not None:
             self.print(changes)
         if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
             return

@@ -10,9 +10,9 @@ from support.sample_events import CHILD, ROOT
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, Event, Response, ToolOutput
-from freeact_sub.terminal.conversation import changes
-from freeact_sub.terminal.conversation.changes import MINUS, Changes
+from freeact_sub.terminal.conversation import written
 from freeact_sub.terminal.conversation.present import Present
+from freeact_sub.terminal.conversation.written import MINUS, WrittenFiles
 
 CELL_ENDS = ToolOutput(**ROOT, tool_call_id="call-1", tool_name="execute_ipython_cell", content="")
 
@@ -33,13 +33,13 @@ class Agent:
 
 
 class Told:
-    """Changes of a run that has written these files."""
+    """Those of a run that has written these files."""
 
     def __init__(self, *written: str) -> None:
         self.agent = Agent()
         run: Any = SimpleNamespace(files_written=written)
         agent: Any = self.agent
-        self.changes = Changes(Present(config=Config(), once=False, agent=agent, run=run))
+        self.changes = WrittenFiles(Present(config=Config(), once=False, agent=agent, run=run))
 
     async def after(self, event: Event = CELL_ENDS) -> str:
         drawn = await self.changes.after(event)
@@ -59,7 +59,7 @@ async def test_a_file_is_told_with_its_lines_and_again_when_they_have_changed() 
 
 @pytest.mark.parametrize("found", [FreeactError("nothing is kept"), None])
 async def test_where_the_lines_are_not_known_the_names_are_told(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(written, "LIMIT_SECONDS", 0.01)
     told = Told("report.md", *(f"{number}.csv" for number in range(9)))
     told.agent.found = found
     assert (await told.after()).split("\n")[::8] == ["  ± report.md", "  ± and 2 more"]

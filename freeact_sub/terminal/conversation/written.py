@@ -1,4 +1,4 @@
-"""`Changes`: which files the run has written, in a line for each, as soon as a cell of the root has ended."""
+"""`WrittenFiles`: which files the run has written, in a line for each, as soon as a cell of the root has ended."""
 
 import asyncio
 from typing import Final
@@ -18,7 +18,7 @@ Counts = tuple[int, int] | None
 """Lines that came and went since the prompt. None: it is not known."""
 
 
-class Changes:
+class WrittenFiles:
     """What was told of the files of one run."""
 
     def __init__(self, present: Present) -> None:
