@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic_ai import BinaryContent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -175,18 +176,20 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         """What the agents hold at this moment, for tests and for tracking down leaks."""
         return debug_state(self._tree, self._loop)
 
-    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> Run:
+    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run:
         """Begin a run; see `Run`.
 
         Args:
             prompt: What to do.
+            pictures: The model sees them with the prompt, unless `kernel.show_images_to_model` is off.
             budget: What the run and all its children may spend. `config.budget` fills in the bounds that it leaves open.
 
         Raises:
             AgentBusyError: The previous run has not ended.
             FreeactError: The agent is not open: use `async with`.
         """
-        return self._begin(Work(prompt=prompt), budget)
+        seen = tuple(pictures) if self.config.kernel.show_images_to_model else ()
+        return self._begin(Work(prompt=prompt, pictures=seen), budget)
 
     @property
     def present_run(self) -> Run | None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
+from pydantic_ai import BinaryContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
@@ -31,6 +32,8 @@ class Work:
     """The work of a run."""
 
     prompt: str
+    pictures: tuple[BinaryContent, ...] = ()
+    """The model sees them with the prompt."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """See `SpawnRequest`."""
     program: Program | None = None

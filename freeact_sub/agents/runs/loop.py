@@ -15,6 +15,7 @@ from typing import Any, Final
 import anyio
 import pydantic_ai
 from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import BinaryContent
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import UsageLimits
@@ -166,7 +167,7 @@ class AgentLoop:
             run.work()
             if work.program is None:
                 prompt = await self._opening_prompt(work)
-                output = turns.answers.whole(await self._bounded(self._run_model(prompt, turns), turns))
+                output = turns.answers.whole(await self._bounded(self._run_model(prompt, work.pictures, turns), turns))
             else:
                 output = await self._bounded(self._run_program(work.program), turns)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
@@ -317,7 +318,7 @@ class AgentLoop:
         async with self.node.run.waiting_for_child():  # the root's program does nothing else
             return await program()
 
-    async def _run_model(self, prompt: str, turns: Turns) -> Any:
+    async def _run_model(self, prompt: str, pictures: Sequence[BinaryContent], turns: Turns) -> Any:
         shared = self.node.shared
         relayed = None if reads_events(shared.capabilities) else RelayedModel(self.node.model, self.node.emitter)
         hooks = hooks_of(turns, self._ours, self._mcp, forgotten=self.children.forgotten, relayed=relayed)
@@ -335,7 +336,7 @@ class AgentLoop:
         limit = self.node.run.account.budget.turns
         with turns.open():
             result = await agent.run(
-                prompt,
+                [prompt, *pictures] if pictures else prompt,
                 message_history=self.node.run.record.history or None,
                 event_stream_handler=relay_to(self.node.emitter) if relayed is None else None,
                 infer_name=False,

@@ -5,10 +5,25 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # slow to import
+    from pydantic_ai import BinaryContent
 
 MAX_CHARS: Final = 60_000
 """Of all files of one prompt together."""
+MAX_PICTURES: Final = 10
+MAX_PICTURE_BYTES: Final = 4 * 2**20
+PICTURES: Final = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+"""The kinds that models see, by the ends of their names."""
+MARKS: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
+"""How each kind begins."""
 MAX_ENTRIES: Final = 2_000
 """Looked at in one folder."""
 SHOWN: Final = 50
@@ -19,12 +34,31 @@ def with_files(prompt: str, folder: Path) -> str:
     """The prompt with the text of the files that it names; what is no text file stays a name."""
     room = MAX_CHARS
     parts = [prompt]
-    for name in dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt)):
+    for name in _names(prompt):
         text = _text_of(folder / name, room)
         if text is not None:
             parts.append(f"[The file {name}:]\n{text}")
             room -= len(text)
     return "\n\n".join(parts)
+
+
+def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
+    """The pictures that the prompt names; of one that is too large, or not what its name says, the name is all."""
+    from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
+
+    found: list[BinaryContent] = []
+    for name in _names(prompt):
+        media_type = PICTURES.get(Path(name).suffix.lower())
+        if media_type is None or len(found) == MAX_PICTURES:
+            continue
+        content = _content_of(folder / name, MAX_PICTURE_BYTES + 1) or (b"", 0)
+        if content[0].startswith(MARKS[media_type]) and len(content[0]) <= MAX_PICTURE_BYTES:
+            found.append(BinaryContent(content[0], media_type=media_type))
+    return found
+
+
+def _names(prompt: str) -> "list[str]":
+    return [*dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt))]
 
 
 def matching_files(beginning: str, folder: Path) -> Iterator[str]:
@@ -44,6 +78,16 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
 
 def _text_of(path: Path, room: int) -> str | None:
     """Its beginning; None for what is no file of text, and where there is no room."""
+    found = _content_of(path, room)
+    if found is None or b"\0" in found[0]:
+        return None
+    text = found[0].decode(errors="replace")
+    more = found[1] - len(found[0])
+    return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"
+
+
+def _content_of(path: Path, room: int) -> tuple[bytes, int] | None:
+    """The beginning of a file, and its size; None for what is no file that can be read."""
     if room <= 0:
         return None
     try:
@@ -52,13 +96,13 @@ def _text_of(path: Path, room: int) -> str | None:
         return None
     try:
         status = os.fstat(descriptor)
-        content = os.read(descriptor, room) if stat.S_ISREG(status.st_mode) else b"\0"
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        content = b""
+        while len(content) < room and (piece := os.read(descriptor, room - len(content))):
+            content += piece
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    if b"\0" in content:
-        return None
-    text = content.decode(errors="replace")
-    more = status.st_size - len(content)
-    return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"
+    return content, status.st_size

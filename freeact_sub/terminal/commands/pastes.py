@@ -6,9 +6,10 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.terminal.commands.mentions import PICTURES
+
 MAX_LINES: Final = 10
 """A paste of more is folded."""
-PICTURES: Final = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp"})
 MAX_PATHS_CHARS: Final = 4_000
 _FOLDED: Final = re.compile(r"\[\d+ lines(?: #\d+)?\]")
 

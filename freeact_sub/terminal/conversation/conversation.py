@@ -9,7 +9,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
-from freeact_sub.terminal.commands.mentions import with_files
+from freeact_sub.terminal.commands.mentions import pictures_of, with_files
 from freeact_sub.terminal.commands.own import own_commands
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
@@ -24,7 +24,7 @@ from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.agents import Agent
+    from freeact_sub.agents import Agent, Run
 
 
 async def converse(
@@ -152,7 +152,7 @@ class Conversation:
         return True
 
     async def _follow(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> None:
-        async with agent.run(self._prompt_of(asked)) if isinstance(asked, str) else asked.run(agent) as run:
+        async with await self._begun(agent, asked) as run:
             self.present.run, self.present.prompt = run, asked if isinstance(asked, str) else asked.title
             self._set_phase("running")
             try:
@@ -185,6 +185,12 @@ class Conversation:
         self.present.phase = phase
         self.display.refresh()
 
+    async def _begun(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> "Run":
+        if not isinstance(asked, str):
+            return asked.run(agent)
+        pictures = await asyncio.to_thread(pictures_of, self._unfolded(asked), Path.cwd())
+        return agent.run(self._prompt_of(asked), pictures=pictures)
+
     def _prompt_of(self, typed: str) -> str:
         """What a model reads for a prompt: with the commands that the person has run since the last one."""
         content = "\n\n".join([self.content_of(typed), *self._goes_along])
@@ -194,11 +200,13 @@ class Conversation:
 
     def content_of(self, typed: str) -> str:
         """What a model reads for what was typed: with what was pasted, and the text of the files that are named."""
+        return with_files(self._unfolded(typed), Path.cwd())
+
+    def _unfolded(self, typed: str) -> str:
         text = self.display.screen.line.pastes.unfolded(typed)
         name, _, arguments = text.partition(" ")
-        if (command := self.present.own_commands.get(name)) is not None:
-            text = command.with_arguments(arguments.strip())
-        return with_files(text, Path.cwd())
+        command = self.present.own_commands.get(name)
+        return text if command is None else command.with_arguments(arguments.strip())
 
     # What the person wants
 

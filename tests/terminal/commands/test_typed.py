@@ -9,7 +9,7 @@ from prompt_toolkit.document import Document
 
 from freeact_sub.terminal.commands.completion import LineCompleter
 from freeact_sub.terminal.commands.history import history_file
-from freeact_sub.terminal.commands.mentions import MAX_CHARS, matching_files, with_files
+from freeact_sub.terminal.commands.mentions import MAX_CHARS, MAX_PICTURE_BYTES, matching_files, pictures_of, with_files
 from freeact_sub.terminal.commands.own import own_commands
 from freeact_sub.terminal.commands.table import COMMANDS, help_text
 
@@ -94,3 +94,12 @@ def test_a_command_of_ones_own_is_a_prompt_in_a_file(tmp_path: Path) -> None:
     assert commands["/review"].with_arguments("") == "Review."
     assert commands["/review"].with_arguments("it all") == "Review.\n\nit all"
     assert "\n/review  " in help_text(commands)
+
+
+def test_pictures_that_a_prompt_names_go_along_within_bounds(tmp_path: Path) -> None:
+    (tmp_path / "a map.PNG").write_bytes(b"\x89PNG map")
+    (tmp_path / "lies.png").write_bytes(b"no picture")
+    (tmp_path / "large.jpg").write_bytes(b"\xff\xd8\xff" + bytes(MAX_PICTURE_BYTES))
+    os.mkfifo(tmp_path / "pipe.png")
+    found = pictures_of('see @"a map.PNG", @lies.png @large.jpg @pipe.png @gone.png @a.txt', tmp_path)
+    assert [(picture.data, picture.media_type) for picture in found] == [(b"\x89PNG map", "image/png")]
