@@ -249,7 +249,7 @@ def _later(saved_up_to: float, last_cell: float) -> str:
     """Return the sentence on cells whose changes are not in the snapshot."""
     if last_cell <= saved_up_to:
         return ""
-    return "\nThe last cell was not saved any more: what it changed in the variables is not in them."
+    return "\nThe run or the program ended before the last cell was saved: what it changed in the variables is not in them."
 
 
 def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None:

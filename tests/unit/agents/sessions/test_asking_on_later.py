@@ -132,7 +132,7 @@ async def test_a_child_whose_last_cell_was_not_saved_reads_that(make, store):
         (mark,) = store.folder_of(agent.session_id).rglob(f"{child.agent_id}.{variables.SAVED_UP_TO}")
         mark.write_text("1.0")
         await asked_on(agent, child.agent_id)
-    assert "The last cell was not saved any more" in script.read["review"][1]
+    assert "before the last cell was saved" in script.read["review"][1]
 
 
 async def test_the_oldest_variables_of_children_make_room(make, store, monkeypatch):

@@ -51,7 +51,7 @@ async def test_what_was_not_saved_any_more_is_told(make, store):
     mark.write_text("1.0")
     async with make(script, config=FULL, session=agent.session_id) as again:
         await read(again.run("go on"))
-        assert "The last cell was not saved any more" in prompts(again.history)[-1]
+        assert "before the last cell was saved" in prompts(again.history)[-1]
 
 
 async def test_variables_that_cannot_be_saved_are_told_of_once_and_tried_again(make, store, monkeypatch):
