@@ -26,7 +26,7 @@ async def page(text: str, run: RunOutside) -> bool:
     with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
         file = Path(folder) / "shown"
         await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
-        return await run([less, "-R", "+G", "-P", "q leaves · / searches · & filters ", "--", str(file)])
+        return await run([less, "-R", "+G", "-P", "q leaves, / searches, & filters ", "--", str(file)])
 
 
 async def edit(text: str, suffix: str, run: RunOutside) -> str | None:
