@@ -27,7 +27,7 @@ from pathlib import Path
 from freeact_sub import cli
 from freeact_sub.errors import FreeactError
 
-def open_agent(config, session):
+def open_agent(config, session, **_):
     heavy = sorted(set({HEAVY!r}) & set(sys.modules))
     while not Path("go").exists():
         time.sleep(0.01)
@@ -43,6 +43,8 @@ def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) 
         terminal.wait_at_bottom("starting", "freeact-sub ", "mode    ask: ", "session new", "/help")
         terminal.enter("typed ahead")
         terminal.wait_for("waits: typed ahead")
+        terminal.press("\x1b[Z")
+        terminal.wait_for("mode auto: runs unasked, behind a wall · from the first prompt on")
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 1
         assert "imported before the prompt: []" in terminal.shown

@@ -42,9 +42,8 @@ def next_mode(talk: "Talk") -> None:
 
 def model_command(talk: "Talk", name: str) -> None:
     """`/model [NAME]`."""
-    agent = talk.present.agent
-    if agent is not None and name:
-        wanted = agent.config.models.names.get(name, name)
+    if name:
+        wanted = talk.present.config.models.names.get(name, name)
         if isinstance(wanted, str):
             _choose(talk, "model", wanted)
         else:
@@ -57,8 +56,7 @@ def model_command(talk: "Talk", name: str) -> None:
 
 def model_choices(talk: "Talk") -> Iterable[tuple[str, str]]:
     """The models that the settings name."""
-    names = {} if talk.agent is None else talk.agent.config.models.names
-    return [(name, str(model)) for name, model in names.items()]
+    return [(name, str(model)) for name, model in talk.present.config.models.names.items()]
 
 
 def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
@@ -68,12 +66,14 @@ def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
 
 def _choose(talk: "Talk", setting: str, value: Any) -> None:
     present = talk.present
-    if present.agent is None or not talk.may_change_settings:
-        talk.hint("the agent is not there yet" if present.agent is None else FIXED)
+    if not talk.may_change_settings:
+        talk.hint(FIXED)
         return
     present.wanted[setting] = value
     words = f"{setting} {value}" + (f": {WORDS[value]}" if setting == "mode" else "")
-    if not changes(present.agent, present.wanted):
+    if present.agent is None:
+        talk.hint(f"{words} · from the first prompt on")
+    elif not changes(present.agent, present.wanted):
         talk.hint(f"{words} · as it is now")
     elif present.agent.history:
         talk.hint(

@@ -214,7 +214,7 @@ class Conversation:
     def may_change_settings(self) -> bool:
         """Whether another agent can go on with the session."""
         agent = self.present.agent
-        return self._open_session is not None and agent is not None and bool(agent.session_id or not agent.history)
+        return self._open_session is not None and (agent is None or bool(agent.session_id or not agent.history))
 
     def interrupted(self, must_end: bool) -> None:
         """Cancel the agent in focus, else the run; leave where nothing runs that could be cancelled.
