@@ -1,7 +1,7 @@
 """`Activity`: what an agent is doing, derived from its events, for everything that shows working agents.
 
-It holds no more than what is open (calls, questions, the model request), so it stays small however long a run takes. What a
-front end keeps beside it is what it draws.
+It holds only what is open (calls, questions, the model request), so it stays small however long a run takes. A front end
+adds only what it draws.
 """
 
 from dataclasses import dataclass, field
@@ -46,15 +46,15 @@ class Activity:
     calls: list[ToolCallStarted] = field(default_factory=list)
     """Open calls, oldest first: a cell, and the calls of its code."""
     questions: dict[str, ApprovalRequest] = field(default_factory=dict)
-    """Those that wait for a person, by id, in order."""
+    """Questions that wait for a person, by id, oldest first."""
     progress: ModelProgress | None = None
-    """How far its model request is. None: the request is quick, or was answered."""
+    """The progress of its model request. None: the request is quick or was answered."""
     writes: Literal["", "writing", "thinking"] = ""
-    """Which text of its model is being written."""
+    """The kind of text that its model is writing."""
 
     @classmethod
     def of(cls, event: AgentEvent) -> Self:
-        """The agent of its first event; `observe` has to be called with that event too."""
+        """Create the agent from its first event; `observe` must be called with that event too."""
         return cls(agent_id=one_line(event.agent_id), parent_id=event.parent_id, depth=event.depth, started=event.time)
 
     @property
@@ -64,12 +64,12 @@ class Activity:
 
     @property
     def paused_seconds(self) -> float | None:
-        """How long its model request still waits for a busy provider. None: it does not wait."""
+        """How long its model request waits for a busy provider. None: it does not wait."""
         return None if self.progress is None else self.progress.paused_seconds
 
     @property
     def text(self) -> str:
-        """What the agent does, in one line; empty once it has ended."""
+        """What the agent is doing, in one line; empty once it has ended."""
         return one_line(self._text()) if self.is_running else ""
 
     def observe(self, event: AgentEvent) -> None:
@@ -128,7 +128,7 @@ class Activity:
 
 
 class Activities:
-    """What the agents of a tree do. `observe` is a tap of the channel; agents that have ended are dropped."""
+    """What the agents of a tree are doing. `observe` is a tap of the channel; agents that have ended are dropped."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, Activity] = {}

@@ -27,21 +27,21 @@ Topic: TypeAlias = Literal[
 
 
 class Action(ABC):
-    """What each kind of call says of itself."""
+    """What each kind of call defines."""
 
     form: ClassVar[str]
-    """What stands for one on the command line."""
+    """Its form on the command line."""
     main: ClassVar[str] = ""
-    """The field that this text fills, and that a person judges."""
+    """The field that this text fills and that a person judges."""
     whole: ClassVar[bool] = False
-    """It is decided as a whole: a glob over code, or over a prompt, would judge by words."""
+    """Rules decide it as a whole: a glob over code or a prompt would judge by words."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The call that a text of its form stands for.
+        """Parse a text of this form.
 
         Raises:
-            ValueError: It is not of this form.
+            ValueError: The text does not have this form.
         """
         make: Callable[..., Self] = cls
         return make(**{cls.main: text})
@@ -49,12 +49,12 @@ class Action(ABC):
     @property
     @abstractmethod
     def summary(self) -> str:
-        """What is asked, in one sentence; not cleaned: it may be long and hold any character."""
+        """The question in one sentence; not sanitised: it may be long and contain any character."""
 
     @property
     @abstractmethod
     def question(self) -> str:
-        """What is asked, in one line that follows the agent's name; nothing is cut or hidden."""
+        """The question in one line that follows the agent's name; nothing is cut or hidden."""
 
     @property
     def text(self) -> str:
@@ -63,7 +63,7 @@ class Action(ABC):
 
     @property
     def subject(self) -> str:
-        """What globs of rules are about. Empty where a call is decided as a whole."""
+        """The texts that rules' globs match. Empty if the call is decided as a whole."""
         return ""
 
 
@@ -94,9 +94,9 @@ class ShellCommand(Action):
 
     kind: Literal["shell"] = "shell"
     command: str
-    """As a shell would read it; what is started without a shell is quoted to mean the same."""
+    """As a shell would read it; a command started without a shell is quoted to mean the same."""
     cwd: str = ""
-    """The directory in which it starts. Empty: the workspace."""
+    """Its working directory. Empty: the workspace."""
     outside: bool = False
     """The host runs it, without a sandbox; a person is asked in every mode."""
     purpose: str = ""
@@ -224,7 +224,7 @@ class McpCall(Action):
 
     @property
     def topic(self) -> Topic:
-        """What a mode decides it as."""
+        """The topic under which a mode decides on it."""
         return "MCP calls that only read" if self.read_only else "MCP calls"
 
 
@@ -242,9 +242,9 @@ class SpawnCall(Action):
     description: str = ""
     max_turns: int | None = None
     mode: Mode | None = None
-    """The wanted mode. None: the parent's."""
+    """The requested mode. None: the parent's."""
     agent: str = ""
-    """The wanted agent type. Empty: an agent like its parent."""
+    """The requested agent type. Empty: the parent's."""
     background: bool = False
     """Its parent does not wait for it."""
     resume: str = ""
@@ -252,7 +252,7 @@ class SpawnCall(Action):
 
     @property
     def child(self) -> str:
-        """What kind of child it is, in words."""
+        """A description of the child, in words."""
         kind = f" of type {self.agent}" if self.agent else ""
         mode = f" in mode {self.mode}" if self.mode is not None else ""
         return f"a child agent{kind}{mode}{' in the background' if self.background else ''}"
@@ -275,7 +275,7 @@ class SpawnCall(Action):
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall(Action):
-    """Any other tool: those a user of the SDK adds, and ours that need no value of their own."""
+    """Any other tool: a user's own, or a built-in one without a special call."""
 
     form = "a name"
     main = "tool_name"
@@ -309,7 +309,7 @@ CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call
 """Every kind of call, by name."""
 FILE: Final = "file"
 KINDS: Final = (*CALLS, FILE)
-"""What a rule may be about: a kind of call, or a file that is named by a command or written to, in whatever way."""
+"""What a rule may cover: a kind of call, or a file that a command names or that is written in any way."""
 
 
 def arguments_text(args: dict[str, Any]) -> str:

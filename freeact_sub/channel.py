@@ -1,4 +1,4 @@
-"""`EventChannel`: the one bounded, ordered stream of a root run; `Emitter`: an agent's pen for it.
+"""`EventChannel`: the one bounded, ordered stream of a root run; `Emitter`: an agent's writer for it.
 
 An event gets its `seq` at the moment it is accepted, after the wait for room, so the order of the stream and the order of
 the numbers are the same by construction. `send` waits for room: a slow reader slows the agents. `put` never waits: it is

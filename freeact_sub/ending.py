@@ -1,4 +1,4 @@
-"""`Ending`: how a run ended, and all that is known of it; what events, results and code in kernels tell alike."""
+"""`Ending`: how a run ended, shared by events, results and code in kernels."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ RunStatus: TypeAlias = Literal["completed", "failed", "timeout", "limit", "cance
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a run ended: all that is known of it besides the answer, for whoever is told of it."""
+    """How a run ended: all facts except the answer."""
 
     status: RunStatus
     error: str = ""
@@ -22,14 +22,14 @@ class Ending:
     """What the agent and all its descendants have spent in the run."""
     seconds: float = 0.0
     reused_from: str = ""
-    """The earlier child whose answer this is; empty: it is the agent's own."""
+    """The earlier child whose answer was reused. Empty: the answer is the agent's own."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that its cells have read with Python, relative to it; at most 1,000."""
     files_written: tuple[str, ...] = ()
     """Existing files that its cells, or their programs, were seen to write; about 1,000 at most."""
     files_removed: tuple[str, ...] = ()
-    """What its cells removed or renamed, or disappeared while their programs ran, and was not written by the run."""
+    """Files that its cells removed or renamed, or that disappeared while their programs ran, unless the run wrote them."""
     warnings: tuple[str, ...] = ()
     """Warnings about the result, one sentence each."""
     unattended: bool = False
-    """There were actions, and each was denied because nobody was there to ask; said among the warnings too."""
+    """Whether all its actions were denied because nobody was there to ask; a warning says so too."""

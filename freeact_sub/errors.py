@@ -4,12 +4,12 @@
 
     FreeactError
     ├── ConfigError          a setting, key, model name or file is wrong; the message names it and the way out
-    │   └── UntrustedError   nobody has looked at settings that stand in the workspace
+    │   └── UntrustedError   nobody has reviewed settings in the workspace
     ├── AgentBusyError       a second run was started on an agent that still runs
     ├── KernelError
     │   ├── KernelStartError the kernel did not come up
     │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
-    │   ├── KernelSnapshotError  variables of a kernel could not be saved, or not be read
+    │   ├── KernelSnapshotError  variables of a kernel could not be saved or restored
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
@@ -37,7 +37,7 @@ class FreeactError(Exception):
 
 SENTENCE_CHARS: Final = 2000
 SHOWN_FILES: Final = 10
-"""Files to name in a sentence."""
+"""How many files a sentence names."""
 
 
 def sentence(text: str) -> str:
@@ -50,18 +50,18 @@ def sentence(text: str) -> str:
 
 
 class ConfigError(FreeactError):
-    """A setting is wrong. The message names it and says what to do, in one line."""
+    """A setting is invalid. The message names it and says what to do, in one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(sentence(message))
 
 
 class UntrustedError(ConfigError):
-    """Settings files of the workspace are new, or have changed since somebody looked at them.
+    """Settings files of the workspace are new or have changed, and nobody has reviewed them.
 
     Attributes:
         files: Their contents, by path.
-        headless: The settings say that nobody is asked.
+        headless: The settings rule out asking a person.
         only_texts: They are all instructions and commands, which can be left out: `instruction_files` and `command_folders`.
     """
 
@@ -102,7 +102,7 @@ class KernelBranchError(KernelStartError):
 
 
 class KernelSnapshotError(KernelError):
-    """The variables of a kernel are not saved, or not read; the message says why. Those that were saved before still are."""
+    """The variables of a kernel could not be saved or restored; the message says why. An earlier snapshot is unaffected."""
 
 
 class KernelLostError(KernelError):
@@ -110,7 +110,7 @@ class KernelLostError(KernelError):
 
 
 class WorkspaceConflictError(FreeactError):
-    """What a node has changed cannot be taken over: the workspace has changed in the same places. Nothing was written."""
+    """A node's changes cannot be promoted, because the workspace has changed in the same places. Nothing was written."""
 
     def __init__(self, conflicts: Sequence[str]) -> None:
         """Args: conflicts: paths, relative to the workspace."""
@@ -135,7 +135,7 @@ class ContextOverflowError(FreeactError):
     """The conversation does not fit into the model's context, even with shortened outputs of calls.
 
     Attributes:
-        context_tokens: The size of the context. None: the server does not tell it.
+        context_tokens: The size of the context. None: the server does not report it.
     """
 
     def __init__(self, *, context_tokens: int | None = None) -> None:
@@ -167,7 +167,7 @@ class SpawnForbiddenError(FreeactError):
 
 
 class SessionError(FreeactError):
-    """A session is not there, or cannot be read, written or removed. The message names it and the way out."""
+    """A session does not exist, or cannot be read, written or removed. The message names it and the way out."""
 
 
 class SessionBusyError(SessionError):
@@ -175,7 +175,7 @@ class SessionBusyError(SessionError):
 
     Attributes:
         session_id: The session.
-        holder: The id of the process that has it; empty: not known.
+        holder: The id of the process that holds it. Empty: unknown.
     """
 
     def __init__(self, session_id: str, holder: str = "") -> None:
@@ -195,7 +195,7 @@ class TaskError(FreeactError):
     """A child did not complete.
 
     Attributes:
-        result: Its `RunResult`, with what there is.
+        result: Its `RunResult`, with partial output.
     """
 
     def __init__(self, result: Any) -> None:
@@ -215,7 +215,7 @@ class LimitReachedError(FreeactError):
         amount: The amount spent.
         bound: The amount allowed.
         owner: The agent whose budget it is.
-        needed: An estimate of what one more request takes. None: it is not known.
+        needed: An estimate of what one more request takes. None: unknown.
     """
 
     def __init__(

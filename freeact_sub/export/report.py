@@ -1,4 +1,4 @@
-"""`Report`: the events of a session as what each agent did, one after another."""
+"""`Report`: the events of a session, arranged by what each agent did."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,24 +34,24 @@ Output: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
 
 @dataclass(kw_only=True)
 class Cell:
-    """A cell and what it has shown."""
+    """A cell and its outputs."""
 
     code: str
     time: float
     tool_call_id: str | None = None
     outputs: list[Output] = field(default_factory=list)
     text: str = ""
-    """What the model has read of it."""
+    """The text that the model read."""
     status: str = ""
-    """How it ended. Empty: it did not."""
+    """How it ended. Empty: it did not end."""
     seconds: float = 0.0
     uses_host: bool = False
-    """Its code has asked for something outside: a child, a tool of a server, a command."""
+    """Whether its code made calls outside: a child, a server's tool, a command."""
 
 
 @dataclass(kw_only=True)
 class ToolUse:
-    """A call of another tool, and what came back."""
+    """A call of another tool and its result."""
 
     name: str
     args: dict[str, object]
@@ -91,16 +91,16 @@ Item: TypeAlias = (
     | AgentMessage
     | Cancelled
 )
-"""What stands in the account of an agent. A run begins with AgentStarted and ends with AgentFinished."""
+"""An item in an agent's history. A run begins with AgentStarted and ends with AgentFinished."""
 
 
 @dataclass(kw_only=True)
 class ReportedRun:
-    """One run of an agent, as far as it came."""
+    """One run of an agent, perhaps cut off."""
 
     began: float
     ended: float
-    """Of a run that was cut off, the time of its last event."""
+    """Its end; for a run that was cut off, the time of its last event."""
     status: str = "interrupted"
 
 
@@ -122,11 +122,11 @@ class AgentReport:
     items: list[Item] = field(default_factory=list)
     work: list[ReportedRun] = field(default_factory=list)
     usage: Usage = Usage()
-    """What it has spent itself in all its runs."""
+    """Its own spending in all its runs."""
 
     @property
     def name(self) -> str:
-        """As people see it."""
+        """Its name for people."""
         return f"{self.agent_id} ({one_line(self.description, 60)})" if self.description else self.agent_id
 
     @property
@@ -146,7 +146,7 @@ class Report:
 
     title: str
     agents: list[AgentReport]
-    """The root first, each child behind its parent and the children before it."""
+    """The agents, root first, each child after its parent and older siblings."""
     files_written: list[str]
     files_removed: list[str]
 
@@ -157,7 +157,7 @@ class Report:
 
     @property
     def usage(self) -> Usage:
-        """What all agents have spent."""
+        """The spending of all agents."""
         return sum((agent.usage for agent in self.agents), Usage())
 
     def started_by(self, parent: AgentReport, tool_call_id: str | None) -> list[AgentReport]:

@@ -1,4 +1,4 @@
-"""Values from one kernel to another, or from a program: the file that was written is moved to the kernel, which reads it.
+"""Passes values from one kernel, or from a program, to another kernel, by moving a file.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
 opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
@@ -21,7 +21,7 @@ from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 
 TAKE_SECONDS: Final = 300.0
-"""How long a kernel may take to read what was handed to it: it imports what the values are of."""
+"""How long a kernel may take to read values, including the imports they need."""
 ERROR_CHARS: Final = 1000
 
 
@@ -55,7 +55,7 @@ class FarKernel(Protocol):
 
 
 async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
-    """Moves a file of values from one kernel's scratch folder to another's, and has its values put among the variables.
+    """Moves a file of values from one kernel's scratch folder to another's, which loads them as variables.
 
     Args:
         name: The file's name, `values-` and a hexadecimal number.
@@ -86,7 +86,7 @@ async def move_values(name: str, source: Kernel, target: Kernel) -> None:
 
 
 async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
-    """Has a kernel write some of its variables into a file of its scratch folder, for `hand_over`.
+    """Lets a kernel write variables into a file of its scratch folder, for `hand_over`.
 
     Returns:
         The file's name.

@@ -21,22 +21,22 @@ generator: the texts that it yields are shown in the cell as they come, and its 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
-    """What the audit hook in a kernel lets pass; all else that it sees is asked for (`check` requests)."""
+    """What the audit hook in a kernel lets pass; it asks about everything else it sees (`check` requests)."""
 
     writable: tuple[Path, ...] = ()
     """Folders in which code writes unasked, besides the kernel's own."""
     asked: tuple[tuple[str, str], ...] = ()
-    """What is asked for in them all the same: regular expressions of a folder, with its last `/`, and of a name in it."""
+    """What it asks about nevertheless: regular expressions for a folder, with its final `/`, and for a name in it."""
     no_network: str = ""
-    """Why no socket of the network can be made; empty: it can. The wall's own answer would not tell."""
+    """Why no network socket can be made. Empty: it can. The wall's own error would not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSpec:
-    """What a kernel is started with."""
+    """How a kernel is started."""
 
     owner_id: str
-    """Id of the agent that the kernel is for; names it in logs."""
+    """The id of the kernel's agent, for logs."""
     python: str
     """The Python that runs the kernel."""
     workspace: Path
@@ -45,11 +45,11 @@ class KernelSpec:
     """The whole environment of the kernel's process."""
     start_timeout_seconds: float = 60
     mcp_servers: tuple[str, ...] = ()
-    """Names of the servers that code in the kernel finds under `agent.mcp`."""
+    """Names of the servers under `agent.mcp` in the kernel."""
     sandbox: SandboxPolicy | None = None
     """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
-    """What code does without asking its host. None: it asks for nothing that it does by itself."""
+    """What code may do without asking its host. None: it never asks about its own actions."""
 
     own_files: bool = False
     """A branch works in a copy of the workspace that is its own. A branch of one that does so does so too."""
@@ -64,14 +64,14 @@ class KernelSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelPlace:
-    """What there is where the kernels of an agent run."""
+    """The place where the kernels of an agent run."""
 
     wall: SandboxPolicy | None
-    """Around each of them; None: they have none."""
+    """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
-    """Of each of them."""
+    """The environment of each kernel."""
     told: str
-    """What their agent's model is told of it, in whole sentences."""
+    """A description of the place for their agent's model, in whole sentences."""
 
 
 class Kernel(Protocol):
@@ -79,7 +79,7 @@ class Kernel(Protocol):
 
     @property
     def lost_reason(self) -> str | None:
-        """One sentence on how the kernel ended, None while it lives."""
+        """One sentence on how the kernel ended. None: it lives."""
         ...
 
     @property
@@ -89,7 +89,7 @@ class Kernel(Protocol):
 
     @property
     def scratch(self) -> Path | None:
-        """A folder of the kernel's own in which its code may write; None: it has none on this machine."""
+        """The kernel's own folder in which its code may write. None: it has none on this machine."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class Kernel(Protocol):
         ...
 
     async def wait_lost(self) -> str:
-        """Waits until the kernel's process has ended, and says how."""
+        """Waits until the kernel's process has ended, and returns how."""
         ...
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":

@@ -1,4 +1,4 @@
-"""`Launcher`: where the process of one kernel comes from, and the power over it; all that differs from place to place."""
+"""`Launcher`: starts, interrupts and kills the process of one kernel; covers everything that differs from place to place."""
 
 import asyncio
 from pathlib import Path
@@ -14,9 +14,9 @@ class Launcher(Protocol):
     """Starts one kernel, once."""
 
     has_guest: bool
-    """What code finds as `agent` is in the kernel from its start; False: a first cell installs it."""
+    """Whether `agent` exists in the kernel from the start. False: a first cell installs it."""
     exited: asyncio.Future[str] | None
-    """How the process has ended, as the end of a sentence, once it has; None: it was not started."""
+    """Set when the process has ended, to the end of a sentence that says how. None: it was not started."""
 
     @property
     def own_files(self) -> OwnFiles | None:
@@ -45,7 +45,7 @@ class Launcher(Protocol):
         ...
 
     async def interrupt(self) -> None:
-        """Delivers an interrupt to what the kernel is doing."""
+        """Interrupts the kernel."""
         ...
 
     async def kill(self) -> None:
@@ -53,15 +53,15 @@ class Launcher(Protocol):
         ...
 
     async def aclose(self, *, lost: bool) -> None:
-        """Removes what is left, after `kill`. Args: lost: the process had ended by itself."""
+        """Removes leftovers, after `kill`. Args: lost: the process had ended by itself."""
         ...
 
     def log_tail(self) -> str:
-        """The end of what the process wrote to its standard streams, as far as it can be read."""
+        """Returns the tail of the process's standard streams, if it can be read."""
         ...
 
     def branch(self, spec: KernelSpec, branches: Branches) -> "Launcher":
-        """What starts a branch of the kernel, which is alive.
+        """Returns a launcher for a branch of the live kernel.
 
         Args:
             spec: Of the branch.

@@ -91,23 +91,23 @@ class LocalLauncher(Launcher, Protocol):
         ...
 
     async def settle(self) -> None:
-        """Takes the key and the sockets away: we are connected, and nobody else is to be, least of all another kernel.
+        """Removes the key and the sockets: we are connected, and nobody else may connect, least of all another kernel.
 
         Raises:
-            KernelStartError: Somebody was quicker.
+            KernelStartError: Somebody else connected first.
         """
         if self.spec.sandbox is None:
             return
         for name in (CONNECTION_FILE, *(name for name in self.folder.names() if name.startswith("k-"))):
             self.folder.remove_file(name)
-        # whoever subscribes to iopub reads the output; the other sockets do nothing for who has not got the key
+        # any subscriber to iopub reads the output; the other sockets do nothing without the key
         if _ends_of(f"{self._manager.ip}-{self._manager.iopub_port}") > ENDS_OF_A_SOCKET:
             raise KernelStartError("somebody else has connected to the kernel while it started")
 
     async def aclose(self, *, lost: bool) -> None:
         """See `Launcher`."""
         if lost:
-            # perhaps its guard was killed with it, and nobody has looked after what its cells had started
+            # perhaps its guard was killed with it, so nobody ended what its cells had started
             await asyncio.to_thread(self.folder.end_processes)
         self.folder.give_up()
 
@@ -133,7 +133,7 @@ class LocalLauncher(Launcher, Protocol):
         return environment
 
     def _started(self, exited: asyncio.Future[int]) -> KernelChannels:
-        """The process runs. Args: exited: gets its exit code, negative for a signal."""
+        """Note the running process. Args: exited: receives its exit code, negative for a signal."""
         ended = self.exited = asyncio.get_running_loop().create_future()
 
         def tell(exited: asyncio.Future[int]) -> None:
@@ -253,7 +253,7 @@ def local_place(mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPl
 
 
 def _ends_of(address: str) -> int:
-    """How many sockets of this machine have this path; 0 where that cannot be told."""
+    """Returns how many sockets of this machine have this path; 0 if unknown."""
     with contextlib.suppress(FileNotFoundError):  # not Linux
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
         return sum(line.endswith(f" {address}") for line in lines)

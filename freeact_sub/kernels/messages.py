@@ -17,12 +17,12 @@ MAX_MESSAGE_BYTES: Final = 256 * 2**20
 MAX_DEPTH: Final = 200
 """Lists and objects in each other; what shows or writes values that are deeper would run out of stack."""
 MAX_PARENT_BYTES: Final = 2_000
-"""Of a parent header that is remembered."""
+"""The bound on a remembered parent header."""
 REPLY_STATUSES: Final = frozenset({"ok", "error", "aborted"})
 
 
 class MessageError(Exception):
-    """What has come cannot be used; the message says why."""
+    """A message cannot be used; the text says why."""
 
 
 class RefusedMessageError(MessageError):
@@ -41,7 +41,7 @@ class Message:
     kind: str
     """Jupyter's `msg_type`."""
     parent_id: str | None
-    """Id of the request that it belongs to."""
+    """The id of the request that it belongs to."""
     content: dict[str, Any]
 
 
@@ -106,7 +106,7 @@ def _may_be_deep(part: bytes) -> bool:
 
 
 def _is_deep(value: Any) -> bool:
-    """Looks level by level: the walk itself must not need a deep stack."""
+    """Whether it is nested too deeply. Searches level by level, because recursion would need a deep stack."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -121,7 +121,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def output_of(message: Message) -> CellOutput | None:
-    """The output of a cell in a message; None: it is no output.
+    """Return the output of a cell in a message. None: it is not output.
 
     Raises:
         RefusedMessageError: Its values have other types than Jupyter's specification says.
@@ -155,7 +155,7 @@ def output_of(message: Message) -> CellOutput | None:
 
 
 def reply_of(message: Message) -> dict[str, Any]:
-    """`status` and `execution_count` of the reply to a cell; a status that there is not is an error."""
+    """Return `status` and `execution_count` of the reply to a cell; an unknown status counts as an error."""
     status = message.content.get("status")
     known = isinstance(status, str) and status in REPLY_STATUSES
     return {"status": status if known else "error", "execution_count": _count(message.content)}

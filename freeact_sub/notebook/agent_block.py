@@ -1,4 +1,4 @@
-"""`AgentBlock`: what a notebook shows of one agent, as state made from its events; nothing is drawn here (`render.py`).
+"""`AgentBlock`: the state that a notebook shows for one agent, made from its events; `render.py` draws it.
 
 What an agent does, and what people read of an event, come from `show/`. A block puts together what belongs to one call,
 though its events come apart, and makes a note of any other row. Everything in it is bounded: an agent may run for hours, and
@@ -131,7 +131,7 @@ class CallQuestion:
 
     @property
     def status(self) -> str:
-        """The answer in words, or that there is none yet."""
+        """The answer in words, or a note that it is open."""
         if self.answer is None:
             return WAITING
         reason = f": {self.answer.reason}" if self.answer.reason else ""
@@ -176,7 +176,7 @@ class AgentBlock:
         return WAITING if self.view.questions else self.view.status.replace("_", " ")
 
     def apply(self, event: events.Event) -> bool:
-        """Applies an event of this agent. True if the body changes, False if only the foot does."""
+        """Applies an event of this agent. Returns True if the body changes, False if only the foot does."""
         self.view.observe(event)
         if isinstance(event, events.ThoughtsChunk | events.Thoughts | events.ResponseChunk | events.Response):
             changed = self._add_text(event)

@@ -1,1 +1,1 @@
-"""What all front ends share: open questions, what agents do, the wording of calls and endings, safe HTML. They only draw."""
+"""What all front ends share: open questions, agents' activities, the wording of calls and endings, safe HTML."""

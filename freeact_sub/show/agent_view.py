@@ -1,4 +1,4 @@
-"""What front ends keep of each agent while they read events: what it does (`Activity`), and what was shown of it already."""
+"""What front ends keep for each agent while they read events: its `Activity`, and what was shown already."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ TAIL_CHARS = 4000
 
 @dataclass(kw_only=True)
 class AgentView(Activity):
-    """One agent: what it does, and what was shown of it so far."""
+    """One agent: what it is doing, and what was shown so far."""
 
     number: int = 0
     """Order of appearance: decides its colour."""
@@ -51,7 +51,7 @@ class AgentView(Activity):
 
     @property
     def name(self) -> str:
-        """The agent's id, and its label where it has one."""
+        """The agent's id, with its label if it has one."""
         return f"{self.agent_id} ({self.label})" if self.label else self.agent_id
 
     def observe(self, event: AgentEvent) -> None:
@@ -111,7 +111,7 @@ class Views:
         return next((view for view in self.by_id.values() if view.parent_id is None), None)
 
     def name(self, view: AgentView) -> str:
-        """What people call an agent: its label, with a number where others have the same, or its number."""
+        """An agent's name for people: its label, with a number if others have the same, or its number."""
         if view.parent_id is None:
             return "agent"
         twins = len(self._labelled.get(view.label, ()))

@@ -19,7 +19,7 @@ from freeact_sub.text import busy, one_line, visible
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
-"""A cell of one line that is not longer needs no body: it stands in its head."""
+"""A cell of one line up to this length is shown in its head, without a body."""
 ARGUMENT_CHARS: Final = 40
 
 
@@ -31,7 +31,7 @@ class Head:
     """`Python`, `Child`, `Shell`, or what is called."""
     words: str = ""
     code: str = ""
-    """What stands below it, as Python; safe to show."""
+    """The code below it, as Python; safe to show."""
 
     @property
     def text(self) -> str:
@@ -78,7 +78,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
 
 
 def doing(view: AgentView) -> str:
-    """What an agent does right now, in a few words; empty once it has ended."""
+    """What an agent is doing, in a few words; empty once it has ended."""
     if not view.is_running:
         return ""
     if view.questions:

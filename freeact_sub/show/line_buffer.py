@@ -1,4 +1,4 @@
-"""`LineBuffer`: what a cell prints, piece by piece, as whole lines. They may set colours, and nothing else."""
+"""`LineBuffer`: turns the pieces that a cell prints into whole lines, which may set colours but nothing else."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ LINE_CHARS: Final = 8192
 """A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
 
 MAX_COLOURS: Final = 16
-"""So many of the sequences that are in force continue in the next line; a newer one mostly replaces an older."""
+"""How many active colour sequences continue in the next line; newer ones usually replace older ones."""
 
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 
@@ -23,7 +23,7 @@ class LineBuffer:
         self._colours = ""
 
     def add(self, piece: str) -> Iterator[str]:
-        """Take a piece in; yields the lines that it ends."""
+        """Accept a piece, and yield the lines that it ends."""
         *lines, self._rest = (self._rest + piece).split("\n")
         if "\r" in self._rest:  # drop what is overwritten; a return at the end may yet become the end of a line
             shown = self._rest.rstrip("\r")
@@ -35,7 +35,7 @@ class LineBuffer:
             yield self._coloured(line)
 
     def rest(self) -> str:
-        """What was accepted after the last whole line, such as a progress bar that still moves."""
+        """The unfinished line, such as a progress bar that is still moving."""
         return clean(self._rest)
 
     def flush(self) -> Iterator[str]:

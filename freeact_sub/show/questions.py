@@ -1,8 +1,8 @@
 """`Questions`: the approval requests that wait for a person, in the order in which they came.
 
-One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and everybody who did
-not ask continues. What a person types answers the
-question that was on the screen: one that is withdrawn takes the half-typed answer with it (the front ends see to that).
+One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and agents without a
+question continue. What a person types answers the question on the screen: if it is withdrawn, the front ends discard the
+half-typed answer.
 """
 
 import re
@@ -23,7 +23,7 @@ class Questions:
 
     waiting: list[ApprovalRequest] = field(default_factory=list)
     asks_always: bool = False
-    """Every text that would be the reason of a denial is asked back first."""
+    """Whether every text that would be the reason of a denial is confirmed first."""
     _reply: Reply = field(default_factory=Reply)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
@@ -40,7 +40,7 @@ class Questions:
 
     @property
     def asks_back(self) -> str:
-        """What the current question asks before the last line counts; empty where nothing is doubtful."""
+        """The confirmation to ask before the last line counts; empty if nothing is doubtful."""
         return self._reply.asks_back if self._replied_to == self.current_id else ""
 
     def observe(self, event: Event) -> None:
@@ -56,7 +56,7 @@ class Questions:
         self.waiting = [request for request in self.waiting if request.request_id != request_id]
 
     def answer(self, text: str) -> bool:
-        """Answer the current question with what a person typed; False if nothing can be done with that."""
+        """Answer the current question with what a person typed; returns False if the text decides nothing."""
         if other := re.fullmatch(r"/(\d{1,9})", text.strip()):
             return self.choose(int(other[1]))
         request = self.current
@@ -90,7 +90,7 @@ class Questions:
 
     @property
     def listed(self) -> int:
-        """How many questions behind the current one are named by `others`."""
+        """How many waiting questions `others` names."""
         return min(len(self.waiting[1:]), MAX_OTHERS)
 
     def others(self) -> list[str]:
@@ -103,7 +103,7 @@ class Questions:
         return [*lines, *([f"… and {left} more"] if left > 0 else [])]
 
     def decide_all(self, decision: Decision) -> None:
-        """Answer all that is open in the same way."""
+        """Answer all open questions in the same way."""
         waiting, self.waiting = self.waiting, []
         for request in waiting:
             request.decide(decision)

@@ -1,4 +1,4 @@
-"""`ROWS`: what people read of each type of event, in words. Front ends only draw it: they choose colours, widths and markup.
+"""`ROWS`: the wording of each type of event for people. Front ends choose only colours, widths and markup.
 
 A row is a title that follows the agent's name, and parts below it. All text in it is safe to show: escape sequences and
 control characters are gone, except for the colours of a cell's output.
@@ -46,9 +46,9 @@ from freeact_sub.show.wording import (
 from freeact_sub.text import busy, clean, one_line, visible
 
 Form: TypeAlias = Literal["text", "markdown", "code", "arguments", "output", "bundle"]
-"""What a part is. `output` and `bundle`: of a cell; their text may set colours."""
+"""The form of a part. `output` and `bundle` come from a cell; their text may set colours."""
 Tone: TypeAlias = Literal["", "good", "bad", "success", "failure", "warning", "question", "prompt", "thought", "quiet"]
-"""What the text means to a reader. `success` and `failure` are those of a run."""
+"""The meaning of the text. `success` and `failure` are those of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Part:
     form: Form = "text"
     tone: Tone = ""
     data: dict[str, Any] = field(default_factory=dict)
-    """Of `arguments` the values, of `bundle` the MIME bundle."""
+    """The values of `arguments`, or the MIME bundle of `bundle`."""
     name: str = ""
     """What it is, if the title does not say that."""
     brief: bool = False
@@ -80,11 +80,11 @@ class Row:
     goes_on: bool = False
     """The title can be left out if the previous row had the same agent and title."""
     passing: bool = False
-    """It says what holds for a moment; front ends that redraw take that from `Activity` and leave this row out."""
+    """The row describes a momentary state; front ends that redraw take it from `Activity` and omit this row."""
 
     @property
     def text(self) -> str:
-        """All of it as text."""
+        """The whole row as text."""
         return ": ".join(filter(None, [self.title, self.detail, *(part.text for part in self.parts)]))
 
 
@@ -176,7 +176,7 @@ def _cell_end(view: AgentView, event: CodeExecutionOutput) -> Rows:
 
 
 def _request(view: AgentView, event: ApprovalRequest) -> Rows:
-    """Leaves out a call that its tool call has shown already."""
+    """Omits a call that its tool call has shown already."""
     parts = () if view.has_shown(event) else (call_part(event.call),)
     yield Row(title=event.call.question, parts=parts, tone="question", passing=not parts)
 

@@ -1,7 +1,7 @@
 """What a person types in answer to a question, the same in the terminal and in a notebook.
 
-What is no known word is the reason of a denial. A single word that nobody knows (`sur`, `ja`), or a text that begins like a
-yes (`yes, run it`), may have been meant as a yes: it is asked back before it becomes a denial.
+Any text other than the known words is the reason of a denial. A single unknown word (`sur`, `ja`), or a text that begins
+like a yes (`yes, run it`), may have been meant as a yes: it is confirmed before it becomes a denial.
 """
 
 import re
@@ -39,13 +39,13 @@ def always_means(request: ApprovalRequest) -> str:
 
 
 def says_yes(text: str) -> bool:
-    """Whether a text is a yes and nothing else."""
+    """Whether a text is a plain yes."""
     words = {*_words(_PHRASES.sub("yes", text.lower()))} - POLITE
     return bool(words) and words <= YES and not _OTHER.search(text)
 
 
 def says_no(text: str) -> bool:
-    """Whether a text is a no and nothing else."""
+    """Whether a text is a plain no."""
     words = {*_words(text)} - POLITE
     return bool(words) and words <= NO and not _OTHER.search(text)
 
@@ -60,11 +60,11 @@ class Reply:
 
     @property
     def asks_back(self) -> str:
-        """What is to be asked before the last line counts; empty where nothing is."""
+        """The confirmation to ask before the last line counts; empty if none is needed."""
         return f"deny with the reason {one_line(visible(self._doubted), _REASON_CHARS)!r}? y/n" if self._doubted else ""
 
     def read(self, text: str) -> Decision | None:
-        """The decision that a line stands for; None for one that decides nothing, see `asks_back`."""
+        """Return the decision of a line. None: it decides nothing, see `asks_back`."""
         answer, doubted = text.strip(), self._doubted
         self._doubted = ""
         if doubted and says_yes(answer):

@@ -1,4 +1,4 @@
-"""The words of the front ends: rich output as text, how a question was answered, what to know of a cell."""
+"""The wording of the front ends: rich output as text, answers to questions, notes on cells and endings."""
 
 import base64
 import binascii
@@ -55,21 +55,21 @@ def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
 
 
 def ending_notes(event: AgentFinished) -> list[str]:
-    """What is known of a run that has ended besides its status, answer, error and warnings; a line for each."""
+    """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
     return [note for note in notes if note]
 
 
 def picture_notes(event: CodeExecutionOutput) -> list[str]:
-    """Where the pictures are that a cell has shown."""
+    """Return the paths of the pictures that a cell has shown."""
     notes = [f"picture: {one_line(file, 300)}" for file in event.picture_files[:PICTURES_SHOWN]]
     more = len(event.picture_files) - len(notes)
     return [*notes, *([f"{more} more pictures beside it"] if more > 0 else [])]
 
 
 def cell_notes(event: CodeExecutionOutput) -> list[str]:
-    """What to know about a cell's output beyond what was shown of it."""
+    """Return notes on a cell's output beyond what was shown."""
     notes = []
     if event.left_out_chars:
         notes.append(f"{event.left_out_chars:,} characters of output are not shown here")

@@ -38,7 +38,7 @@ from freeact_sub.kernels.messages import MessageError
 from freeact_sub.system.closing import end_task
 
 MAX_SENT_BYTES: Final = 8 * 2**20
-"""Of one frame: a server closes the connection over one of more than 10 MiB."""
+"""The largest frame: a server closes the connection over one of more than 10 MiB."""
 WAITING_MESSAGES: Final = 1000
 RECONNECT_SECONDS: Final = 20.0
 """For how long a connection is tried that drops, or is not answered."""
@@ -54,7 +54,7 @@ SILENT_SECONDS: Final = 8.0
 LOST_SECONDS: Final = 2.0
 """How long after such a heartbeat the kernel is lost, unless the server answers over a new connection."""
 TOO_BIG: Final = 1009
-"""With what a WebSocket is closed over a message that is too large."""
+"""The close code of a WebSocket for a message that is too large."""
 FIRST_SERVER_ERROR: Final = 500
 TAKES_TOO_LITTLE: Final = (
     "its gateway {url} takes no message of 8 MB: let tornado's `websocket_max_message_size` be what it is by itself, 10 MiB"
@@ -91,7 +91,7 @@ class GatewayChannels:
             lease_seconds: What the kernel is promised.
             on_lost: Told once how the kernel has ended, and whether its server has gone with it.
             on_notice: Told what a person should mend at the server.
-            protocols: Subprotocols that are asked for.
+            protocols: The requested subprotocols.
         """
         self._server, self._kernel_id = server, kernel_id
         self._lease_seconds = lease_seconds
@@ -117,7 +117,7 @@ class GatewayChannels:
         self.restarted = False
         """The server has put another kernel in the place of one that has died."""
         self._ready = False
-        """The kernel has been heard; one that says that it starts is another one."""
+        """Note a sign of life; a kernel that announces its start is another one."""
         self._told_of_limit = False
 
     async def open(self) -> None:

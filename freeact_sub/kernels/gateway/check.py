@@ -38,10 +38,10 @@ BURST: Final = "print('x' * 10_000_000, 'all sent')"
 
 @dataclass(kw_only=True)
 class Finding:
-    """What a gateway was found to lack."""
+    """Something that a gateway lacks."""
 
     text: str
-    """In one sentence."""
+    """One sentence about it."""
     line: str
     """Option of its command that mends it; empty: none."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from freeact_sub.kernels.messages import MessageError
 
 V1: Final = "v1.kernel.websocket.jupyter.org"
-"""The subprotocol that a server is asked for."""
+"""The requested subprotocol."""
 PARTS: Final = ("header", "parent_header", "metadata", "content")
 
 
@@ -36,7 +36,7 @@ def unpack(frame: bytes) -> tuple[str, list[bytes]]:
 
 
 def pack_old(channel: str, parts: Sequence[bytes]) -> str | bytes:
-    """A frame for a server that does not know `V1`: text, or bytes where there are buffers."""
+    """Return a frame for a server that does not know `V1`: text, or bytes if there are buffers."""
     message: dict[str, Any] = dict(zip(PARTS, map(json.loads, parts), strict=False))
     message["channel"] = channel
     buffers = parts[len(PARTS) :]

@@ -1,4 +1,4 @@
-"""What a kernel of a gateway needs besides the guest of every kernel. Sent as source; standard library and IPython only.
+"""The additional guest of a kernel at a gateway. Sent as source; standard library and IPython only.
 
 The host is far away, and what is between may drop. So the kernel ends by itself when it has not heard of the host for longer
 than its lease; a request that has no answer is sent again (the host knows it by its id); a cell that comes a second time is
@@ -43,7 +43,7 @@ AGAIN_SECONDS = (5.0, 60.0)
 """After what time a request without an answer is sent again, first and at most: who answers may be a person."""
 LOOK_SECONDS = 0.25
 KEPT_CHARS, KEPT_MESSAGES = 8_000_000, 2_000
-"""Of what a cell puts out."""
+"""How much of a cell's output is kept."""
 
 
 def settle(environment: Mapping[str, str], workspace: str | None) -> str:
@@ -148,7 +148,7 @@ class Host:
         self.kernel.session.send(self.kernel.iopub_socket, kind, content, parent=parent)
 
     def on_end(self, _stream: Any, _idents: Any, message: Any) -> None:
-        """End soon: the answer is to be sent before."""
+        """End soon, after the answer is sent."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.publish("freeact_end", {"id": message["content"]["id"]}, message)
         ending = threading.Timer(LOOK_SECONDS, end_all)
@@ -185,7 +185,7 @@ class Host:
                     file.seek(content["offset"])
                     file.writelines(message["buffers"])
             elif content["op"] == "remove":
-                with contextlib.suppress(FileNotFoundError):  # it was asked for twice
+                with contextlib.suppress(FileNotFoundError):  # requested twice
                     os.unlink(path)
             else:
                 with open(path, "rb") as file:
@@ -197,7 +197,7 @@ class Host:
         self.kernel.session.send(stream, "freeact_values", answer, message, ident=idents, buffers=buffers)
 
     def on_again(self, _stream: Any, _idents: Any, message: Any) -> None:
-        """Send again what a cell has put out, and say that it was all that there is."""
+        """Repeat a cell's output, and say that it is complete."""
         self.output.send_again(message["content"]["cell"], message["content"]["from"])
         self.publish("freeact_again", {}, message)
 
@@ -226,7 +226,7 @@ class Host:
 
 
 class Output:
-    """What the present cell puts out: numbered, and the last of it kept, for a host that has lost the connection."""
+    """The present cell's output: numbered, with its end kept for a host that lost the connection."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel

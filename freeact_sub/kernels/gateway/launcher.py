@@ -54,7 +54,7 @@ class GatewayLauncher:
 
     @property
     def restarted(self) -> bool:
-        """The server has put another kernel in the place of this one, which has died."""
+        """The server has replaced this kernel, which died."""
         return self.channels is not None and self.channels.restarted
 
     async def launch(self) -> KernelChannels:

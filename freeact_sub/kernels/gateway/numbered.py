@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 NUMBER: Final = "freeact_number"
-"""In the metadata of a message."""
+"""The key in a message's metadata."""
 
 
 class NumberedOutput:
@@ -21,7 +21,7 @@ class NumberedOutput:
         self._seen: set[int] = set()
         """Numbers that have come, from `_low` on; all below have come."""
         self._held: dict[int, list[bytes]] | None = None
-        """What waits for what came before it. None: nothing is held."""
+        """Messages that wait for earlier ones. None: nothing is held."""
 
     def begin(self, cell_id: str) -> None:
         """A cell is sent."""
@@ -35,7 +35,7 @@ class NumberedOutput:
         return self._low
 
     def take(self, parent_id: str, metadata: Mapping[str, Any], parts: list[bytes]) -> bool:
-        """Whether a message is to be passed on; else it is held, or has come before."""
+        """Whether to pass a message on; otherwise it is held, or is a repetition."""
         number = metadata.get(NUMBER)
         if parent_id != self.cell_id or not isinstance(number, int):
             return True

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 PIECE_BYTES: Final = 4 * 2**20
 PIECES_AHEAD: Final = 4
-"""How many are asked for, or sent, before the first is answered."""
+"""How many pieces are requested or sent before the first is answered."""
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ async def in_order(works: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerat
     """The results of coroutines in their order, a few of which run at once. None runs any more when this has ended.
 
     Args:
-        works: The coroutines; the next is asked for when there is room for it.
+        works: The coroutines; the next one is taken when there is room for it.
     """
     running: deque[asyncio.Task[T]] = deque()
     try:

@@ -30,7 +30,7 @@ class GatewayKernelProvider:
     """Starts kernels at the servers that the settings name. See `KernelProvider`."""
 
     def __init__(self, settings: KernelConfig, *, on_notice: Callable[[str], None] | None = None) -> None:
-        """Args: on_notice: told once what kernels there lack. None: the log is told.
+        """Args: on_notice: called once with what kernels there lack. None: it is logged.
 
         Raises:
             ConfigError: The settings name no server, or certificates that cannot be read.

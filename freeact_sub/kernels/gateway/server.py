@@ -181,7 +181,7 @@ def refused_connection(server: GatewayServer, status: int) -> str:
 
 
 def _message(answer: httpx2.Response) -> str:
-    """What the server says is wrong; empty: only the status."""
+    """Return the server's reason. Empty: it gave only a status."""
     try:
         said: Mapping[str, Any] = answer.json()
         text = str(said.get("message") or said.get("reason") or "")

@@ -43,7 +43,7 @@ class Group(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     names: dict[Name, Text]
-    """With a line on each."""
+    """The variables, with one line for each."""
     file: Digest
     data: tuple[Size, Size] = Field(strict=False)
     blocks: list[Annotated[tuple[Size, Size], Field(strict=False)]]
@@ -60,7 +60,7 @@ class Lost(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What `guest/saved/write.py` has written."""
+    """The manifest of `guest/saved/write.py`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     format: int
@@ -87,7 +87,7 @@ class Manifest(BaseModel):
 
 
 class Result(BaseModel):
-    """What `guest/saved/read.py` has written."""
+    """The report of `guest/saved/read.py`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     restored: dict[Name, Text]
@@ -169,7 +169,7 @@ def place(store: Path, target: Path, given_up: threading.Event) -> Manifest:
 
 
 def result(folder: Path, name: str) -> Result:
-    """What a kernel has written of a restore.
+    """Read a kernel's report on a restore.
 
     Raises:
         KernelSnapshotError: It is not what a kernel writes.

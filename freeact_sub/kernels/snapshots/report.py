@@ -1,4 +1,4 @@
-"""What has been kept of a kernel's variables, and what has not, with the reasons."""
+"""Reports on saving and restoring a kernel's variables."""
 
 from dataclasses import dataclass
 
@@ -21,19 +21,19 @@ class LostVariable:
     """As in `sqlite3.Connection`."""
     reason: str
     cell: int | None
-    """The execution count of the cell that made it; None: it cannot be told."""
+    """The execution count of the cell that made it. None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotReport:
-    """What `Kernel.snapshot` has written."""
+    """The result of `Kernel.snapshot`."""
 
     kept: tuple[Variable, ...]
     lost: tuple[LostVariable, ...]
     size_bytes: int
-    """Of all files of the snapshot."""
+    """The size of all files of the snapshot."""
     written_bytes: int
-    """Of those that were not there before."""
+    """The size of the new files."""
     pause_seconds: float
     """For which the kernel's main thread stood still."""
     not_forked: str
@@ -42,8 +42,8 @@ class SnapshotReport:
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreReport:
-    """What `Kernel.restore` has brought back."""
+    """The result of `Kernel.restore`."""
 
     restored: tuple[Variable, ...]
     lost: tuple[LostVariable, ...]
-    """What was not kept, and what was kept and could not be read."""
+    """Variables that were not saved, or were saved and could not be read."""

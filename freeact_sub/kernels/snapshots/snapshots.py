@@ -150,7 +150,7 @@ async def _next(answers: asyncio.Queue[dict[str, Any]], seconds: float, expected
 
 
 async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:
-    """Does work on files in a thread. When it is cancelled, the work is told so, and waited for."""
+    """Do work on files in a thread. A cancel stops the work and waits for it."""
     given_up = threading.Event()
     task = asyncio.ensure_future(asyncio.to_thread(work, given_up))
     try:

@@ -1,4 +1,4 @@
-"""What a branch has changed in its own copy of the workspace.
+"""Compares a branch's copy of the workspace with its original.
 
 The copy was written by code of a model and may hold anything: it is walked from folder to folder without following a link,
 and what is no file, link or folder is left out. What stood in the workspace when the copy was made is known by stamps.
@@ -19,7 +19,7 @@ MAX_ENTRIES: Final = 200_000
 
 
 class Stamp(NamedTuple):
-    """What a file, a link or a folder was when somebody looked; of a folder, only that it was one."""
+    """The state of a file, a link or a folder at one time; of a folder, only that it was one."""
 
     kind: int
     number: int = 0
@@ -41,7 +41,7 @@ class Changes:
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What is never taken over: settings of freeact and of git, and what is no file, link or folder."""
+    """Whether a path is never taken over: settings of freeact and git, and anything but files, links and folders."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Changes:
 
 @dataclass(kw_only=True)
 class Found:
-    """What is in a copy."""
+    """Return the contents of a copy."""
 
     entries: dict[str, Stamp] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
@@ -79,14 +79,14 @@ def stamps(folder: int) -> dict[str, Stamp]:
 
 
 def found_in(folder: int) -> Found:
-    """What is in the changes of an overlay."""
+    """Return the changes in an overlay."""
     found = Found()
     _walk(folder, "", found, depth=0)
     return found
 
 
 def difference(before: Mapping[str, Stamp], found: Found, *, is_layer: bool) -> tuple[set[str], set[str], set[str]]:
-    """What was added, perhaps changed, and deleted.
+    """Return what was added, perhaps changed, and deleted.
 
     Args:
         before: Of the workspace.

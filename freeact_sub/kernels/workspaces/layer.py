@@ -24,12 +24,12 @@ MS_NOSUID, MS_NODEV = 2, 4
 FICLONE = 0x40049409
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHANGES, WORK, COPY = "up", "work", "ws"
-"""In the private folder of a branch: what it has changed, what the overlay needs, where the branch sees its workspace."""
+"""Names in the private folder of a branch: its changes, the overlay's work folder, its view of the workspace."""
 OPAQUE = "user.overlay.opaque"
 MAX_CHANGES, MAX_CHANGED_BYTES = 20_000, 1 << 30
-"""Of a branch that is branched again: they are copied."""
+"""The bound on changes copied when a branch is branched again."""
 MAX_DEPTH = 100
-"""Of folders: each is a descriptor."""
+"""The bound on nested folders: each takes a descriptor."""
 
 
 class CopyLimitError(Exception):
@@ -126,7 +126,7 @@ def pour(reading: int, writing: int, size: int) -> None:
 
 
 def like(found: os.stat_result, descriptor: int) -> None:
-    """Gives a copy the mode, the times and, as far as possible, the owner of what it was made of."""
+    """Gives a copy the mode, the times and, if possible, the owner of its original."""
     with contextlib.suppress(OSError):
         os.fchown(descriptor, found.st_uid, found.st_gid)
     os.fchmod(descriptor, found.st_mode & 0o1777)

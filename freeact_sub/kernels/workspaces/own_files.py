@@ -17,7 +17,7 @@ from freeact_sub.system.private_folders import KernelFolder
 
 MAX_FILES: Final = 2_000
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Of a copy of all files; where the file system shares their blocks, only the files count."""
+"""The bound on a full copy; if the file system shares blocks, only the number of files counts."""
 CACHE: Final = "__pycache__"
 """No change of anybody's: every import writes it."""
 COMPARED_BYTES: Final = 1 << 20
@@ -46,7 +46,7 @@ class OwnFiles:
     """Of a copy: the files that differed from the workspace when they were made."""
 
     def look(self) -> Changes:
-        """What the branch has changed. It blocks, and is best called while the branch is idle.
+        """Returns what the branch has changed. Blocks; best called while the branch is idle.
 
         Raises:
             OSError: The copy cannot be read.

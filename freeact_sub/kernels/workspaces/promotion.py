@@ -24,7 +24,7 @@ from freeact_sub.system.safe_files import make_folder
 
 FREEACT: Final = ".freeact"
 STAGES: Final = "promoted-"
-"""In the workspace's folder of freeact: what is staged."""
+"""The name of the staging folder, in the workspace's `.freeact`."""
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
 
 
 def _now(root: int, path: str) -> Stamp | None:
-    """What stands there. None: nothing that can be reached without a link."""
+    """Returns what exists at a path. None: nothing that can be reached without a link."""
     try:
         folder = open_below(root, path.rstrip("/"))
     except OSError:

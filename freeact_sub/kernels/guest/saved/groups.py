@@ -41,7 +41,7 @@ NOT_FOLLOWED = -1
 OF_CLASSES = {"_abc_impl", "_fields", "_field_defaults"}
 """Attributes of a class that each of its instances reaches, and no code changes."""
 OBJECT_BYTES = 64
-"""What an object is taken to need, to tell small groups from large ones."""
+"""The assumed size of an object, to tell small groups from large ones."""
 
 
 class Groups:
@@ -54,12 +54,12 @@ class Groups:
         self.owner: dict[int, int] = {id(namespace): NOT_FOLLOWED}
         """The number of the variable that has reached an object first, by the object's id."""
         self.parents: list[int] = []
-        """Of each variable, another one of its group, or itself."""
+        """For each variable, another one of its group, or itself."""
         self.sizes: list[int] = []
         self.arrays: set[int] = set()
         """Ids of arrays whose memory is used by more than one object."""
         self.viewed: set[int] = set()
-        """Ids of arrays that one object has been met of, themselves or a view."""
+        """Ids of arrays met once so far, themselves or as a view."""
 
     def of(self, variables: Mapping[str, Any]) -> list[list[str]]:
         """The groups, the smallest first."""
@@ -148,7 +148,7 @@ def kind_of(kind: type) -> int:
 
 
 def parts_of_class(kind: type) -> Iterable[Any]:
-    """What the attributes of a cell's class hold, except for what all classes have."""
+    """Return the attributes of a cell's class, except those that all classes have."""
     parts: list[Any] = []
     if getattr(kind, "__module__", None) == "__main__":
         parts += kind.__bases__
@@ -170,7 +170,7 @@ def contents_of(function: types.FunctionType) -> list[Any]:
 
 
 def parts_of_function(function: types.FunctionType) -> list[Any]:
-    """What belongs to the function alone: not its globals."""
+    """Return what belongs to the function only, without its globals."""
     cells = function.__closure__ or ()
     return [*cells, function.__defaults__, function.__kwdefaults__, *vars(function).values()]
 

@@ -1,4 +1,4 @@
-"""What the pickles of saved variables call when they are read in a new kernel."""
+"""Functions that the pickles of saved variables call when a new kernel reads them."""
 
 import functools
 import importlib

@@ -30,10 +30,10 @@ SMALLEST_BLOCK = 1024
 
 
 class Room:
-    """What pickles are written into, as long as there is room for them."""
+    """The file that pickles are written into, as long as there is room."""
 
     def __init__(self, size: int, check: Callable[[int], None]) -> None:
-        """Args: size: what has been written before. check: called with what is written by now, in bytes; may raise."""
+        """Args: size: the bytes written before. check: called with the bytes written so far; may raise."""
         self.size = size
         self.check = check
         self.pieces: list[bytes] = []
@@ -45,7 +45,7 @@ class Room:
         self.pieces.append(data if type(data) is bytes else bytes(data))
 
     def take(self, buffer: pickle.PickleBuffer) -> bool:
-        """Called with each buffer. Returns whether it is to be in the pickle."""
+        """Decide whether a buffer goes into the pickle."""
         try:
             block = buffer.raw()
         except BufferError:  # it is not contiguous

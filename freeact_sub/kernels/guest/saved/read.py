@@ -51,7 +51,7 @@ def restore(folder: str, namespace: dict[str, Any]) -> None:
 
 
 def settle(manifest: dict[str, Any]) -> None:
-    """What imports and functions rely on: the search path, the working folder, the sources of cells."""
+    """Restore what imports and functions rely on: the search path, the working folder, the sources of cells."""
     sys.path += [path for path in manifest["path"] if path not in sys.path]
     with contextlib.suppress(OSError, TypeError):
         os.chdir(manifest["folder"])

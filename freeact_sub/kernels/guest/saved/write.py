@@ -29,7 +29,7 @@ DIGEST_BYTES = 16
 GROUP_SECONDS = 30.0
 """For one group; code of its types may hang."""
 SOURCE_CHARS = 2_000_000
-"""Of the cells that functions come from, kept so that tracebacks show them."""
+"""The bound on sources of cells, which are kept so that tracebacks show them."""
 TEXT_CHARS = 300
 NAME_CHARS, PATH_CHARS = 1000, 10_000
 """The host takes no longer ones."""
@@ -278,14 +278,14 @@ def padded(blocks: list[Any]) -> Iterator[Any]:
 
 
 def submodules(modules: Any) -> list[str]:
-    """What is imported below these packages: `import xml.dom` makes a variable `xml`."""
+    """Return the imported modules below these packages: `import xml.dom` makes a variable `xml`."""
     names = {module.__name__ for module in modules if hasattr(module, "__path__")}
     loaded = [name for name in list(sys.modules) if is_told(name, NAME_CHARS)]
     return sorted(name for name in loaded if name.partition(".")[0] in names and "." in name)[:SUBMODULES]
 
 
 def working_folder() -> str | None:
-    """Where the kernel works; None: the folder is gone."""
+    """Return the working folder. None: it is gone."""
     with contextlib.suppress(OSError):
         folder = os.getcwd()
         return folder if is_told(folder, PATH_CHARS) else None
@@ -320,7 +320,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def cell_of(name: str, inputs: list[str]) -> int | None:
-    """The number of the last cell that has given this name a value, as far as its source tells."""
+    """Return the number of the last cell whose source assigns this name."""
     for number in range(len(inputs) - 1, 0, -1):
         source = inputs[number]
         if isinstance(source, str) and name in source and name in names_given(source):
