@@ -212,9 +212,7 @@ class _Round:
             if _has_session(self._store, written):
                 session = written
                 self.resumed += 1
-                # killed after the root has completed its run: what is asked from then on is asked anew
-                completed = self._store.find(session).status == "completed"
-                known = Counter() if completed else _completed(self._store, session)
+                known = _completed(self._store, session)
                 self.problems += _database(self._store)
             else:
                 session, known = "new", Counter()
@@ -256,12 +254,16 @@ def _has_session(store: SessionStore, session: str) -> bool:
 
 
 def _completed(store: SessionStore, session: str) -> Counter[str]:
-    """The prompts of children and asks that the session knows as completed."""
+    """The prompts of children and asks that the session knows as completed, and that are not to be paid again.
+
+    What was asked before the root last completed a run is asked anew.
+    """
     with store.reader(session) as reader:
-        root = reader.agents()[0].agent_id
-        children = [run.prompt for run in reader.runs() if run.agent_id != root and run.status == "completed"]
-        asks = [call.args["prompt"] for call in reader.calls() if call.name == "ask" and call.outcome == "success"]
-    return Counter([*children, *asks])
+        root, runs = reader.agents()[0].agent_id, reader.runs()
+        ended = max((run.number for run in runs if run.agent_id == root and run.status == "completed"), default=0)
+        done = [run for run in runs if run.agent_id != root and run.status == "completed" and run.root_run > ended]
+        asks = [call for call in reader.calls(root) if call.name == "ask" and call.outcome == "success" and call.run > ended]
+    return Counter([*(run.prompt for run in done), *(call.args["prompt"] for call in asks)])
 
 
 def _repeated(store: SessionStore, session: str, place: Path) -> list[str]:

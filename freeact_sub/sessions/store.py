@@ -110,6 +110,15 @@ class SessionStore:
         """Holds the session for one program."""
         return SessionLock(self.folder_of(session_id), session_id)
 
+    def agents(self) -> dict[str, list[str]]:
+        """The ids of all agents, by session. Raises: SessionError: They cannot be read."""
+        found: dict[str, list[str]] = {}
+        with self._reading() as connection:
+            rows = [] if connection is None else connection.execute("SELECT session_id, agent_id FROM agents").fetchall()
+        for session_id, agent_id in rows:
+            found.setdefault(session_id, []).append(agent_id)
+        return found
+
     def size_bytes(self, session_id: str) -> int:
         """What the session's folder takes on disk; the database counts for all sessions together."""
         total = 0

@@ -5,10 +5,12 @@ long outputs of its agents in the workspace are gone. Where the sessions take mo
 """
 
 import logging
+import os
 import re
 import stat
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -65,7 +67,8 @@ def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: i
         old = archive_after_days is not None and now - session.updated > archive_after_days * DAY_SECONDS
         if old and not session.archived and not stop.is_set() and _archive(store, session):
             swept.archived.append(session.session_id)
-    sizes = {session.session_id: store.size_bytes(session.session_id) for session in sessions}
+    agents = store.agents()
+    sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
     total = sum(sizes.values()) + store.database_bytes
     for session in sessions:
         if max_bytes is None or total <= max_bytes or stop.is_set():
@@ -107,20 +110,37 @@ def _remove(store: SessionStore, session: StoredSession) -> bool:
     return True
 
 
+def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int:
+    """What a session takes on disk, with the long outputs of its agents."""
+    size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
+    for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
+        for place, _, names in os.walk(f"{folder}/{agent_id}"):  # it follows no link
+            for name in names:
+                with suppress(OSError):
+                    size += os.lstat(f"{place}/{name}").st_size
+    return size
+
+
 def _agents(store: SessionStore, session: StoredSession) -> list[str]:
     with store.reader(session.session_id) as reader:
         return [agent.agent_id for agent in reader.agents() if AGENT_ID.fullmatch(agent.agent_id)]
 
 
 def _remove_outputs(workspace: Path, agents: list[str]) -> None:
-    """Remove what agents have written; follows no link, for code may have made it."""
+    """Remove what agents have written."""
+    folder = _outputs(workspace)
+    for agent_id in agents if folder is not None else ():
+        remove(f"{folder}/{agent_id}")
+
+
+def _outputs(workspace: Path) -> Path | None:
+    """Where agents write; None: nowhere, or a link leads there, which code may have made."""
     folder = workspace
     for name in OUTPUTS:
         folder /= name
         try:
             if not stat.S_ISDIR(folder.lstat().st_mode):
-                return
+                return None
         except OSError:
-            return
-    for agent_id in agents:
-        remove(str(folder / agent_id))
+            return None
+    return folder

@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.sessions.journal import OpenReader
-from freeact_sub.agents.sessions.resume import cut_off_calls, lost_prompt
+from freeact_sub.agents.sessions.resume import cut_off
 from freeact_sub.agents.tree import AgentNode, Lineage, Tree
 from freeact_sub.agents.types.files import AgentType, unknown_name
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
@@ -232,7 +232,6 @@ def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
         own = [run for run in runs if run.agent_id == agent_id]
         if own and own[-1].ended is None:
             at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
-            last = [call for call in reader.calls(agent_id) if call.run == own[-1].number]
-            cut_off = [*lost_prompt(written, own[-1]), *cut_off_calls(written, last, at_work)]
-            return _Stored(agents=agents, written=written, cut_off=cut_off)
+            read = cut_off(written, own, reader.calls(agent_id), at_work)
+            return _Stored(agents=agents, written=written, cut_off=read)
         return _Stored(agents=agents, written=written, cut_off=[])

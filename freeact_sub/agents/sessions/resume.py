@@ -18,6 +18,8 @@ BEGUN: Final = (
 )
 KNOWN_AGAIN: Final = "Children and asks that have completed are not paid again: asked for the same, they answer at once."
 SHOWN_CHARS: Final = 300
+CLOCK_SECONDS: Final = 0.01
+"""By how much the time of a message may seem to be before that of its run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,27 +78,40 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         if root is None:
             return Resumed(stored=stored, root_id=None, root_run=0, runs=runs, written=[], history=[])
         written = reader.messages(root.agent_id)
-        last = [run for run in all_runs if run.agent_id == root.agent_id][-1]
+        root_runs = [run for run in all_runs if run.agent_id == root.agent_id]
+        last = root_runs[-1]
         at_work = [run.agent_id for run in all_runs if run.ended is None and run.agent_id != root.agent_id]
-        calls = [call for call in reader.calls(root.agent_id) if call.run == last.number]
+        calls = reader.calls(root.agent_id)
     return Resumed(
         stored=stored,
         root_id=root.agent_id,
         root_run=last.root_run,
         runs=runs,
         written=written,
-        history=[*written, *lost_prompt(written, last), *cut_off_calls(written, calls, at_work)],
+        history=[*written, *cut_off(written, root_runs, calls, at_work)],
         answers=dict(answers),
         cut_off=last.ended is None,
     )
 
 
-def lost_prompt(history: Sequence[ModelMessage], run: StoredRun) -> list[ModelMessage]:
-    """The prompt of a run that the program's end has cut off before its conversation was written; else empty."""
-    times = [part.timestamp.timestamp() for message in history for part in message.parts if isinstance(part, UserPromptPart)]
-    if run.ended is not None or any(time >= run.began for time in times):
-        return []
-    return [ModelRequest(parts=[UserPromptPart(run.prompt)])]
+def cut_off(
+    history: Sequence[ModelMessage], runs: Sequence[StoredRun], calls: Sequence[StoredCall], at_work: Sequence[str]
+) -> list[ModelMessage]:
+    """What the model reads of what the program's end has cut off: calls of its last response, and whole prompts.
+
+    Args:
+        history: The conversation as the session has it.
+        runs: Of the agent, in order.
+        calls: Of the agent.
+        at_work: The children that the program's end has cut off.
+    """
+    times = (getattr(item, "timestamp", None) for message in history for item in (message, *message.parts))
+    newest = max((time.timestamp() for time in times if time is not None), default=0.0) + CLOCK_SECONDS
+    # a prompt is put into the conversation after its run has begun; these runs ended before theirs was written
+    lost = [run for run in runs if run.ended is None and run.began > newest]
+    written = max((run.number for run in runs if run not in lost), default=0)
+    returns = cut_off_calls(history, [call for call in calls if call.run >= written], at_work)
+    return [*returns, *(ModelRequest(parts=[UserPromptPart(run.prompt)]) for run in lost)]
 
 
 def cut_off_calls(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from pydantic_ai import FunctionToolset
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 from support.agents import cell, of_kind, read, task
 from support.sessions import as_after_a_crash, root, writing
 
@@ -134,6 +134,8 @@ async def test_a_prompt_whose_run_was_cut_off_before_its_first_request_is_not_lo
     async with writing(store) as writer:
         root(writer)
         writer.run_begins("agent-1", 1, 1, prompt="count the files", budget={})
+    async with writing(store) as writer:  # killed twice
+        writer.run_begins("agent-1", 2, 2, prompt="of this folder", budget={})
     asked = []
 
     def script(messages, info):
@@ -144,9 +146,34 @@ async def test_a_prompt_whose_run_was_cut_off_before_its_first_request_is_not_lo
         await read(agent.run("go on"))
         await read(agent.run("and now"))
     assert [sum("count the files" in text for text in prompts) for prompts in asked] == [1, 1]
+    assert [text for text in asked[0] if "of this folder" in text]
     assert "go on" in asked[0][-1]
     async with make(script, session="s-1") as again:
         assert len(again.history) == len(agent.history)  # it stands in the session now
+
+
+async def test_a_call_is_not_said_to_be_not_run_where_the_next_run_was_cut_off_at_once(make, store):
+    response = ModelResponse(parts=[ToolCallPart("execute_ipython_cell", {"code": "1"}, "a")])
+    async with writing(store) as writer:
+        root(writer)
+        writer.run_begins("agent-1", 1, 1, prompt="count", budget={})
+        writer.messages("agent-1", 0, [ModelRequest(parts=[UserPromptPart("count")]), response])
+        writer.call_begins("agent-1", 1, 1, name="execute_ipython_cell", args={}, tool_call_id="a", from_code=0)
+    async with writing(store) as writer:
+        writer.run_begins("agent-1", 2, 2, prompt="go on", budget={})
+    seen = []
+
+    def script(messages, info):
+        seen.append(returns(messages)["a"])
+        return "done"
+
+    async with make(script, session="s-1") as agent:
+        await read(agent.run("and now"))
+    assert seen[0].startswith("[UNKNOWN]")
+    assert [part.content for m in agent.history for part in m.parts if isinstance(part, UserPromptPart)][:2] == [
+        "count",
+        "go on",
+    ]
 
 
 async def test_children_and_asks_that_have_completed_are_not_paid_again(make, store, tmp_path, monkeypatch):
