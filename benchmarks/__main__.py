@@ -27,6 +27,7 @@ NAMES = (
     "sessions",
     "soak",
     "kills",
+    "rlm",
 )
 
 

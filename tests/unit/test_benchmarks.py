@@ -35,6 +35,7 @@ pytestmark = [
         ("asking", {"open and read", "open and write a line", "open and write nothing"}),
         ("sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
+        ("rlm", {"2 asks at once, 0 ms: wall of one", "2 looping children, limit on tokens: overspent"}),
         ("kills", {"rounds", "rounds with problems", "Ctrl-C to the host's end, at most"}),
     ],
 )

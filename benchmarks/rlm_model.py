@@ -1,0 +1,98 @@
+"""The model of `benchmarks.rlm`: a server of an OpenAI-compatible API on this machine, as a process of its own.
+
+`python -P rlm_model.py` prints its port. `/d200/v1` answers after 200 ms. `POST /program` sets what a root runs, `GET /stats`
+tells how many requests were answered since the last look. Whoever offers tools (we do) is answered by calls of them, whoever
+does not (rlms) by a fenced block.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+INPUT_TOKENS, OUTPUT_TOKENS = 1000, 100
+DOLLARS = 0.0035
+"""Of one answer: what gpt-4o costs for so many tokens."""
+LEAF, CHILD, LOOP = "@@LEAF", "@@CHILD", "@@LOOP"
+
+state: dict[str, Any] = {"program": "", "answered": 0}
+
+
+def answer(request: dict[str, Any]) -> tuple[str, str | None]:
+    """Text, and code for a tool call."""
+    messages = request["messages"]
+    said = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
+    if request.get("tools"):
+        ran = messages[-1]["role"] == "tool"
+        if LOOP in said[0]:
+            return "", "print('again')"
+        if CHILD in said[0]:
+            return ("ok", None) if ran else ("", "res = 'ok'")
+        return (str(messages[-1]["content"])[-400:], None) if ran else ("", state["program"])
+    if LEAF in said[-1] and messages[0]["role"] != "system":
+        return "ok", None
+    return f"```repl\n{state['program']}\n```", None
+
+
+def body_of(request: dict[str, Any]) -> tuple[str, bytes]:
+    """Content type and body of an answer."""
+    text, code = answer(request)
+    usage = {"prompt_tokens": INPUT_TOKENS, "completion_tokens": OUTPUT_TOKENS, "cost": DOLLARS}
+    usage["total_tokens"] = INPUT_TOKENS + OUTPUT_TOKENS
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if code is not None:
+        function = {"name": "execute_ipython_cell", "arguments": json.dumps({"code": code})}
+        call = {"index": 0, "id": f"call-{len(request['messages'])}", "type": "function", "function": function}
+        message["tool_calls"] = [call]
+    finish = "stop" if code is None else "tool_calls"
+    base = {"id": "answer", "created": 0, "model": request["model"]}
+    if not request.get("stream"):
+        choice = {"index": 0, "finish_reason": finish, "message": message}
+        whole = base | {"object": "chat.completion", "choices": [choice], "usage": usage}
+        return "application/json", json.dumps(whole).encode()
+    chunks = [
+        base | {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
+        base | {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+        base | {"object": "chat.completion.chunk", "choices": [], "usage": usage},
+    ]
+    lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
+    return "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode()
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection, which is kept open between requests."""
+    try:
+        while line := await reader.readline():
+            path, length = line.decode().split()[1], 0
+            while (header := await reader.readline()) not in (b"\r\n", b""):
+                if header.lower().startswith(b"content-length:"):
+                    length = int(header.split(b":")[1])
+            sent = json.loads(await reader.readexactly(length)) if length else {}
+            kind, body = "application/json", b"{}"
+            if path == "/stats":
+                body, state["answered"] = json.dumps({"answered": state["answered"]}).encode(), 0
+            elif path == "/program":
+                state["program"] = sent["program"]
+            elif path.endswith("/chat/completions"):
+                await asyncio.sleep(int(path.split("/")[1].removeprefix("d")) / 1000)
+                kind, body = body_of(sent)
+                state["answered"] += 1
+            else:
+                body = b'{"object": "list", "data": []}'
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            await writer.drain()
+    except (ConnectionError, asyncio.IncompleteReadError):
+        pass
+    finally:
+        writer.close()
+
+
+async def main() -> None:
+    """Serves until it is ended."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1000)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
