@@ -38,10 +38,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--small", action="store_true", help="the shortest form, to see that it works")
     parser.add_argument("--rounds", type=int, metavar="N", help="of kills, for the benchmark `sessions`")
+    parser.add_argument("--minutes", type=float, metavar="N", help="a soak of so long, for the benchmark `crowd`")
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
     for name in arguments.names or NAMES:
-        options = {"rounds": arguments.rounds} if name == "sessions" and arguments.rounds else {}
+        asked = {"sessions": ("rounds", arguments.rounds), "crowd": ("minutes", arguments.minutes)}
+        option, value = asked.get(name, ("", None))
+        options = {option: value} if value else {}
         results[name] = importlib.import_module(f"benchmarks.{name}").run(small=arguments.small, **options)
         if not arguments.json:
             _show(results[name])

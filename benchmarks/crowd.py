@@ -54,12 +54,20 @@ class _Model(ScriptedModel):
             yield part
 
 
-def run(*, small: bool = False) -> dict[str, Any]:
-    """A thousand children, and ten rounds of 200 questions and 20 children; small: three, and one round of ten."""
-    return asyncio.run(_run(count=3 if small else 1000, questions=10 if small else 200, rounds=4 if small else ROUNDS))
+def run(*, small: bool = False, minutes: float = 0) -> dict[str, Any]:
+    """A thousand children, and ten rounds of 200 questions and 20 children; small: three, and one round of ten.
+
+    Args:
+        small: See above.
+        minutes: A soak: three children, and rounds for so long.
+    """
+    count = 3 if small or minutes else 1000
+    return asyncio.run(
+        _run(count=count, questions=10 if small else 200, rounds=4 if small else ROUNDS, seconds=minutes * 60)
+    )
 
 
-async def _run(*, count: int, questions: int, rounds: int) -> dict[str, Any]:
+async def _run(*, count: int, questions: int, rounds: int, seconds: float) -> dict[str, Any]:
     load = OtherLoad()
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
         config = Config(
@@ -76,7 +84,7 @@ async def _run(*, count: int, questions: int, rounds: int) -> dict[str, Any]:
                 await _read(agent, CHILDREN.format(count=2))
                 agent.history.clear()
                 values, failed = await _crowd(agent, provider, count)
-            again, left = await _rounds(config, provider, questions, rounds)
+            again, left = await _rounds(config, provider, questions, rounds, seconds)
         finally:
             await provider.aclose()
     goals = {"at work at once": Goal(of="fork", at_least=100), "wall": Goal(of="fork", at_most=60)} if count == 1000 else {}
@@ -114,23 +122,24 @@ async def _crowd(agent: Agent, provider: ForkKernelProvider, count: int) -> tupl
 
 
 async def _rounds(
-    config: Config, provider: ForkKernelProvider, questions: int, rounds: int
+    config: Config, provider: ForkKernelProvider, questions: int, rounds: int, seconds: float
 ) -> tuple[dict[tuple[str, str], float], list[str]]:
     """Each round is a run of a new root. Growth is from the third round on: until then caches fill."""
-    here, census = psutil.Process(), []
-    for _ in range(rounds):
+    here, census, began = psutil.Process(), [], clock()
+    while len(census) < rounds or clock() - began < seconds:
         async with Agent(config, model=_Model(_script, chunk_chars=1000), kernel_provider=provider) as agent:
             await _read(agent, ROUND.format(count=questions))
         await provider.refilled()
         census.append((_memory(), here.num_fds(), len(asyncio.all_tasks())))
     first, last = census[min(2, rounds - 2)], census[-1]
+    values = {("rounds", ""): float(len(census)), ("rounds: questions", ""): float(len(census) * questions)}
     growth = {
         ("rounds: memory growth", "MB"): last[0] - first[0],
         ("rounds: descriptors", ""): float(last[1] - first[1]),
         ("rounds: tasks", ""): float(last[2] - first[2]),
     }
     bounds = (GROWTH_MB, 0, 0)
-    return growth, [
+    return values | growth, [
         f"{name} grew by {value:g}"
         for ((name, _), value), bound in zip(growth.items(), bounds, strict=True)
         if value > bound

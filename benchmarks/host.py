@@ -47,6 +47,8 @@ GOALS_MS: Final = {
     "event": 0.07,
 }
 """Of the host."""
+CALLS: Final = "function calls"
+"""Of one item; they are the same on any machine, however busy."""
 TURNS: Final = 5
 """So many turns of the root are one conversation: pydantic-ai looks at all of it in each."""
 PACKAGES: Final = ("pydantic_ai", "pydantic_graph", "pydantic", "opentelemetry", "anyio", "asyncio", "zmq", "jupyter_client")
@@ -73,7 +75,7 @@ async def _run(*, small: bool) -> dict[str, Any]:
         finally:
             await bench.aclose()
     note = "stages: microseconds of the host for one item, by the package of the function that takes them"
-    tables = [row for name in stages.values if (row := stages.row(name, "µs"))]
+    tables = [row for name in stages.values if (row := stages.row(name, "" if name == CALLS else "µs"))]
     return report("host", [*rows, *tables], load, [note])
 
 
@@ -121,7 +123,9 @@ class _Bench:
                 profiler.disable()
         if folder := os.environ.get("PROFILES"):
             profiler.dump_stats(Path(folder) / f"{name}.prof")
-        for package, share in _shares(pstats.Stats(profiler)).items():
+        stats = pstats.Stats(profiler)
+        stages.add(CALLS, SHORT[name], stats.total_calls / count)  # type: ignore[attr-defined]
+        for package, share in _shares(stats).items():
             stages.add(package, SHORT[name], share * host_ms * 1000)
 
 

@@ -136,7 +136,7 @@ async def _ours(address: str, case: _Case) -> dict[str, Any]:
             model="openai-chat:gpt-4o",
             base_url=f"{address}/d{case.delay_ms}/v1",
             subagents={"max_concurrent": 20},
-            models={"max_concurrent": 200},
+            models={"max_concurrent": 50},
             kernel={"cell_timeout_seconds": None},
         )
         async with Agent(config) as agent:

@@ -1,8 +1,8 @@
 """The model of `benchmarks.rlm`: a server of an OpenAI-compatible API on this machine, as a process of its own.
 
-`python -P rlm_model.py` prints its port. `/d200/v1` answers after 200 ms. `POST /program` sets what a root runs, `GET /stats`
-tells how many requests were answered since the last look. Whoever offers tools (we do) is answered by calls of them, whoever
-does not (rlms) by a fenced block.
+`python -P rlm_model.py` prints its port. `/d200/v1` answers after 200 ms. `POST /program` sets what a root runs, and
+`/stats` tells how many requests were answered since the last look. Whoever offers tools (we do) is answered by calls of
+them, whoever does not (rlms) by a fenced block.
 """
 
 import asyncio
