@@ -34,6 +34,12 @@ ABANDONED_GRACE_SECONDS: Final = 5.0
 READY_RETRY_SECONDS: Final = 0.05
 """How long iopub may be silent after a kernel's answer: it drops what is published before our subscription has arrived."""
 MESSAGES_PER_TURN: Final = 50
+MAX_REFUSED: Final = 100
+"""Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
+MAX_NEEDED_BYTES: Final = 65_536
+NEEDED: Final = (b'"status"', b'"freeact_')
+"""In the headers of such messages."""
+FLOODED: Final = "[more of what the cell put out cannot be read: the rest of its output is left out]\n"
 """Messages read in a row before other tasks get their turn."""
 
 logger = logging.getLogger(__name__)
@@ -75,6 +81,8 @@ class _Cell:
     idle: bool = False
     interrupted: bool = False
     abandoned: bool = False
+    refused: int = 0
+    """Messages that could not be used."""
 
 
 class KernelClient:
@@ -86,6 +94,7 @@ class KernelClient:
         """None: they are not open yet, or not any more."""
         self._readers: list[asyncio.Task[None]] = []
         self._cell: _Cell | None = None
+        self._unhandled = 0
         self._ending: asyncio.Task[None] | None = None
         """Sees a cell to its end that nobody reads any more."""
         self._one_at_a_time = asyncio.Lock()
@@ -269,7 +278,9 @@ class KernelClient:
         count = passed_over = 0
         while True:
             try:
-                self._handle(channel, await channels.receive(channel))
+                parts = await channels.receive(channel)
+                if channel == "shell" or self._is_wanted(parts):
+                    self._handle(channel, parts)
             except KernelLostError as error:
                 self.lose(str(error))
                 return
@@ -279,8 +290,10 @@ class KernelClient:
                     logger.warning(
                         "unusable message %d on a kernel's %s channel was passed over: %s", passed_over, channel, error
                     )
-                if isinstance(error, RefusedMessageError) and channel == "iopub":
-                    self._tell_of_loss(error)
+                if channel == "iopub":
+                    self._count_refused()
+                    if isinstance(error, RefusedMessageError):
+                        self._tell_of_loss(error)
             except Exception as error:
                 # border: a connection can fail in any way, and a kernel that nobody hears any more is lost
                 logger.exception("a kernel's %s channel has failed", channel)
@@ -301,16 +314,31 @@ class KernelClient:
             raise
         except Exception:
             # border: code in the kernel can send anything, and no message must end the reading
-            logger.exception("a message on a kernel's %s channel could not be handled", channel)
+            self._count_refused()
+            self._unhandled += 1
+            if self._unhandled.bit_count() == 1:
+                logger.exception("message %d on a kernel's %s channel could not be handled", self._unhandled, channel)
 
     def _tell_of_loss(self, error: RefusedMessageError) -> None:
         """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""
-        if self._cell is not None:
+        if self._cell is not None and self._cell.refused <= MAX_REFUSED:
             self._cell.buffer.add(
                 StreamText(name="stderr", text=f"[something that the cell put out is left out: {error}]\n")
             )
         if error.request_id is not None:
             self._owner.on_request({"id": error.request_id, "refused": f"the request cannot be read: {error}"}, None)
+
+    def _is_wanted(self, parts: list[bytes]) -> bool:
+        """False for output of a cell that has flooded us with what cannot be used: to find that out takes time each time."""
+        if self._cell is None or self._cell.refused <= MAX_REFUSED:
+            return True
+        return sum(map(len, parts)) <= MAX_NEEDED_BYTES and any(kind in parts[0] for kind in NEEDED)
+
+    def _count_refused(self) -> None:
+        if self._cell is not None:
+            self._cell.refused += 1
+            if self._cell.refused == MAX_REFUSED + 1:
+                self._cell.buffer.add(StreamText(name="stderr", text=FLOODED))
 
     def _on_shell(self, message: Message) -> None:
         cell = self._cell

@@ -14,7 +14,8 @@ Processes that left the program's group or session (`setsid`, daemons) are found
 subreaper, so every orphan below it becomes its own child. Where the thing does not exist (macOS) it polls for its parent,
 kills the program, and sends SIGTERM to the rest of its process group.
 
-FOLDER is a folder of the program's own (sockets, a log); the guard removes it if the host has ended and so cannot.
+FOLDER is a folder of the program's own (sockets, a log); the guard removes it if the host has ended and so
+cannot, or has left a file `ending` in it, as it may not live to.
 
 With `--bound` what the program writes goes through the guard: a line on standard output has at most LINE_BYTES, and what is
 written of standard error, a file, at most LOG_BYTES (`bounded_pipes.py`).
@@ -45,6 +46,8 @@ PR_SET_CHILD_SUBREAPER = 36
 PF_EXITING = 0x4
 """A flag of a process in Linux (`include/linux/sched.h`, and proc(5))."""
 POLL_SECONDS = 0.5
+ENDING = "ending"
+"""The file by which the host leaves the folder to the guard."""
 KILL_ROUNDS = 200
 WATCHED_SIGNALS = {signal.SIGCHLD, signal.SIGTERM}
 """Handled from the first moment on: a signal during the start must not be lost."""
@@ -89,7 +92,7 @@ def main(host_pid: int, command: list[str], folder: str | None = None, bounds: t
     end_all()
     if pipes is not None:
         pipes.finish()
-    if folder is not None and (os.getppid() != host_pid or is_ending(host_pid)):
+    if folder is not None and (os.path.lexists(f"{folder}/{ENDING}") or os.getppid() != host_pid or is_ending(host_pid)):
         beside("removal.py")["remove"](folder)
     return -signal.SIGTERM if code is None else code
 

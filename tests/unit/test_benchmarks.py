@@ -33,7 +33,7 @@ pytestmark = [
         ("crowd", {"children", "at work at once", "rounds: tasks"}),
         ("values", {"frame"}),
         ("gateway", {"1+1", "first", "at once", "10 MB", "values", "host per child", "children"}),
-        ("asking", {"open and read", "open and write a line", "open and write nothing"}),
+        ("asking", {"open and read", "open, write a line, close", "open and write nothing, times stock"}),
         ("sessions", {"a cell, wall time", "database, 1,000 events", "resume to the first request", "kills", "problems"}),
         ("soak", {"kernels", "killed", "server memory", "processes at the end"}),
         pytest.param(

@@ -12,6 +12,7 @@ from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
+from freeact_sub.approvals.shell.folder_readers import entered, reads_folders, skips_hidden
 from freeact_sub.approvals.shell.hidden import hidden_commands
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
@@ -162,6 +163,12 @@ def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> It
                 yield judge_read(name, folder, policy)
             if WILD in name and program not in ONLY_NAME:
                 yield judge_wildcard(name, folder, policy)
+    words = (program, *command.words[1:])
+    if reads_folders(words):
+        places = [_join(start, inner) for start in command.folders for inner in ("", *entered(words))]
+        hidden = not skips_hidden(words)
+        inside = dict.fromkeys(name for word in words[1:] for name in _names_in(word) if name and not name.startswith("-"))
+        yield from (judge_folder(name, place, policy, hidden=hidden) for name in inside for place in places)
 
 
 def _names_in(word: str) -> Iterator[str]:
@@ -180,6 +187,8 @@ def _names_in(word: str) -> Iterator[str]:
 
 
 def _join(cwd: str, folder: str) -> str:
+    if not folder:
+        return cwd
     return f"{cwd}/{folder}" if cwd and folder[:1] not in ("/", "~", UNKNOWN) else folder
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
-from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
 from freeact_sub.system.removal import remove
 
@@ -217,6 +217,9 @@ class ForkServer:
     def end_with_program(self) -> None:
         """Ends the server and removes its folder, for a program that exits without having closed it; waits for the end."""
         if self._process is not None:
+            # the guard removes the folder too, as its last act: whichever of us is killed meanwhile, the other one does it
+            with contextlib.suppress(OSError):
+                (self._folder / ENDING).touch()
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSE_SECONDS)

@@ -299,8 +299,8 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
 
     One function does both, because a second hook would cost as much as everything done here for most files.
     """
-    files, noted, asked = watch.files, used.noted, watch.handlers
-    free, writing = files.free, WRITING
+    free, are_free, noted, asked = watch.files.free, watch.files.are_free, used.noted, watch.handlers
+    writing = WRITING
     ask, note, now = _make_ask(watch, is_service_thread), used.hook(), time.monotonic
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -308,15 +308,13 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
             path, _, flags = args
             # for most files the first lines are all; each name that is looked up counts at each of 20,000
             if flags & writing:
-                try:
-                    if free[path] > now():
+                if path.__class__ is str:
+                    if path in free and free[path] > now():
+                        noted[path] = flags  # at most MAX_FREE more than are noted below
+                        return
+                    if len(noted) < MAX_NOTED and are_free(path):
                         noted[path] = flags
                         return
-                except (KeyError, TypeError):  # not yet; or it is no text and cannot be looked up
-                    pass
-                if path.__class__ is str and len(noted) < MAX_NOTED and files.are_free(path):
-                    noted[path] = flags
-                    return
                 ask(event, args)
             note(event, args)
         elif event in asked:

@@ -16,8 +16,9 @@ from support.thorough import examples
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.errors import KernelLostError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
+from freeact_sub.kernels import client as client_module
 from freeact_sub.kernels.channels import CHANNELS, signed_parts
-from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.client import FLOODED, MAX_REFUSED, MESSAGES_PER_TURN, KernelClient
 from freeact_sub.kernels.messages import MAX_DEPTH, MessageError, RefusedMessageError, output_of, read_message, reply_of
 
 SESSION = Session(key=b"key")
@@ -214,6 +215,41 @@ async def test_the_reader_goes_on_and_the_cell_says_what_is_missing(content, cap
     assert "and on" in said
     assert [(content["id"], "nested more than" in content["refused"]) for content in owner.requests] == [("7", True)]
     assert not any(record.levelno >= logging.ERROR for record in caplog.records)
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(content, monkeypatch):
+    """Few are read, few are told, the loop goes on, and the cell's requests and its end are heard."""
+    read = []
+    monkeypatch.setattr(client_module, "read_message", lambda parts: read.append(1) or read_message(parts))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with opened() as (client, channels, owner):
+        beside = asyncio.create_task(others())
+        for number in range(2):
+            read.clear()
+            async with client.execute("code", CellOutputBuffer(), CellClock(None)) as cell:
+                parent = {"msg_id": await channels.request_id()}
+                for _ in range(3000):
+                    channels.put("iopub", {"msg_type": "stream"}, parent, {}, content)
+                before = turns
+                channels.put("iopub", {"msg_type": "freeact_request"}, parent, {}, {"id": str(number)})
+                channels.put("iopub", {"msg_type": "status"}, parent, {}, {"execution_state": "idle"})
+                channels.put("shell", {"msg_type": "execute_reply"}, parent, {}, {"status": "ok", "execution_count": 3})
+                said = "".join([output.text async for output in cell if isinstance(output, StreamText)])
+                assert (await cell.reply()).status == "ok"
+            assert len(read) <= MAX_REFUSED + 10
+            assert said.count("is left out: ") <= MAX_REFUSED
+            assert said.count(FLOODED) == 1
+            assert turns - before >= 3000 // MESSAGES_PER_TURN
+            assert [request["id"] for request in owner.requests] == [str(done) for done in range(number + 1)]
+        beside.cancel()
 
 
 @pytest.mark.parametrize("failure", [KernelLostError("the gateway is gone"), OSError("the gateway is gone")])

@@ -214,6 +214,20 @@ def test_without_its_host_it_starts_nothing() -> None:
         assert process.wait(120) == 1
 
 
+def test_told_that_its_host_may_not_live_on_it_removes_the_folder_itself(tmp_path: Path) -> None:
+    folders = [tmp_path / "left to it", tmp_path / "kept"]
+    for folder in folders:
+        (folder / "inner").mkdir(parents=True)
+        if folder == folders[0]:
+            (folder / freeact_sub.system.guard.ENDING).touch()
+        command = [*GUARD, str(os.getpid()), "--remove", str(folder), *python("print('started', flush=True); input()")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout.readline() == "started\n"
+            process.terminate()
+            assert process.wait(120) == -signal.SIGTERM
+    assert [folder.exists() for folder in folders] == [False, True]
+
+
 HOST_OF_A_READER = """
 import os, socket, subprocess, sys
 ours, theirs = socket.socketpair()

@@ -1,0 +1,43 @@
+"""Commands that read whole folders: a file in them that a rule forbids counts as if the command named it."""
+
+import pytest
+
+from freeact_sub.approvals import Policy, decide
+from freeact_sub.approvals.rules.rule import make_rules, shipped_rules
+from freeact_sub.calls import ShellCommand
+from freeact_sub.modes import MODES
+
+READING = [
+    *("tar czf x.tgz DIR", "tar -czf x.tgz DIR", "tar --create --file=x.tgz DIR", "tar cf - DIR", "tar -C DIR -cf x .", "tar -cf x -CDIR ."),
+    *("tar -c -f x --directory=DIR .", "tar -rf x.tar DIR", "cp -r DIR y", "cp -R DIR y", "cp -a DIR y", "cp -vrp DIR y", "cp --recursive DIR y"),
+    *("cp --archive DIR y", "cp -t y -r DIR", "zip -r x.zip DIR", "zip -qr x.zip DIR", "7z a x.7z DIR", "rsync -a DIR/ y", "diff -r DIR y"),
+    *("grep -r word DIR", "rg word DIR", "env A=1 cp -r DIR y", "nice tar cf x DIR", "cd DIR && tar cf ../x .", "(cd DIR; cp -r . ../y)"),
+    *("gzip -r DIR", "scp -r DIR host:", "cp -r ./DIR/../DIR y", "cp -r DIR/inner y", "/bin/cp -r DIR y", "sh -c 'cp -r DIR y'"),
+]  # fmt: skip
+OTHER = ["cp -r plain y", "tar czf x.tgz plain", "tar xzf x.tgz -C DIR", "cp DIR/a.txt y", "zip x.zip plain/a.txt", "ls DIR"]
+
+
+@pytest.fixture
+def policy(tmp_path):
+    """Allows the programs by a person's rules, and denies one file by another."""
+    for name in ("DIR/inner", "plain", "y"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "DIR/inner/hidden.txt").write_text("x")
+    (tmp_path / "DIR/a.txt").write_text("x")
+    (tmp_path / "plain/a.txt").write_text("x")
+    programs = ["tar", "cp", "zip", "7z", "rsync", "diff", "grep", "rg", "gzip", "scp", "ls"]
+    allow = [f"shell:{name} **" for name in programs]
+    rules = make_rules({"allow": [*allow, "shell:env **", "connect:**"], "deny": ["file:**/hidden.txt"]})
+    return {mode: Policy(workspace=tmp_path, mode=mode, rules=shipped_rules().with_session(rules)) for mode in MODES}
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto", "full"])
+@pytest.mark.parametrize("command", READING)
+def test_a_denied_file_in_a_folder_that_is_read_is_not_read_unasked(policy, command, mode):
+    ruling = decide(ShellCommand(command=command), policy[mode])
+    assert ruling.verdict != "allow", ruling
+
+
+@pytest.mark.parametrize("command", OTHER)
+def test_what_reads_no_denied_file_is_allowed(policy, command):
+    assert decide(ShellCommand(command=command), policy["ask"]).verdict == "allow"
