@@ -16,7 +16,8 @@ MAX_SHOWN: Final = 4
 """Of one cell; the others are paths."""
 MAX_COLUMNS: Final = 90
 MAX_ROWS: Final = 24
-LIMIT_SECONDS: Final = 15.0
+LIMIT_SECONDS: Final = 60.0
+"""The encoder's processor time has a bound of its own, which is reached long before."""
 
 
 class Pictures:
