@@ -34,7 +34,7 @@ from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
-from freeact_sub.kernels import KernelProvider
+from freeact_sub.kernels import UNDONE, KernelProvider, recover
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
 
@@ -270,6 +270,8 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         self._home = asyncio.get_running_loop()
         self._resources.push_async_callback(self._session.aclose)  # closed last: everything before it is still recorded
         self._shared.renew()
+        if recover(self.config.workspace):
+            self._notice(UNDONE)
         if self._closes_provider:
             self._resources.push_async_callback(self._shared.provider.aclose)
         await self._resources.enter_async_context(self._shared.model)  # closes its HTTP client with the agent

@@ -7,9 +7,10 @@ from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for
-from freeact_sub.kernels.workspaces import Changes, OwnFiles, promote
+from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, recover
 
 __all__ = [
+    "UNDONE",
     "AuditSettings",
     "CellClock",
     "CellOutputBuffer",
@@ -31,4 +32,5 @@ __all__ = [
     "policy_for",
     "promote",
     "put_values",
+    "recover",
 ]

@@ -1,8 +1,8 @@
 """`promote`: what a branch has changed in its copy is taken over into the workspace, all of it or nothing.
 
 The host does it. Everything is staged first, in the workspace's folder for freeact, so that a full disk is met before
-anything is changed; then each file is put in place by one rename, and what stood there is kept until all are. A program that
-is killed in between leaves each file as it was or as it is to be.
+anything is changed; then each file is put in place by one rename, and what stood there is kept until all are. What a
+program that is killed in between leaves, the next one undoes (`journal.py`).
 """
 
 import contextlib
@@ -12,19 +12,14 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 from freeact_sub.errors import FreeactError, WorkspaceConflictError
 from freeact_sub.kernels.workspaces.changes import Changes, Stamp, open_below, stamp_of
+from freeact_sub.kernels.workspaces.journal import FREEACT, STAGES, Plan, identity_of, noted, recover
 from freeact_sub.kernels.workspaces.layer import opened, pour
 from freeact_sub.kernels.workspaces.own_files import OwnFiles, opened_workspace, same
 from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import make_folder
-
-FREEACT: Final = ".freeact"
-STAGES: Final = "promoted-"
-"""The name of the staging folder, in the workspace's `.freeact`."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +35,8 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
         OSError: It could not be written, for example because the disk is full; the workspace is as it was.
     """
     make_folder(own.workspace / FREEACT)
+    recover(own.workspace)
     with own.opened() as copy, opened_workspace(own.workspace) as root, opened(root, FREEACT) as freeact:
-        _sweep(freeact)
         wanted = _wanted(changes, copy, root)
         conflicts = tuple(sorted(path for path in wanted if _conflicts(root, path, own)))
         if conflicts:
@@ -51,10 +46,13 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
             os.mkdir(name, 0o700, dir_fd=freeact)
             with opened(freeact, name) as folder:
                 stage = _Stage(root, folder)
+                placed = {*changes.added, *changes.changed}  # a folder that became a file is deleted as well
                 for path in wanted:
-                    if path not in changes.deleted:
+                    if path in placed:
                         stage.take(copy, path)
-                stage.commit(sorted(set(wanted) & set(changes.deleted), reverse=True))
+                deleted = sorted(set(wanted) & set(changes.deleted), reverse=True)
+                with noted(stage.plan(str(own.workspace), name, deleted)):
+                    stage.commit(deleted)
         finally:
             remove(f"/proc/self/fd/{freeact}/{name}")
             for path in wanted:  # what was put in place, or put back, is no change of somebody else's
@@ -75,9 +73,9 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
 def _wanted(changes: Changes, copy: int, root: int) -> list[str]:
     """The paths at which the workspace is not yet what the copy is."""
     there = {path: same(copy, root, path) for path in (*changes.added, *changes.changed) if not path.endswith("/")}
-    there |= {path: _now(root, path) is None for path in changes.deleted}
+    there |= {path: _now(root, path) is None for path in changes.deleted if path not in there}
     there |= {path: (now := _now(root, path)) is not None and now.is_folder for path in changes.added if path.endswith("/")}
-    return [path for path in changes.paths if not there.get(path, False)]
+    return [path for path in dict.fromkeys(changes.paths) if not there.get(path, False)]
 
 
 def _now(root: int, path: str) -> Stamp | None:
@@ -131,6 +129,22 @@ class _Stage:
             else:
                 self._copy(folder, name, staged)
         self._files.append((path, staged))
+
+    def plan(self, workspace: str, stage: str, deleted: list[str]) -> Plan:
+        """What `commit` will do."""
+        stood = {path: now for path, _ in self._files if (now := _now(self._root, path)) is not None}
+        files = []
+        for number, (path, staged) in enumerate(self._files):
+            replaces = path in stood and not stood[path].is_folder and path not in deleted
+            identity = identity_of(self._folder, staged) or []
+            files.append((path, staged, f"was-{number}", replaces, identity))
+        parents = {above for path in (*self._folders, *(path for path, _ in self._files)) for above in _folders_of(path)}
+        missing = sorted(path for path in parents if (now := _now(self._root, path)) is None or not now.is_folder)
+        gone = []
+        for number, path in enumerate(deleted):
+            now = _now(self._root, path)
+            gone.append((path, "" if now is not None and now.is_folder else f"old-{number}"))
+        return Plan(workspace=workspace, stage=stage, files=files, deleted=gone, folders=missing)
 
     def commit(self, deleted: list[str]) -> None:
         """Puts all in place; what fails undoes what was done.
@@ -215,6 +229,12 @@ class _Stage:
             os.rmdir(path.rsplit("/", 1)[-1], dir_fd=folder)
 
 
+def _folders_of(path: str) -> Iterator[str]:
+    """Those above a path, the outermost first; of a path that ends with a slash also that one."""
+    parts = path.split("/")[:-1]
+    return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
 @contextlib.contextmanager
 def _around(root: int, path: str) -> Iterator[int]:
     """The folder in which a path stands."""
@@ -223,11 +243,3 @@ def _around(root: int, path: str) -> Iterator[int]:
         yield folder
     finally:
         os.close(folder)
-
-
-def _sweep(freeact: int) -> None:
-    """Removes what programs that were killed have staged."""
-    for name in os.listdir(freeact):  # pathlib knows no descriptors
-        pid = name.removeprefix(STAGES).partition("-")[0]
-        if name.startswith(STAGES) and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            remove(f"/proc/self/fd/{freeact}/{name}")
