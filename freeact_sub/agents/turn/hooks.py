@@ -92,6 +92,7 @@ class RunHooks(AbstractCapability[Any]):
         except BaseException:
             if self.relayed is not None and self.relayed.cut_off is not None:
                 ctx.messages.append(replace(self.relayed.cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
+                self.relayed.cut_off = None
             raise
 
     async def after_model_request(
