@@ -261,10 +261,9 @@ async def test_what_does_not_stop_is_killed_at_the_hosts_deadline(kernel, tmp_pa
     assert await text_of(kernel, "x") == "1\n"
 
 
-async def test_a_group_past_the_bounds_is_left_out_and_the_rest_is_kept(kernel, tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "MAX_BYTES", 500_000)
+async def test_a_group_past_the_bounds_is_left_out_and_the_rest_is_kept(kernel, tmp_path):
     await text_of(kernel, "import numpy as np\nbig = np.zeros(1_000_000); also = [big]; text = 'x' * 600_000; x = 1")
-    report = await kernel.snapshot(tmp_path / "store")
+    report = await kernel.snapshot(tmp_path / "store", max_bytes=500_000)
     assert lost_of(report).keys() == {"big", "also", "text"}
     assert "500,000 bytes" in lost_of(report)["big"].reason
     assert "x" in names_of(report.kept)
