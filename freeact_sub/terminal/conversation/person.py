@@ -44,7 +44,7 @@ class Person:
             self.leave()
         elif text.startswith("!") and self.questions.current is None:
             self._run_command(self._display.screen.line.pastes.unfolded(text[1:]).strip())
-        elif re.fullmatch(r"/[a-z0-9_-]*(\s(.|\n)*)?", text):
+        elif re.fullmatch(r"/([a-z][a-z0-9_-]*)?(\s(.|\n)*)?", text):
             run_command(self, self._display.screen.line.pastes.unfolded(text))
         elif text and self.questions.current is None:
             self.say(text)
