@@ -45,7 +45,7 @@ measured(write, 2000)
 
 def run(*, small: bool = False) -> dict[str, Any]:
     """All figures; small: few files, once."""
-    return asyncio.run(_run(files=200 if small else 1_000, rounds=1 if small else 60))
+    return asyncio.run(_run(files=200 if small else 4_000, rounds=1 if small else 20))
 
 
 async def _run(files: int, rounds: int) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def take(source: Path, store: Path, max_bytes: int, given_up: threading.Event) -
 
     Raises:
         KernelSnapshotError: It is not what a kernel writes.
+        ValidationError: Its manifest is none.
         OSError: There is no room, or the folder is gone.
     """
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
