@@ -26,7 +26,7 @@ async def test_lats_finds_within_its_simulations_what_sampling_does_not(simulati
     """
     found, by_sampling = 0, 0
     for seed in range(20):
-        player, root = Hidden(seed), Words()
+        player, root = Hidden(seed, enough=enough), Words()
         result = await search(None, "", tree=LATS(simulations=simulations), root=root, player=player)
         found += result.answer == player.answer
         by_sampling += sampled(seed, player.calls)
