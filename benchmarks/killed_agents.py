@@ -79,7 +79,7 @@ def root_turn(messages: list[ModelMessage], folder: Path) -> ToolCallPart | str:
         elif "Your kernel is new" in text and f"- {UNSAVED} (" not in text:
             with (folder / "wrong").open("a") as file:
                 file.write(f"{UNSAVED} is not named as lost\n")
-        if "was saved: what it changed" in text:
+        if "what it changed in the variables is not in them" in text:
             done.clear()
     left = [number for number in range(len(STAGES)) if number not in done]
     return cell(left[0], STAGES[left[0]]) if left else "all done"
