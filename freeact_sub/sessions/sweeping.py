@@ -122,8 +122,11 @@ def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int
 
 
 def _agents(store: SessionStore, session: StoredSession) -> list[str]:
-    with store.reader(session.session_id) as reader:
-        return [agent.agent_id for agent in reader.agents() if AGENT_ID.fullmatch(agent.agent_id)]
+    """Those whose outputs go with the session. A fork has the same agents: what they wrote goes with the last session."""
+    agents = store.agents()
+    others = {other.session_id for other in store.sessions() if not other.archived} - {session.session_id}
+    kept = {agent_id for other in others for agent_id in agents.get(other, ())}
+    return [each for each in agents.get(session.session_id, ()) if AGENT_ID.fullmatch(each) and each not in kept]
 
 
 def _remove_outputs(workspace: Path, agents: list[str]) -> None:

@@ -111,8 +111,10 @@ def ended_child(agent_id: str, tree: Tree) -> tuple[AgentNode, PresentRun] | Non
     return known
 
 
-def as_it_was(request: SpawnRequest, earlier: EarlierChild) -> SpawnRequest:
+def as_it_was(request: SpawnRequest, earlier: EarlierChild, asker: AgentNode) -> SpawnRequest:
     """The request, with what the child had where it says nothing. The mode is never more than it was.
+
+    A child of the asker's own type needs no name of a type, as when it was started.
 
     Raises:
         InvalidRequestError: It asks for another kind of child, or another kernel.
@@ -125,7 +127,7 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild) -> SpawnRequest:
     child = earlier.lineage[-1]
     return replace(
         request,
-        agent=child.agent_type.name if child.agent_type is not None else None,
+        agent=None if child.agent_type is None or child.agent_type is asker.agent_type else child.agent_type.name,
         description=request.description or child.description,
         scope=request.scope or child.work_scope,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),

@@ -26,6 +26,8 @@ from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, KernelAccess, run_cell
 
+CALLS: Final = "cell_"
+"""How the ids of calls begin that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
 """How long promoting files may take, even if nobody waits for it any more."""
 
@@ -129,7 +131,7 @@ class KernelNode:
         """
         self.check_open()
         async with self._owner.busy():
-            call_id = f"cell_{secrets.token_hex(8)}"
+            call_id = f"{CALLS}{secrets.token_hex(8)}"
             requested = RequestedCall(
                 name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
             )

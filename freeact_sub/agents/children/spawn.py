@@ -95,7 +95,7 @@ async def planned(request: SpawnRequest, node: AgentNode, tree: Tree) -> Planned
     earlier = None
     if request.resume is not None:
         earlier = await earlier_child(request.resume, node, tree)
-        request = as_it_was(request, earlier)
+        request = as_it_was(request, earlier, node)
     request, agent_type = resolved(request, node)
     name = request.model or (agent_type.model if agent_type is not None else None)
     model = await node.shared.other_models.get(name) if name is not None and answers is None else None

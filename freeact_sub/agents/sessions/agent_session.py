@@ -149,6 +149,8 @@ class AgentSession:
         kernel, agent_id = loop.resources.kernel, loop.node.agent_id
         loop.kernel_news = None if is_new else kernel_is_new
         variables = None if self.journal.variables is None else self.journal.variables.of_root(agent_id, kernel)
+        if variables is not None:
+            variables.held_back = not is_new
         if not is_new and self._replays and self.session_id is not None:
             loop.kernel_news = self._replay(loop, variables)
         elif not is_new and variables is not None:
@@ -157,8 +159,6 @@ class AgentSession:
 
     def _replay(self, loop: "AgentLoop", variables: Variables | None) -> Callable[[], Awaitable[str]]:
         """Return what runs the cells again. The variables are kept from its end on: until then those of before stay."""
-        if variables is not None:
-            variables.held_back = True
         replay: Replay | None = None
         known: set[int] = set()
 

@@ -7,6 +7,7 @@ children and `ask`s are answered by the journal where it knows the answer.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from freeact_sub.agents.children.nodes import CALLS
 from freeact_sub.agents.runs.user_cells import run_code
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import CodeExecutionOutput, KernelLost, ToolOutput
@@ -25,7 +26,10 @@ REASON_CHARS: Final = 120
 
 
 def cells_to_run(reader: SessionReader, agent_id: str) -> list[StoredCell]:
-    """Return the cells that made an agent's kernel what it was: those since its last reset, without what was undone."""
+    """Return the cells that made an agent's kernel what it was: those since its last reset, without what was undone.
+
+    The cells of its nodes ran in other kernels.
+    """
     undone = [(run.began, run.ended) for run in reader.runs(agent_id) if run.undone]
     events = list(reader.events(agent_id))
     for place in reversed(range(len(events))):
@@ -39,7 +43,7 @@ def cells_to_run(reader: SessionReader, agent_id: str) -> list[StoredCell]:
         cell
         for cell in cells_of(iter(events))
         if cell.tool_call_id in ran
-        and not (cell.tool_call_id or "").startswith(PREFIX)
+        and not (cell.tool_call_id or "").startswith((PREFIX, CALLS))
         and not any(began <= cell.began and (ended is None or cell.began <= ended) for began, ended in undone)
     ]
 

@@ -135,7 +135,7 @@ class Variables:
             on_end: Called last.
         """
         self.held_back = False
-        """Nothing is saved: those of before are to stay."""
+        """Nothing is saved: those of before are to stay, because they are not back yet."""
         self._last_cell = last_cell
         self._of_child = of_child
         self._on_end = on_end
@@ -183,6 +183,12 @@ class Variables:
 
     async def restore(self) -> str:
         """Bring the variables back into the kernel, which is new; what the model reads of it."""
+        self.held_back = True  # a cancel may leave the kernel without them
+        told = await self._restored()
+        self.held_back = False
+        return told
+
+    async def _restored(self) -> str:
         last_cell = await self._last_cell(self._agent_id)
         if not self._folder.is_dir():
             return KERNEL_IS_NEW

@@ -98,6 +98,23 @@ async def test_allow_agents_of_a_type_narrows_for_all_below(make, types):
     assert "it may start: worker" in refused.content
 
 
+async def test_a_plain_child_that_a_typed_agent_started_can_be_asked_on_by_it(make, types):
+    config = types(boss="allow_agents: []") | {"subagents": {"max_depth": 2}}
+
+    def script(messages, info):
+        if first_prompt(messages).startswith("one"):
+            read_so_far = [part.content for m in messages for part in m.parts if part.part_kind == "tool-return"]
+            return [task("two"), *(task("on", resume=text[1:15]) for text in read_so_far[:1]), "done"][len(read_so_far)]
+        return "answer"
+
+    async with make(script, config=config) as agent:
+        await agent.task("one", agent="boss")
+        assert [info.depth for info in agent.agents()] == [0, 1, 2]
+        events, _ = await read(agent.run_program(lambda: agent.task("one more", agent="boss")))
+    outputs = [event.content for event in of_kind(events, ToolOutput)]
+    assert [re.match(r"\[agent-\w+: completed", text) is not None for text in outputs] == [True, True], outputs
+
+
 async def test_what_a_type_forbids_holds_below_and_what_it_picks_does_not(make, types):
     config = types(boss="tools: {allow: [task, 'res*'], deny: [reset_kernel]}", worker="") | {"subagents": {"max_depth": 2}}
     script = Recorder({"root": [task("one", agent="boss"), "done"], "one": [task("two", agent="worker"), "done"]})

@@ -8,7 +8,7 @@ import pytest
 from support.sessions import root, writing
 
 from freeact_sub.sessions.database import connect
-from freeact_sub.sessions.sweeping import DAY_SECONDS, MARK, is_due, sweep
+from freeact_sub.sessions.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
 
 IDS = ("old", "new")
 
@@ -73,3 +73,14 @@ async def test_a_link_in_the_workspace_leads_nowhere(two, tmp_path):
     (tmp_path / ".freeact").symlink_to(tmp_path / "precious")
     assert swept(two) == (["old"], [])
     assert (tmp_path / "precious" / "outputs" / "agent-00000001" / "x").exists()
+
+
+async def test_a_fork_has_the_same_agents_and_what_they_wrote_goes_with_the_last_of_them(two, tmp_path):
+    outputs = tmp_path / ".freeact" / "outputs" / "agent-00000001"
+    first, second = two.fork("old"), two.fork("old")
+    assert swept(two) == (["old"], [])
+    assert outputs.exists()
+    remove_session(two, first)
+    assert outputs.exists()
+    remove_session(two, second)
+    assert not outputs.exists()

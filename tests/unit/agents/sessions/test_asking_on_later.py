@@ -11,7 +11,7 @@ from support.waiting import eventually
 from freeact_sub.agents.sessions import variables
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import AgentStarted, CodeExecutionOutput, Notice
-from freeact_sub.testing import ScriptedModel, first_prompt
+from freeact_sub.testing import FakeKernel, ScriptedModel, first_prompt
 
 FULL = {"mode": "full"}
 SECRET = "sk-0123456789abcdef"
@@ -133,6 +133,27 @@ async def test_a_child_whose_last_cell_was_not_saved_reads_that(make, store):
         mark.write_text("1.0")
         await asked_on(agent, child.agent_id)
     assert "before the last cell was saved" in script.read["review"][1]
+
+
+async def test_a_child_that_is_cancelled_before_its_variables_are_back_keeps_them(make, store, monkeypatch):
+    begun, restore = asyncio.Event(), FakeKernel.restore
+
+    async def stuck(self, folder):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with make(Reviewer(), config=FULL, session="new") as agent:
+        child = await agent.spawn_and_run("review")
+        await eventually(lambda: agent.present_run is None)
+        monkeypatch.setattr(FakeKernel, "restore", stuck)
+        run = agent.run_program(lambda: agent.task("and now?", resume=child.agent_id))
+        reading = asyncio.create_task(read(run))
+        await eventually(begun.is_set)
+        run.cancel()
+        await reading
+        monkeypatch.setattr(FakeKernel, "restore", restore)
+        events, _ = await asked_on(agent, child.agent_id)
+    assert texts(events) == ["['a', 'b']"]
 
 
 async def test_the_oldest_variables_of_children_make_room(make, store, monkeypatch):

@@ -73,6 +73,21 @@ async def test_only_what_made_the_present_state_runs(make, store):
         assert [run.undone for run in reader.runs()] == [False, False, True, False]
 
 
+async def test_cells_of_nodes_do_not_run_in_the_kernel_of_their_owner(make, store):
+    async with make([cell("x = 1"), "done"], config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+
+        async def program():
+            async with await agent.branch() as node:
+                await node.execute("x = 2")
+
+        await read(agent.run_program(program))
+    async with make(runs("print(x)"), config=FULL, session=agent.session_id, replay=True) as again:
+        events, _ = await read(again.run("go on"))
+    assert of_kind(events, CodeExecutionOutput)[-1].text == "1"
+    assert "1 of 1 cells of the session were run again" in last_prompt(again)
+
+
 @pytest.mark.kernel
 async def test_asks_and_children_of_the_cells_answer_from_the_session(store, tmp_path):
     asked = []

@@ -84,3 +84,32 @@ async def test_they_are_there_after_a_crash(make, store, tmp_path, monkeypatch):
     async with make(script, config=FULL, session=agent.session_id) as again:
         events, _ = await read(again.run("go on"))
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+
+
+async def test_what_runs_before_the_first_prompt_of_a_session_that_goes_on_finds_them(make, store):
+    """A person's own cell, which no model has asked for."""
+    async with make([cell("x = 1"), "done"], config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    async with make(["done"] * 3, config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run_cell("x += 1\nprint(x)"))
+        assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
+        await read(again.run("go on"))
+        assert prompts(again.history)[-1].startswith("[Your kernel is new. These variables came back:\n- x]\n\ngo on")
+    async with make([*["done"] * 3, cell("print(x)"), "done"], config=FULL, session=agent.session_id) as last:
+        events, _ = await read(last.run("show"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
+
+
+async def test_a_cell_in_a_node_does_not_replace_variables_that_are_not_back_yet(make, store):
+    async with make([cell("x = 1"), "done"], config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    async with make([], config=FULL, session=agent.session_id) as again:
+
+        async def program():
+            async with await again.branch() as node:
+                await node.execute("y = 1")
+
+        await read(again.run_program(program))
+    async with make([*["done"] * 2, cell("print(x)"), "done"], config=FULL, session=agent.session_id) as last:
+        events, _ = await read(last.run("show"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
