@@ -152,6 +152,7 @@ class AgentKernel:
                 await end_task(watching)
             if starting is not None and not self._failed(starting):
                 old = starting.result()
+            self.is_used = new is not None
             if new is not None:
                 self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._node.agent_id}")
             else:

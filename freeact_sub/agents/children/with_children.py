@@ -100,6 +100,7 @@ class WithChildren(ABC):
             FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun or is ending.
         """
         await self._callers_children().nodes.adopt(node, names)
+        node.code.shared.journal.kernel_changed(node.code.owner.agent_id)
 
     async def promote(self, node: KernelNode) -> Changes:
         """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.

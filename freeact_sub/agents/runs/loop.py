@@ -302,12 +302,12 @@ class AgentLoop:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
+        news = "" if self.kernel_news is None else await self.kernel_news()  # first: what is undone later goes back to that
         if self.before_prompt is not None:
             await self.before_prompt(work.prompt)
+        self.kernel_news = None
         if self._is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
-        news = "" if self.kernel_news is None else await self.kernel_news()
-        self.kernel_news = None
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         return opening_prompt(work.prompt, messages=messages, kernel_news=news, branched=self._is_branch, values=values)

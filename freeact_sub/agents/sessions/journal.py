@@ -146,6 +146,11 @@ class Journal:
         if self.writer is not None:
             self.writer.undone(agent_id, runs, undone=undone)
 
+    def kernel_changed(self, agent_id: str) -> None:
+        """An agent's variables are others now, though no cell of its own has ended."""
+        if self.variables is not None:
+            self.variables.changed(agent_id)
+
     async def call_begins(
         self, agent_id: str, *, name: str, args: Mapping[str, Any], tool_call_id: str | None, from_code: bool
     ) -> BegunCall | None:

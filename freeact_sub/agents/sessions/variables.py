@@ -102,6 +102,11 @@ class SessionVariables:
         if self._root_id in self._at_work:
             await self._at_work[self._root_id].settled()
 
+    def changed(self, agent_id: str) -> None:
+        """Save those of an agent soon."""
+        if agent_id in self._at_work:
+            self._at_work[agent_id].want(time.time())
+
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`."""
         variables = self._at_work.get(event.agent_id)

@@ -79,12 +79,11 @@ class _Restored:
 class Undo:
     """The states of one root agent while it is open."""
 
-    def __init__(self, loop: AgentLoop, workspace: Path, *, is_new: bool) -> None:
-        """Args: loop: the agent's. is_new: nothing has run in its kernel yet."""
+    def __init__(self, loop: AgentLoop, workspace: Path) -> None:
+        """Args: loop: the agent's."""
         self._loop = loop
         self._files = ShadowFiles(workspace)
         self._folder = make_folder()
-        self._is_new = is_new
         self._prompts: list[str] = []
         self._runs: list[int] = []
         """The number of each prompt's run, as the session counts them."""
@@ -131,7 +130,6 @@ class Undo:
             self._prompts.pop(0)
             self._runs.pop(0)
             dropped += [first] if first is not None else []
-        self._is_new = False
         for each in dropped:
             await self._drop(each)
         await self._thin_out()
@@ -216,7 +214,7 @@ class Undo:
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
         node.shared.journal.undone(node.agent_id, moved, undone=there < here)
-        self._is_new = target.is_new
+        node.shared.journal.kernel_changed(node.agent_id)
         self._states[here] = present
         self._states[there] = None
         target.kernel = None  # it belongs to the agent now
@@ -224,7 +222,8 @@ class Undo:
 
     async def _present(self) -> _State:
         """Returns the present state, without the kernel."""
-        state = _State(history=list(self._loop.node.run.record.history), is_new=self._is_new)
+        is_new = not self._loop.resources.kernel.is_used
+        state = _State(history=list(self._loop.node.run.record.history), is_new=is_new)
         try:
             state.tree = await self._files.record()
         except ShadowError as error:

@@ -27,7 +27,7 @@ class Undoable(ABC):
         """
         if self._undo is None:
             loop = self._opened
-            self._undo = Undo(loop, self.config.workspace, is_new=not loop.resources.kernel.is_used)
+            self._undo = Undo(loop, self.config.workspace)
             self._resources.push_async_callback(self._end_undo)
 
     @property

@@ -113,3 +113,56 @@ async def test_a_cell_in_a_node_does_not_replace_variables_that_are_not_back_yet
     async with make([*["done"] * 2, cell("print(x)"), "done"], config=FULL, session=agent.session_id) as last:
         events, _ = await read(last.run("show"))
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+
+
+def runs_its_prompt(messages, info):
+    last = messages[-1].parts[-1]
+    return cell(last.content.split("\n")[-1]) if isinstance(last, UserPromptPart) else "done"
+
+
+async def test_undo_of_the_first_prompt_of_a_session_that_goes_on_gives_what_came_back(make, store):
+    async with make(runs_its_prompt, config=FULL, session="new") as agent:
+        await read(agent.run("x = 1"))
+    async with make(runs_its_prompt, config=FULL, session=agent.session_id) as again:
+        again.keep_undo()
+        await read(again.run("x = 5"))
+        await again.undo()
+        events, _ = await read(again.run_cell("print(x)"))
+        assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+
+
+async def test_what_was_undone_does_not_come_back(make, store):
+    async with make(runs_its_prompt, config=FULL, session="new") as agent:
+        agent.keep_undo()
+        await read(agent.run("x = 1"))
+        await read(agent.run("x = 5"))
+        await agent.fork()  # by now they are saved
+        await agent.undo()
+    async with make(runs_its_prompt, config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run("print(x)"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+
+
+async def test_undo_of_the_first_prompt_leaves_what_a_person_s_own_cell_has_made(make, store):
+    async with make(runs_its_prompt, config=FULL) as agent:
+        agent.keep_undo()
+        await read(agent.run_cell("x = 1"))
+        await read(agent.run("x = 5"))
+        await agent.undo()
+        events, _ = await read(agent.run_cell("print(x)"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+
+
+async def test_what_a_program_adopts_comes_back(make, store):
+    async with make(runs_its_prompt, config=FULL, session="new") as agent:
+        await read(agent.run("x = 1"))
+
+        async def program():
+            async with await agent.branch() as node:
+                await node.execute("x = 2")
+                await agent.adopt(node)
+
+        await read(agent.run_program(program))
+    async with make(runs_its_prompt, config=FULL, session=agent.session_id) as again:
+        events, _ = await read(again.run("print(x)"))
+    assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
