@@ -10,7 +10,7 @@ from support.chat_server import Call, Reply
 from support.cli import Chat, chat, texts_of
 from support.programs import code_blocks, run_python
 
-PROGRAMS = code_blocks("python", "docs/agents.md")
+PROGRAMS = [block for block in code_blocks("python", "docs/agents.md") if "asyncio.run(" in block]
 FILES = {"a.txt": "apples", "b.txt": "bananas", "c.txt": "cherries"}
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]

@@ -226,7 +226,7 @@ def test_what_a_cell_prints_cannot_reach_the_terminal(start: Start) -> None:
     assert "\n  safered [/x]" in terminal.shown
     assert "\ndone [/x]" in terminal.shown
     assert "> attack" in terminal.shown  # nothing was erased
-    assert terminal.screen.title == ""
+    assert "owned" not in terminal.screen.title
 
 
 def test_much_output_does_not_stop_the_terminal(start: Start) -> None:
@@ -235,7 +235,7 @@ def test_much_output_does_not_stop_the_terminal(start: Start) -> None:
         terminal = start(server, "run", "flood", "--yes")
         assert terminal.wait_end() == 0
     assert "It ended." in terminal.shown
-    assert re.search(r"… [\d,]+ more \(ctrl-o, or /", " ".join(terminal.shown.split())), terminal.shown[-400:]
+    assert re.search(r"… [\d,]+ more \(ctrl-o, or \S+outputs/", " ".join(terminal.shown.split())), terminal.shown[-400:]
     assert "line 11 " in terminal.shown
     assert "line 12 " not in terminal.shown
 
@@ -268,7 +268,7 @@ def test_settings_in_the_workspace_are_shown_and_asked_about(start: Start, tmp_p
 def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start, tmp_path: Path) -> None:
     (tmp_path / ".freeact").mkdir()
     (tmp_path / ".freeact" / "config.toml").write_text(
-        "[mcp_servers]\n" + "".join(f'[mcp_servers.s{n}]\ncommand = "x"\n' for n in range(300))
+        "[mcp_servers]\n" + "".join(f'[mcp_servers.s{n}]\ncommand = "x"\n' for n in range(700))
     )
     with chat(by_turn(["never"])) as server:
         terminal = start(server, "run", "hi")

@@ -172,7 +172,7 @@ async def test_run_sync_says_what_to_do_in_a_loop(tmp_path):
 async def test_an_agent_is_opened_once_at_a_time_and_can_be_opened_again(tmp_path):
     agent = agent_in(tmp_path / "a")
     async with agent:
-        with pytest.raises(FreeactError, match="open already"):
+        with pytest.raises(FreeactError, match="already open"):
             await agent.open()
     async with agent:
         assert (await run(agent)).status == "completed"
