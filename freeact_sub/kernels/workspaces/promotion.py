@@ -15,7 +15,7 @@ from functools import partial
 
 from freeact_sub.errors import FreeactError, WorkspaceConflictError
 from freeact_sub.kernels.workspaces.changes import Changes, Stamp, open_below, stamp_of
-from freeact_sub.kernels.workspaces.journal import FREEACT, STAGES, Plan, identity_of, noted, recover
+from freeact_sub.kernels.workspaces.journal import FREEACT, STAGES, NotUndoneError, Plan, identity_of, noted, recover
 from freeact_sub.kernels.workspaces.layer import opened, pour
 from freeact_sub.kernels.workspaces.own_files import OwnFiles, opened_workspace, same
 from freeact_sub.system.removal import remove
@@ -33,6 +33,7 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
     Raises:
         WorkspaceConflictError: The workspace has changed in the same places; nothing was written.
         OSError: It could not be written, for example because the disk is full; the workspace is as it was.
+        NotUndoneError: It could not be put back either; the next `recover` does so.
     """
     make_folder(own.workspace / FREEACT)
     recover(own.workspace)
@@ -42,6 +43,7 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
         if conflicts:
             raise WorkspaceConflictError(conflicts)
         name = f"{STAGES}{os.getpid()}-{secrets.token_hex(4)}"
+        settled = True
         try:
             os.mkdir(name, 0o700, dir_fd=freeact)
             with opened(freeact, name) as folder:
@@ -53,8 +55,12 @@ def promote(own: OwnFiles, changes: Changes) -> Changes:
                 deleted = sorted(set(wanted) & set(changes.deleted), reverse=True)
                 with noted(stage.plan(str(own.workspace), name, deleted)):
                     stage.commit(deleted)
+        except NotUndoneError:
+            settled = False
+            raise
         finally:
-            remove(f"/proc/self/fd/{freeact}/{name}")
+            if settled:
+                remove(f"/proc/self/fd/{freeact}/{name}")
             for path in wanted:  # what was put in place, or put back, is no change of somebody else's
                 now = _now(root, path)
                 if now is not None:
@@ -151,6 +157,9 @@ class _Stage:
 
         Args:
             deleted: Paths, those in a folder before the folder.
+
+        Raises:
+            NotUndoneError: Not all of it could be undone.
         """
         try:
             for number, path in enumerate(deleted):
@@ -160,12 +169,19 @@ class _Stage:
             for number, (path, staged) in enumerate(self._files):
                 self._make_folders(path)
                 self._place(path, staged, f"was-{number}")
-        except BaseException:
+        except BaseException as error:
+            failed = None
             for step in reversed(self._undo):
                 try:
                     step()
-                except OSError:
+                except OSError as reason:
                     logger.exception("what was taken over from a branch could not be undone")
+                    failed = reason
+            if failed is not None:
+                raise NotUndoneError(
+                    f"files of a branch could not be taken over ({error}), nor put back ({failed}): what they replaced is "
+                    "kept in .freeact of the workspace, and is put back when an agent is opened there again"
+                ) from error
             raise
 
     def _copy(self, folder: int, name: str, staged: str) -> None:

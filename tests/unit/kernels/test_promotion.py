@@ -9,9 +9,10 @@ import pytest
 from support.thorough import THOROUGH
 
 from freeact_sub.errors import KernelBranchError, WorkspaceConflictError
-from freeact_sub.kernels.workspaces import OwnFiles, lay_over, promote, promotion
+from freeact_sub.kernels.workspaces import OwnFiles, lay_over, promote, promotion, recover
 from freeact_sub.kernels.workspaces import own_files as own_files_module
 from freeact_sub.kernels.workspaces.changes import stamps
+from freeact_sub.kernels.workspaces.journal import NotUndoneError
 from freeact_sub.kernels.workspaces.layer import OPAQUE
 from freeact_sub.system.private_folders import KernelFolder
 
@@ -207,6 +208,53 @@ async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(co
     monkeypatch.undo()
     promote(copy, changes)
     assert tree(workspace) == tree(copy.root)
+
+
+@pytest.fixture
+async def cut_off(copy, workspace, monkeypatch):
+    """A promotion that fails in the middle of what it does, on a disk that lets nobody undo it; how it was before."""
+    write(copy.root, {"a/one": "new", "x/y/z": "n", "b/deep/three": "new"})
+    (copy.root / "a/two").unlink()
+    before, real, left = tree(workspace), os.rename, [3]
+
+    def rename(*arguments, **options):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EROFS, "read-only file system")
+        real(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", rename)
+        with pytest.raises(NotUndoneError, match=r"read-only file system.*kept in \.freeact"):
+            promote(copy, copy.look())
+    assert tree(workspace) != before
+    return before
+
+
+async def test_what_could_not_be_undone_is_kept_and_put_back_later(cut_off, workspace):
+    assert recover(workspace) == 1
+    assert tree(workspace) == cut_off
+    assert os.listdir(workspace / ".freeact") == [".gitignore"]
+
+
+async def test_it_is_put_back_too_where_the_workspace_was_moved(cut_off, workspace, tmp_path):
+    workspace.rename(tmp_path / "moved")
+    (tmp_path / "other").mkdir()
+    assert (recover(tmp_path / "other"), recover(tmp_path / "moved")) == (0, 1)
+    assert tree(tmp_path / "moved") == cut_off
+
+
+async def test_what_cannot_be_put_back_is_kept_until_it_can(cut_off, workspace):
+    (workspace / "a").rename(workspace / "away")
+    (workspace / "a").write_text("in the way")
+    assert recover(workspace) == 0
+    kept = {path.read_text() for path in (workspace / ".freeact").rglob("*") if path.is_file()}
+    assert {"1", "2"} <= kept, "a file of the user's is never lost"
+    (workspace / "a").unlink()
+    (workspace / "away").rename(workspace / "a")
+    assert recover(workspace) == 1
+    assert tree(workspace) == cut_off
+    assert os.listdir(workspace / ".freeact") == [".gitignore"]
 
 
 async def test_a_copy_of_a_copy_knows_what_was_changed_before(copy, workspace, tmp_path):
