@@ -59,18 +59,24 @@ class Attention:
 
     def pause(self) -> None:
         """Another program gets the terminal: it would take a report of the focus for keys."""
-        self._write(QUIET)
+        if self._begun:
+            self._write(QUIET)
 
     def resume(self) -> None:
-        """The terminal is ours again."""
+        """The terminal is ours again, unless it was given back meanwhile."""
         self._is_focused = None
-        self._write(AGAIN + self._title_text())
+        if self._begun:
+            self._write(AGAIN + self._title_text())
 
     def end(self) -> None:
         """Give the terminal back, with its title; called again, it does nothing."""
-        if self._begun:
-            self._begun = False
-            self._write(END)
+        if ending := self.ending():
+            self._write(ending)
+
+    def ending(self) -> str:
+        """What gives the terminal back, for a caller that writes it at once; empty if nothing is to be given back."""
+        begun, self._begun = self._begun, False
+        return END if begun else ""
 
     def focus(self, has_focus: bool) -> None:
         """The terminal has told whether its window is looked at."""

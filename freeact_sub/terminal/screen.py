@@ -207,10 +207,13 @@ class Screen:
         return True
 
     def restore(self) -> None:
-        """Undo at once what was changed of the terminal's settings; for a program that is about to end."""
-        self.attention.end()
+        """Undo at once what was changed of the terminal's settings; for a program that is about to end.
+
+        A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
+        """
+        end = f"{self.attention.ending()}\x1b[?2004l\x1b[?25h\x1b[0m\r\n"  # end of bracketed paste; show the cursor
         with suppress(OSError):
-            os.write(self._stdout.fileno(), b"\x1b[?2004l\x1b[?25h\x1b[0m\r\n")  # end of bracketed paste; show the cursor
+            os.write(self._stdout.fileno(), end.encode())
         if self._settings is not None:
             with suppress(OSError, termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._settings)
@@ -271,7 +274,7 @@ class Screen:
             height=Dimension(min=1, max=INPUT_ROWS),
         )
         status = Window(FormattedTextControl(self._picture.status), height=1, style="class:status")
-        return ReflowingApplication(
+        application: Application[None] = ReflowingApplication(
             layout=Layout(
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
                 focused_element=line,
@@ -286,6 +289,8 @@ class Screen:
             before_render=lambda _: self._draw_live(),
             after_render=lambda _: self._was_shown(),
         )
+        application.key_processor.before_key_press += lambda _: self.attention.key()
+        return application
 
     def _was_shown(self) -> None:
         if not self._shown.is_set() and not self._closing:

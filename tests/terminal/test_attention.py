@@ -1,8 +1,20 @@
 """A person who looks elsewhere is called, and one who looks is not; the title is given back."""
 
+import contextlib
+import io
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from unittest.mock import Mock
+
 import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from support.waiting import eventually
 
 from freeact_sub.terminal.attention import AGAIN, BEGIN, END, LOOKING_SECONDS, QUIET, Attention, Notify
+from freeact_sub.terminal.driver import Keyboard, Picture
+from freeact_sub.terminal.screen import Screen
 
 BELL = "\x07"
 
@@ -83,6 +95,8 @@ def test_a_title_is_written_when_it_changes_and_given_back_at_the_end() -> None:
     tried.attention.end()
     tried.attention.end()
     assert tried.take() == END
+    tried.attention.pause()
+    tried.attention.resume()  # the program that had the terminal ended later than ours
     tried.attention.title("two")
     tried.attention.call("nobody hears it")
     assert tried.take() == ""
@@ -96,3 +110,49 @@ def test_what_is_set_before_the_terminal_is_ours_waits() -> None:
     assert written == []
     attention.begin()
     assert "".join(written) == BEGIN + "\x1b]2;early\x07"
+
+
+class Written(io.FileIO):
+    """What a screen writes; something may happen in the middle of a write."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def write(self, content: object) -> int:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().write(content)  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def drawn_screen(
+    written: Written, keys: PipeInput, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[Screen]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # the prompts of others are none of the test's
+    with monkeypatch.context() as patched, create_app_session(input=keys):
+        patched.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(written), encoding="utf-8"))
+        picture = Mock(spec=Picture, live=Mock(return_value=None), status=Mock(return_value=""))
+        async with Screen(picture, Mock(spec=Keyboard, offers=Mock(return_value=())), notify="off") as screen:
+            await screen.shown()
+            yield screen
+
+
+async def test_who_presses_keys_looks_at_a_terminal_that_does_not_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create_pipe_input() as keys, Written(tmp_path / "written", "w") as written:
+        async with drawn_screen(written, keys, monkeypatch, tmp_path) as screen:
+            assert not screen.attention.looks
+            keys.send_text("x")
+            await eventually(lambda: screen.line.buffer.text == "x")
+            assert screen.attention.looks
+
+
+async def test_a_signal_in_the_middle_of_a_write_gives_the_terminal_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create_pipe_input() as keys, Written(tmp_path / "written", "w") as written:
+        async with drawn_screen(written, keys, monkeypatch, tmp_path) as screen:
+            written.meanwhile = screen.restore
+            screen.write_raw("a text")
+            assert END in (tmp_path / "written").read_text()
