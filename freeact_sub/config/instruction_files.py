@@ -1,11 +1,12 @@
-"""Files of a project that tell agents how to work in it, such as AGENTS.md: which, and what models read of them."""
+"""Files of a project that models read: instructions such as AGENTS.md, and commands. Which, and what is read of them."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import ConfigError
-from freeact_sub.system.safe_files import read_file
+from freeact_sub.system.safe_files import files_in, read_file
 
 INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
 """Those of a workspace that `load_config` finds."""
@@ -29,6 +30,16 @@ def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
             raise ConfigError(
                 f"cannot read {workspace / path} (the setting `instruction_files`): {error.strerror}"
             ) from error
+    return contents
+
+
+def read_commands(folders: Iterable[Path]) -> dict[Path, bytes]:
+    """The contents of the commands in folders, in the order of the folders; what cannot be read is left out."""
+    contents: dict[Path, bytes] = {}
+    for folder in folders:
+        for path in files_in(folder, ".md"):
+            with suppress(OSError):
+                contents[path] = read_file(path)
     return contents
 
 

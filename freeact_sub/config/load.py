@@ -76,13 +76,11 @@ def load_config(
         types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
         for path in (*config.permission_files, *types):
             files.read(path)
-        texts = {path for place in config.command_folders for path in files_in(place, ".md") if is_file(path)}
-        for path in texts:
-            files.read(path)
-        files.add(config.instruction_contents)
+        texts = config.command_contents | config.instruction_contents
+        files.add(texts)
         untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
         if untrusted:
-            only_texts = untrusted.keys() <= texts | config.instruction_contents.keys()
+            only_texts = untrusted.keys() <= texts.keys()
             raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)
     return config
 

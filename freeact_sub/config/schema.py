@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.gateway import GatewayConfig, check_url
-from freeact_sub.config.instruction_files import read_files
+from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.kernel_providers import check_installed
 from freeact_sub.config.section import Section
 from freeact_sub.modes import AnswerCheck, CodeActions, Headless, Mode, Profile
@@ -348,6 +348,11 @@ class Config(Section):
             ConfigError: One cannot be read.
         """
         return read_files(self.instruction_files, self.workspace)
+
+    @functools.cached_property
+    def command_contents(self) -> dict[Path, bytes]:
+        """What stands in `command_folders`, as it was when this was first read: later changes do not count."""
+        return read_commands(self.command_folders)
 
     @field_validator("workspace")
     @classmethod

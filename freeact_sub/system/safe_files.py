@@ -18,8 +18,8 @@ MAX_BYTES: Final = 1_000_000
 """Bound on a settings file."""
 
 
-def read_file(path: Path) -> bytes:
-    """Reads a regular file of at most `MAX_BYTES`; never waits for a pipe.
+def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """Reads a regular file of at most so many bytes; never waits for a pipe.
 
     Raises:
         OSError: The file cannot be read, is not regular, or is larger.
@@ -29,11 +29,11 @@ def read_file(path: Path) -> bytes:
     except ValueError as error:
         raise OSError(errno.EINVAL, f"it is no path ({error})", str(path)) from error
     with os.fdopen(_regular(handle, str(path)), "rb") as file:
-        content = file.read(MAX_BYTES + 1)
+        content = file.read(max_bytes + 1)
     if content is None:  # the system's log, which says that it is a regular file
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    if len(content) > MAX_BYTES:
-        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES:,} bytes", str(path))
+    if len(content) > max_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes", str(path))
     return content
 
 

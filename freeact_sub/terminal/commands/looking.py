@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from freeact_sub.terminal.commands.table import Talk
 
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
-WORDS_CHARS: Final = 90
+WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
 """A text of more lines is shown in a pager."""
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
@@ -29,7 +29,7 @@ def diff(talk: "Talk", rest: str) -> None:
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
         talk.note("of how many prompts: /diff N, such as /diff 3")
     elif (agent := talk.agent) is None or not agent.undoable:
-        talk.note("there was no prompt yet")
+        talk.note("there is no prompt yet whose files are kept")
     else:
         talk.start(_diff(talk, agent, int(rest or 1)))
 
@@ -72,7 +72,8 @@ def permissions(talk: "Talk", rest: str) -> None:
 
 def config(talk: "Talk", _rest: str) -> None:
     """`/config`: without secrets."""
-    _tell(talk, lambda: config_text(talk.present.config))
+    chosen = talk.present.config.model_copy(update=talk.present.wanted)
+    _tell(talk, lambda: config_text(chosen))
 
 
 def config_text(config: "Config") -> str:

@@ -1,12 +1,11 @@
 """A person's own commands: `.agents/commands/NAME.md` is a prompt, sent by `/NAME words`."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.system.safe_files import files_in, read_file
 from freeact_sub.text import one_line, visible
 
 ARGUMENTS: Final = "$ARGUMENTS"
@@ -32,26 +31,28 @@ class OwnCommand:
         return f"{self.prompt}\n\n{arguments}" if arguments else self.prompt
 
 
-def own_commands(folders: Iterable[Path], taken: Collection[str]) -> Mapping[str, OwnCommand]:
-    """The commands of folders, by name with its `/`; those of the first folder win. It reads files.
+def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapping[str, OwnCommand]:
+    """The commands of some files, by name with its `/`; of two with one name the first counts.
 
     Args:
-        folders: The most specific first. What cannot be read is left out.
+        contents: What stands in the files, see `Config.command_contents`.
         taken: Names that cannot be used.
     """
     found: dict[str, OwnCommand] = {}
-    for folder in folders:
-        for path in files_in(folder, ".md"):
-            name = f"/{path.stem}"
-            if not _NAME.fullmatch(path.stem) or name in taken or name in found:
-                continue
-            try:
-                text = read_file(path).decode(errors="replace")
-            except OSError:
-                continue
-            if command := _command(text[:MAX_CHARS].replace("\r\n", "\n")):
-                found[name] = command
+    for path, content in contents.items():
+        name = f"/{path.stem}"
+        if not _NAME.fullmatch(path.stem) or name in taken or name in found:
+            continue
+        if command := _command(content.decode(errors="replace")[:MAX_CHARS].replace("\r\n", "\n")):
+            found[name] = command
     return found
+
+
+def prompt_of(text: str, commands: Mapping[str, OwnCommand]) -> str:
+    """The prompt that a text stands for: a command's, with what follows its name; else the text itself."""
+    name, *arguments = text.split(maxsplit=1) or [""]
+    command = commands.get(name)
+    return text if command is None else command.with_arguments("".join(arguments).strip())
 
 
 def _command(text: str) -> OwnCommand | None:

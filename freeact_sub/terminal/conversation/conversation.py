@@ -10,7 +10,7 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
 from freeact_sub.terminal.commands.mentions import pictures_of, with_files
-from freeact_sub.terminal.commands.own import own_commands
+from freeact_sub.terminal.commands.own import own_commands, prompt_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
 from freeact_sub.terminal.commands.shell import TypedCommand
@@ -64,7 +64,7 @@ class Conversation:
 
     def __init__(self, *, config: Config, prompt: str | None, verbose: bool, open_session: "OpenSession | None") -> None:
         self._open_session = open_session
-        own = own_commands(config.command_folders, [command.name for command in COMMANDS])
+        own = own_commands(config.command_contents, [command.name for command in COMMANDS])
         self.present = Present(config=config, once=prompt is not None, own_commands=own)
         self.interrupts = Interrupts(self.interrupted)
         self.display = Display(
@@ -124,6 +124,7 @@ class Conversation:
                 self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
                 if self.present.agent is not agent:
                     await agent.aclose()
+                    self._goes_along.clear()
                     self.display.forget()
                 self.display.note(told)
             case str() | TypedCommand() if self.may_change_settings and changes(agent, self.present.wanted):
@@ -204,9 +205,7 @@ class Conversation:
 
     def _unfolded(self, typed: str) -> str:
         text = self.display.screen.line.pastes.unfolded(typed)
-        name, _, arguments = text.partition(" ")
-        command = self.present.own_commands.get(name)
-        return text if command is None else command.with_arguments(arguments.strip())
+        return prompt_of(text, self.present.own_commands) if typed.startswith("/") else text
 
     # What the person wants
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
+from freeact_sub.system.safe_files import read_file
 from freeact_sub.terminal.pictures.ways import Way, way_of
 
 MAX_BYTES: Final = 8_000_000
@@ -44,9 +45,7 @@ class Pictures:
         if self.way == "off" or self.missing:
             return ""
         try:
-            if (await asyncio.to_thread(file.stat)).st_size > MAX_BYTES:
-                return ""
-            content = await asyncio.to_thread(file.read_bytes)
+            content = await asyncio.to_thread(read_file, file, MAX_BYTES)
         except OSError:
             return ""
         size = (min(columns - 2, MAX_COLUMNS), min(rows - 4, MAX_ROWS))

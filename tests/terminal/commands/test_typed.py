@@ -7,10 +7,11 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from freeact_sub.config.instruction_files import read_commands
 from freeact_sub.terminal.commands.completion import LineCompleter
 from freeact_sub.terminal.commands.history import history_file
 from freeact_sub.terminal.commands.mentions import MAX_CHARS, MAX_PICTURE_BYTES, matching_files, pictures_of, with_files
-from freeact_sub.terminal.commands.own import own_commands
+from freeact_sub.terminal.commands.own import own_commands, prompt_of
 from freeact_sub.terminal.commands.table import COMMANDS, help_text
 
 
@@ -88,11 +89,14 @@ def test_a_command_of_ones_own_is_a_prompt_in_a_file(tmp_path: Path) -> None:
     }.items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    commands = own_commands([ours, theirs, tmp_path / "missing"], {"/help"})
+    (ours / "folder.md").mkdir()
+    commands = own_commands(read_commands([ours, theirs, tmp_path / "missing"]), {"/help"})
     assert {name: command.words for name, command in commands.items()} == {"/review": "look at it", "/tidy": "Tidy up"}
     assert commands["/tidy"].with_arguments("src").endswith("Tidy src, and only src.")
     assert commands["/review"].with_arguments("") == "Review."
     assert commands["/review"].with_arguments("it all") == "Review.\n\nit all"
+    assert prompt_of("/review it\nall ", commands) == prompt_of("/review\nit\nall", commands) == "Review.\n\nit\nall"
+    assert prompt_of("/other /review", commands) == "/other /review"
     assert "\n/review  " in help_text(commands)
 
 

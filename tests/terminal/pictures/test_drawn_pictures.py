@@ -1,6 +1,8 @@
 """Pictures: which terminal draws them how, and what is written for that, as the terminal would take it."""
 
+import asyncio
 import base64
+import contextlib
 import fcntl
 import os
 import re
@@ -11,6 +13,7 @@ from pathlib import Path
 import pyte
 import pytest
 from PIL import Image
+from support.waiting import LOADED_MACHINE_SECONDS
 
 from freeact_sub.terminal.pictures import pictures
 from freeact_sub.terminal.pictures.encoder import fitted
@@ -58,13 +61,14 @@ def test_a_picture_keeps_its_shape_and_is_never_made_larger() -> None:
     assert fitted(1000, 1, 80, 24) == (80, 1)
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> Way:
-    if request.param in ("sixel", "blocks"):
-        pytest.importorskip("textual_image", reason="the extra `pictures` is not installed")
-    return request.param
+@pytest.fixture
+def draws() -> None:
+    """Nothing is drawn without the extra, whatever the terminal knows."""
+    pytest.importorskip("textual_image", reason="the extra `pictures` is not installed")
 
 
+@pytest.mark.usefixtures("draws")
+@pytest.mark.parametrize("way", WAYS)
 async def test_what_is_written_is_the_picture_and_ends_below_it_wherever_it_begins(way: Way, picture: Path) -> None:
     drawn = await Pictures(way).drawn(picture, 80, 24, (10, 20))
     for above in (0, 5, 23):
@@ -104,6 +108,18 @@ async def test_nothing_is_drawn_of_what_is_gone_or_too_large_or_where_there_is_n
     assert await Pictures("off").drawn(picture, 80, 24, CELL) == ""
     monkeypatch.setattr(pictures, "MAX_BYTES", 10)
     assert await Pictures("kitty").drawn(picture, 80, 24, CELL) == ""
+
+
+@pytest.mark.usefixtures("draws")
+async def test_nobody_waits_for_a_pipe_that_code_has_put_in_the_place_of_a_picture(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    try:
+        async with asyncio.timeout(LOADED_MACHINE_SECONDS):
+            assert await Pictures("kitty").drawn(pipe, 80, 24, CELL) == ""
+    finally:
+        with contextlib.suppress(OSError):  # who waits all the same is let go
+            os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 async def test_a_picture_that_takes_all_memory_ends_its_encoder_alone(tmp_path: Path) -> None:

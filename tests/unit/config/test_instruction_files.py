@@ -42,3 +42,14 @@ def test_what_is_only_text_can_be_left_out(tmp_path: Path, name: str, only_texts
     with pytest.raises(UntrustedError) as caught:
         load_config(tmp_path, trust=Trust(tmp_path.parent / f"{tmp_path.name}-own"))
     assert caught.value.only_texts == only_texts
+
+
+def test_a_command_counts_with_the_content_that_was_looked_at(tmp_path: Path) -> None:
+    trust, command = Trust(tmp_path / "own"), tmp_path / "workspace" / ".agents/commands/tidy.md"
+    command.parent.mkdir(parents=True)
+    command.write_text("Tidy.")
+    trust.add({command: b"Tidy."})
+    config = load_config(tmp_path / "workspace", trust=trust)
+    command.write_text("Push.")  # between the look at it and its use
+    command.with_name("more.md").write_text("More.")
+    assert config.model_copy(update={"mode": "auto"}).command_contents == {command: b"Tidy."}
