@@ -34,13 +34,13 @@ ABANDONED_GRACE_SECONDS: Final = 5.0
 READY_RETRY_SECONDS: Final = 0.05
 """How long iopub may be silent after a kernel's answer: it drops what is published before our subscription has arrived."""
 MESSAGES_PER_TURN: Final = 50
+"""Messages read in a row before other tasks get their turn."""
 MAX_REFUSED: Final = 100
 """Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
 MAX_NEEDED_BYTES: Final = 65_536
 NEEDED: Final = (b'"status"', b'"freeact_')
 """In the headers of such messages."""
 FLOODED: Final = "[more of what the cell put out cannot be read: the rest of its output is left out]\n"
-"""Messages read in a row before other tasks get their turn."""
 
 logger = logging.getLogger(__name__)
 
