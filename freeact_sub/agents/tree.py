@@ -56,7 +56,7 @@ class AgentNode:
     parent: "AgentNode | None"
     description: str = ""
     work_scope: str = ""
-    """The part of the task that the agent is told to keep to."""
+    """The part of the task that is the agent's own."""
     policy: Policy
     """Decides on its calls. The policy of its `run` also includes its kernel's folders."""
     model: Model

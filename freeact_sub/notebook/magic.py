@@ -207,21 +207,23 @@ class _MagicParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}")
 
 
-def _agent_options() -> _MagicParser:
+def _with_settings(prog: str, description: str) -> _MagicParser:
+    """Takes the settings of an agent, and more that the caller adds."""
     settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     add_options(settings)
-    parser = _MagicParser(
-        prog="%%agent",
-        description="Give this cell's text to an agent. The settings are chosen in the first cell of a conversation.",
-        parents=[settings],
-        add_help=False,
-        allow_abbrev=False,
+    parser = _MagicParser(prog=prog, description=description, parents=[settings], add_help=False, allow_abbrev=False)
+    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
+    parser.add_argument("--help", action="store_true", help="show this text")
+    return parser
+
+
+def _agent_options() -> _MagicParser:
+    parser = _with_settings(
+        "%%agent", "Give this cell's text to an agent. The settings are chosen in the first cell of a conversation."
     )
     parser.add_argument("--name", help="which agent: one of this notebook, or a variable that holds an Agent")
     parser.add_argument("--questions", choices=["auto", "buttons", "input"], default="auto", help="how approvals are asked")
-    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
     parser.add_argument("--out", metavar="VARIABLE", help="put the run's result into this variable")
-    parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 
 
@@ -234,19 +236,9 @@ def _show_options() -> _MagicParser:
 
 
 def _resume_options() -> _MagicParser:
-    settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
-    add_options(settings)
-    parser = _MagicParser(
-        prog="%agent_resume",
-        description="Go on with a session: its conversation and its variables.",
-        parents=[settings],
-        add_help=False,
-        allow_abbrev=False,
-    )
+    parser = _with_settings("%agent_resume", "Go on with a session: its conversation and its variables.")
     parser.add_argument("session", nargs="?", help="its id, or the beginning of it; none: the last one of this folder")
     parser.add_argument("--name", help="by which %%%%agent cells name it")
-    parser.add_argument("--trust", action="store_true", help="let the settings in the folder count as they are, from now on")
-    parser.add_argument("--help", action="store_true", help="show this text")
     return parser
 
 

@@ -16,12 +16,11 @@ from prompt_toolkit.keys import Keys
 from freeact_sub.text import one_line
 
 Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
-BEGIN: Final = "\x1b[22;2t\x1b[?1004h"
-"""Keep the title, and report the focus from now on."""
-END: Final = "\x1b[?1004l\x1b[23;2t"
+REPORT: Final = "\x1b[?1004h"
 QUIET: Final = "\x1b[?1004l"
-AGAIN: Final = "\x1b[?1004h"
-"""For the time in which another program has the terminal."""
+"""Report the focus, or report it no longer."""
+KEEP_TITLE: Final = "\x1b[22;2t"
+GIVE_BACK_TITLE: Final = "\x1b[23;2t"
 LOOKING_SECONDS: Final = 10.0
 LONG_SECONDS: Final = 20.0
 """A run that took as long is told of at its end."""
@@ -55,7 +54,7 @@ class Attention:
     def begin(self) -> None:
         """The terminal is ours."""
         self._begun = True
-        self._write(BEGIN + self._title_text())
+        self._write(KEEP_TITLE + REPORT + self._title_text())
 
     def pause(self) -> None:
         """Another program gets the terminal: it would take a report of the focus for keys."""
@@ -66,7 +65,7 @@ class Attention:
         """The terminal is ours again, unless it was given back meanwhile."""
         self._is_focused = None
         if self._begun:
-            self._write(AGAIN + self._title_text())
+            self._write(REPORT + self._title_text())
 
     def end(self) -> None:
         """Give the terminal back, with its title; called again, it does nothing."""
@@ -76,7 +75,7 @@ class Attention:
     def ending(self) -> str:
         """What gives the terminal back, for a caller that writes it at once; empty if nothing is to be given back."""
         begun, self._begun = self._begun, False
-        return END if begun else ""
+        return QUIET + GIVE_BACK_TITLE if begun else ""
 
     def focus(self, has_focus: bool) -> None:
         """The terminal has told whether its window is looked at."""

@@ -232,8 +232,8 @@ def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
         written = reader.messages(agent_id)
         runs = reader.runs()
         own = [run for run in runs if run.agent_id == agent_id]
+        told: list[ModelMessage] = []
         if own and own[-1].ended is None:
             at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
-            read = cut_off(written, own, reader.calls(agent_id), at_work)
-            return _Stored(agents=agents, written=written, cut_off=read)
-        return _Stored(agents=agents, written=written, cut_off=[])
+            told = cut_off(written, own, reader.calls(agent_id), at_work)
+        return _Stored(agents=agents, written=written, cut_off=told)

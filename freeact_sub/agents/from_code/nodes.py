@@ -1,7 +1,7 @@
 """Nodes from code in a cell: `await agent.branch()`, and what code does with a node.
 
-A node is the agent's own, as those of a program are (`Nodes`), and so are its bounds: a cell in a node is asked for and
-counted as one of the agent's, what is promoted is asked for path by path, each node has its place in `kernel.max_live`.
+The agent owns its nodes, as it owns those of a program (`Nodes`), within its own bounds: a cell in a node needs approval and
+counts like one of the agent's, a promotion needs approval for each path, and each node takes a place of `kernel.max_live`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

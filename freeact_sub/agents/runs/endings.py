@@ -50,7 +50,7 @@ def reason(error: Exception, model: Model) -> str:
 
 
 def _last_problem(error: BaseException) -> str:
-    """Return the last problem that the model was told of; empty if that is not why the run ended."""
+    """Return the problem that the model read last; empty if that is not why the run ended."""
     match error.__cause__:
         case ToolRetryError() as cause:
             content = cause.tool_retry.content

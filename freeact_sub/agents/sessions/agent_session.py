@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.tree import AgentNode, Tree
 
 SWEEP_SECONDS: Final = 5.0
-"""How long a sweep is waited for that is told to end."""
+"""How long the end of a sweep may take."""
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class AgentSession:
         return root
 
     async def open(self) -> None:
-        """Take the session, and begin to keep it. One that cannot be written is told of, and nothing is kept.
+        """Take the session, and begin to keep it. If it cannot be written a notice says so, and nothing is kept.
 
         Raises:
             SessionBusyError: It is open elsewhere.
@@ -230,7 +230,7 @@ class AgentSession:
             if writer is not None:
                 await writer.aclose()
             if self._lock is not None and self.session_id is not None:
-                with suppress(SessionError):  # what cannot be read was told of
+                with suppress(SessionError):  # a notice has said that it cannot be read
                     self._last_used = (await asyncio.to_thread(self._store.find, self.session_id)).updated
         finally:
             if self._lock is not None:

@@ -205,7 +205,7 @@ class Variables:
         saved_up_to = 0.0
         with suppress(OSError, ValueError):
             saved_up_to = float(self._mark.read_text(encoding="ascii"))
-        self._notice(f"{len(report.restored)} variables came back{_lost(report, len(report.lost))}")
+        self._notice(f"{len(report.restored)} variables came back{_lost(report)}")
         return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
 
     async def _save(self) -> None:
@@ -251,9 +251,9 @@ def _told(report: RestoreReport) -> str:
     return f"{back}{more_text}" + (f"\nThese did not, and are to be made again where you need them:\n{lost}" if lost else "")
 
 
-def _lost(report: RestoreReport, number: int) -> str:
+def _lost(report: RestoreReport) -> str:
     names = ", ".join(one_line(item.name, 40) for item in report.lost[:NAMED])
-    return f", {number} did not: {names}" if number else ""
+    return f", {len(report.lost)} did not: {names}" if names else ""
 
 
 def _later(saved_up_to: float, last_cell: float) -> str:

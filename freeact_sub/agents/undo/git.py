@@ -97,10 +97,7 @@ class ShadowRepository:
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Yields the contents of files, in this order."""
-        async with self._started("cat-file", "--batch") as process:
-            reader, writer = process.stdout, process.stdin
-            if reader is None or writer is None:
-                raise ShadowError("git has no standard streams")
+        async with self._answers("--batch") as (reader, writer):
             for blob in blobs:
                 writer.write(f"{blob}\n".encode())
                 header = await reader.readline()
@@ -114,14 +111,19 @@ class ShadowRepository:
     async def sizes(self, blobs: Sequence[str]) -> list[int]:
         """Return the sizes of files in bytes, in this order."""
         sizes = []
-        async with self._started("cat-file", "--batch-check=%(objectsize)") as process:
-            reader, writer = process.stdout, process.stdin
-            if reader is None or writer is None:
-                raise ShadowError("git has no standard streams")
+        async with self._answers("--batch-check=%(objectsize)") as (reader, writer):
             for blob in blobs:
                 writer.write(f"{blob}\n".encode())
                 sizes.append(int(await reader.readline()))
         return sizes
+
+    @contextlib.asynccontextmanager
+    async def _answers(self, how: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Streams from and to a git that answers each name of a blob. Args: how: option of `git cat-file`."""
+        async with self._started("cat-file", how) as process:
+            if process.stdout is None or process.stdin is None:
+                raise ShadowError("git has no standard streams")
+            yield process.stdout, process.stdin
 
     async def _open(self) -> None:
         """Creates the repository."""

@@ -102,13 +102,18 @@ def _sweep(workspace: Path, undone: set[str]) -> None:
     root = os.open(workspace, FOLDER & ~os.O_NOFOLLOW)
     try:
         with opened(root, FREEACT) as freeact:
-            for name in os.listdir(freeact):  # pathlib knows no descriptors
-                pid = name.removeprefix(STAGES).partition("-")[0]
-                ended = name.startswith(STAGES) and pid.isdigit() and not Path(f"/proc/{pid}").exists()
-                if (ended and name not in _unsettled()) or name in undone:
-                    remove(f"/proc/self/fd/{freeact}/{name}")
+            stages = {name for name in os.listdir(freeact) if name.startswith(STAGES)}  # pathlib knows no descriptors
+            ended = {name for name in stages if _has_ended(name)}
+            for name in (ended - _unsettled() if ended else ended) | (undone & stages):
+                remove(f"/proc/self/fd/{freeact}/{name}")
     finally:
         os.close(root)
+
+
+def _has_ended(stage: str) -> bool:
+    """Whether the program that has made a stage has ended."""
+    pid = stage.removeprefix(STAGES).partition("-")[0]
+    return pid.isdigit() and not Path(f"/proc/{pid}").exists()
 
 
 def _unsettled() -> set[str]:

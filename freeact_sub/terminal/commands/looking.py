@@ -43,10 +43,8 @@ async def _diff(talk: "Talk", agent: "Agent", prompts: int) -> None:
     drawn = Text("\n").join(Text(visible(line), _STYLES.get(line[:1], ""), overflow="fold") for line in text.splitlines())
     if not text:
         talk.note("no file has changed since the last prompt began" if prompts == 1 else "no file has changed")
-    elif text.count("\n") > PAGED_LINES:
-        talk.page(drawn)
     else:
-        talk.print(drawn)
+        _show(talk, drawn, text.count("\n"))
 
 
 def tools(talk: "Talk", _rest: str) -> None:
@@ -146,10 +144,13 @@ def _tell(talk: "Talk", text: Callable[[], str]) -> None:
             found = await asyncio.to_thread(text)
         except (FreeactError, OSError) as error:
             found = str(error)
-        drawn = Text(visible(found), "dim", overflow="fold")
-        if found.count("\n") > PAGED_LINES:
-            talk.page(drawn)
-        else:
-            talk.print(drawn)
+        _show(talk, Text(visible(found), "dim", overflow="fold"), found.count("\n"))
 
     talk.start(tell())
+
+
+def _show(talk: "Talk", drawn: Text, lines: int) -> None:
+    if lines > PAGED_LINES:
+        talk.page(drawn)
+    else:
+        talk.print(drawn)

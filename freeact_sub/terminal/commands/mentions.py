@@ -4,8 +4,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from freeact_sub.system.safe_files import read_file
 
 if TYPE_CHECKING:  # slow to import
     from pydantic_ai import BinaryContent
@@ -51,9 +54,10 @@ def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
         media_type = PICTURES.get(Path(name).suffix.lower())
         if media_type is None or len(found) == MAX_PICTURES:
             continue
-        content = _content_of(folder / name, MAX_PICTURE_BYTES + 1) or (b"", 0)
-        if content[0].startswith(MARKS[media_type]) and len(content[0]) <= MAX_PICTURE_BYTES:
-            found.append(BinaryContent(content[0], media_type=media_type))
+        with suppress(OSError):
+            content = read_file(folder / name, MAX_PICTURE_BYTES)
+            if content.startswith(MARKS[media_type]):
+                found.append(BinaryContent(content, media_type=media_type))
     return found
 
 
@@ -78,16 +82,6 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
 
 def _text_of(path: Path, room: int) -> str | None:
     """Its beginning; None for what is no file of text, and where there is no room."""
-    found = _content_of(path, room)
-    if found is None or b"\0" in found[0]:
-        return None
-    text = found[0].decode(errors="replace")
-    more = found[1] - len(found[0])
-    return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"
-
-
-def _content_of(path: Path, room: int) -> tuple[bytes, int] | None:
-    """The beginning of a file, and its size; None for what is no file that can be read."""
     if room <= 0:
         return None
     try:
@@ -105,4 +99,8 @@ def _content_of(path: Path, room: int) -> tuple[bytes, int] | None:
         return None
     finally:
         os.close(descriptor)
-    return content, status.st_size
+    if b"\0" in content:
+        return None
+    text = content.decode(errors="replace")
+    more = status.st_size - len(content)
+    return text if more <= 0 else f"{text}\n[... {more:,} more bytes]"
