@@ -9,7 +9,8 @@ from support.kernels import PROVIDERS, open_kernel
 from support.warm_kernels import forking_fork_servers, warm_kernels
 
 from freeact_sub import Agent, Config
-from freeact_sub.kernels import ForkKernelProvider
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels import ForkKernelProvider, make_provider
 from freeact_sub.testing import ScriptedModel
 
 
@@ -63,6 +64,20 @@ def make(tmp_path):
         return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script), taps=taps)
 
     return make_agent
+
+
+@pytest.fixture
+async def start():
+    """Makes providers that are closed with the test."""
+    providers = []
+
+    def make(settings: KernelConfig, **options):
+        providers.append(make_provider(settings, **options))
+        return providers[-1]
+
+    yield make
+    for provider in providers:
+        await provider.aclose()
 
 
 @pytest.fixture(scope="session")

@@ -8,25 +8,10 @@ from support.gateways import Proxy, behind
 from support.kernels import open_kernel, run_cell
 from support.waiting import eventually
 
-from freeact_sub.config.schema import KernelConfig
-from freeact_sub.kernels import give_values, hand_over, make_provider
+from freeact_sub.kernels import give_values, hand_over
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-async def start():
-    """Makes providers that are closed with the test."""
-    providers = []
-
-    def make(settings: KernelConfig, **options):
-        providers.append(make_provider(settings, **options))
-        return providers[-1]
-
-    yield make
-    for provider in providers:
-        await provider.aclose()
 
 
 @pytest.mark.parametrize(("from_other", "sees_it"), [(False, True), (False, False), (True, True)])

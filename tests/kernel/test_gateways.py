@@ -24,27 +24,12 @@ from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutputChunk, KernelLost
-from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway.channels import LOST_OUTPUT
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.server import live
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-async def start():
-    """Makes providers that are closed with the test."""
-    providers = []
-
-    def make(settings: KernelConfig, **options):
-        providers.append(make_provider(settings, **options))
-        return providers[-1]
-
-    yield make
-    for provider in providers:
-        await provider.aclose()
 
 
 def kernels_at(server) -> list[dict]:

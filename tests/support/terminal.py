@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,10 @@ from support.warm import TerminalProgram
 
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
+CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
+"""A program that talks with a scripted model."""
+READY = "type a prompt"
+"""What the status line says when it waits for one."""
 LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, UP, RIGHT = "\r", "\x1b", "\x03", "\x04", "\x12", "\x1b[A", "\x1b[C"

@@ -12,7 +12,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from support.waiting import eventually
 
-from freeact_sub.terminal.attention import AGAIN, BEGIN, END, LOOKING_SECONDS, QUIET, Attention, Notify
+from freeact_sub.terminal.attention import GIVE_BACK_TITLE, KEEP_TITLE, LOOKING_SECONDS, QUIET, REPORT, Attention, Notify
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.screen import Screen
 
@@ -91,10 +91,10 @@ def test_a_title_is_written_when_it_changes_and_given_back_at_the_end() -> None:
     tried.attention.pause()
     assert tried.take() == QUIET
     tried.attention.resume()
-    assert tried.take() == AGAIN + "\x1b]2;one\x07"
+    assert tried.take() == REPORT + "\x1b]2;one\x07"
     tried.attention.end()
     tried.attention.end()
-    assert tried.take() == END
+    assert tried.take() == QUIET + GIVE_BACK_TITLE
     tried.attention.pause()
     tried.attention.resume()  # the program that had the terminal ended later than ours
     tried.attention.title("two")
@@ -109,7 +109,7 @@ def test_what_is_set_before_the_terminal_is_ours_waits() -> None:
     attention.end()
     assert written == []
     attention.begin()
-    assert "".join(written) == BEGIN + "\x1b]2;early\x07"
+    assert "".join(written) == KEEP_TITLE + REPORT + "\x1b]2;early\x07"
 
 
 class Written(io.FileIO):
@@ -155,4 +155,4 @@ async def test_a_signal_in_the_middle_of_a_write_gives_the_terminal_back(
         async with drawn_screen(written, keys, monkeypatch, tmp_path) as screen:
             written.meanwhile = screen.restore
             screen.write_raw("a text")
-            assert END in (tmp_path / "written").read_text()
+            assert QUIET + GIVE_BACK_TITLE in (tmp_path / "written").read_text()

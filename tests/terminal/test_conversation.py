@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_C, CTRL_D, CTRL_R, ENTER, RIGHT, Terminal
+from support.terminal import CONVERSATION, CTRL_C, CTRL_D, CTRL_R, ENTER, READY, RIGHT, Terminal
 
-PROGRAM = Path(__file__).parents[1] / "support" / "scripted_conversation.py"
-READY = "type a prompt"
 ENVIRONMENT = {"PYDANTIC_AI_NO_BANNER": "1"}
 
 Start = Callable[..., Terminal]
@@ -22,7 +20,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     opened: list[Terminal] = []
 
     def start(*arguments: str, rows: int = 40) -> Terminal:
-        command = [sys.executable, str(PROGRAM), *arguments]
+        command = [sys.executable, str(CONVERSATION), *arguments]
         opened.append(Terminal(command, cwd=tmp_path, env=ENVIRONMENT, rows=rows))
         return opened[-1]
 
@@ -373,7 +371,7 @@ def test_a_single_prompt_ends_by_itself_with_the_status_of_its_run(start: Start)
 
 
 def test_a_terminal_that_does_not_know_all_characters(tmp_path: Path) -> None:
-    command = [sys.executable, str(PROGRAM), "Grüße"]
+    command = [sys.executable, str(CONVERSATION), "Grüße"]
     with Terminal(command, cwd=tmp_path, env={**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}) as terminal:
         assert terminal.wait_end() == 0
         assert "echo: Gr??e" in terminal.shown

@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.terminal import CONVERSATION
 from support.waiting import wait_until
 
 from freeact_sub.terminal.drawing.reflow import folds_rows
-
-PROGRAM = Path(__file__).parents[1] / "support" / "scripted_conversation.py"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_a_question_is_not_doubled_when_the_terminal_becomes_narrower(tmp_path: 
     def screen() -> str:
         return tmux("capture-pane", "-p", "-S", "-100")
 
-    tmux("-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "30", f"{sys.executable} {PROGRAM}")
+    tmux("-f", "/dev/null", "new-session", "-d", "-x", "110", "-y", "30", f"{sys.executable} {CONVERSATION}")
     try:
         wait_until(lambda: "type a prompt" in screen())
         tmux("send-keys", "/help", "Enter")  # tmux moves rows off a nearly empty screen when others fold

@@ -9,7 +9,7 @@ import pyte
 import pytest
 from support.sample_events import ROOT, picture
 from support.screens import check_screen, check_text, style_of
-from support.terminal import Terminal
+from support.terminal import READY, Terminal
 
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted
 from freeact_sub.show.agent_view import Views
@@ -18,7 +18,6 @@ from freeact_sub.terminal.drawing.story import Story
 
 PROGRAM = Path(__file__).parents[1] / "support" / "scripted_screens.py"
 DISTANT = PROGRAM.with_name("distant_terminal.py")
-READY = "type a prompt"
 STATIONS = ("harbour", "ridge", "valley", "山頂")
 SIZES = [(60, 30), (100, 36), (200, 36)]
 

@@ -1,26 +1,13 @@
 """What keys and pastes do at the input line, in a pseudo-terminal: prompts that wait, modes, long pastes, going back."""
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_C, ENTER, ESCAPE, UP, Terminal
+from support.terminal import CTRL_C, ENTER, ESCAPE, READY, UP, Terminal
 
-PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
-READY = "type a prompt"
 SHIFT_TAB = "\x1b[Z"
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    with Terminal(
-        [sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1", "SESSION": "new"}
-    ) as terminal:
-        terminal.wait_at_bottom(READY)
-        yield terminal
 
 
 def test_prompts_wait_are_taken_back_sent_at_once_and_come_back_with_a_cancel(terminal: Terminal, tmp_path: Path) -> None:

@@ -1,26 +1,12 @@
 """Commands that take their turn among the prompts, in a pseudo-terminal."""
 
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.terminal import ENTER, ESCAPE, Terminal
-
-PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
-READY = "type a prompt"
+from support.terminal import ENTER, ESCAPE, READY, Terminal
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    with Terminal(
-        [sys.executable, str(PROGRAM)], cwd=tmp_path, env={"PYDANTIC_AI_NO_BANNER": "1", "SESSION": "new"}
-    ) as terminal:
-        terminal.wait_at_bottom(READY)
-        yield terminal
 
 
 def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -> None:

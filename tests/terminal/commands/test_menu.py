@@ -4,16 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.terminal import CTRL_D, ENTER, Terminal
-
-PROGRAM = Path(__file__).parents[2] / "support" / "scripted_conversation.py"
-READY = "type a prompt"
+from support.terminal import CONVERSATION, CTRL_D, ENTER, READY, Terminal
 
 pytestmark = pytest.mark.e2e
 
 
 def start(folder: Path) -> Terminal:
-    return Terminal([sys.executable, str(PROGRAM)], cwd=folder, env={"PYDANTIC_AI_NO_BANNER": "1"})
+    return Terminal([sys.executable, str(CONVERSATION)], cwd=folder, env={"PYDANTIC_AI_NO_BANNER": "1"})
 
 
 def test_commands_are_offered_and_completed_and_prompts_of_earlier_sessions_are_there(tmp_path: Path) -> None:
