@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     options = _parsed(sys.argv[1:] if arguments is None else arguments)
     debug = getattr(options, "debug", False)
-    gc.disable()  # what is imported stays: to look through it again and again takes a tenth of the start
+    gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
     try:
         return _COMMANDS[options.command](options)
     except KeyboardInterrupt:
@@ -59,11 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _PromptFoundError(Exception):
-    """A prompt stands where a command may stand."""
+    """The first word is a prompt, not a command."""
 
 
 def _parsed(words: list[str]) -> argparse.Namespace:
-    """The options. A prompt alone, or after `-p` as other programs have it, stands for `run` with it."""
+    """The options. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
     words = with_run(words)
     try:
         return _parser().parse_args(words)
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (freeact-sub --help lists what there is)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Of argparse: several words are a prompt; one that is no command is told with what it may have been meant as."""
+        """Overrides argparse: several words are a prompt; an unknown command is an error that suggests the nearest one."""
         if action.dest == "command" and action.choices is not None and value not in action.choices:
             if len(value.split()) > 1:
                 raise _PromptFoundError(value)
@@ -101,9 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--trust",
         action="store_true",
-        help="let the settings in the workspace count as they are, from now on, without a question",
+        help="trust the settings in the workspace as they are, from now on",
     )
-    common.add_argument("--verbose", action="store_true", help="draw everything that every agent does, children included")
+    common.add_argument("--verbose", action="store_true", help="show everything that every agent does, children included")
     common.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser = _Parser(
         prog="freeact-sub",
@@ -119,23 +119,23 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser(
         "run",
-        help="run one prompt and end",
+        help="run one prompt and exit",
         description="Run one prompt and end with the answer.",
         parents=[common],
         allow_abbrev=False,
     )
-    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; -, or none in a pipe: from standard input")
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; - or nothing: read it from standard input")
     run.add_argument("--file", metavar="PATH", type=Path, help="read the prompt from a file")
     run.add_argument(
         "--output",
         choices=("auto", "plain", "json", "text"),
         default="auto",
-        help="auto: drawn in a terminal, else plain; plain: lines of text; json: one event a line; text: the answer only",
+        help="auto: rich in a terminal, else plain; plain: lines of text; json: one event per line; text: only the answer",
     )
     run.add_argument("--quiet", action="store_const", dest="output", const="text", help="the same as --output text")
     commands.add_parser(
         "agents",
-        help="which named types of child agents there are",
+        help="list the types of child agents",
         description="List the named types of child agents, and what is wrong with files of others.",
         epilog="Exit status: 0, or 1 if a file is wrong.",
         parents=[common],
@@ -150,48 +150,48 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
-    permissions = commands.add_parser("permissions", help="which rules there are, and what they decide", allow_abbrev=False)
+    permissions = commands.add_parser("permissions", help="list the permission rules, or check a call", allow_abbrev=False)
     ways = permissions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
     check = ways.add_parser(
         "check",
-        help="what is decided about a call, and by which rule",
+        help="show the decision about a call, and the rule that makes it",
         description="Print what is decided about a call, the rule that decides, and the file it stands in.",
         epilog="Exit status: 0 allowed, 1 denied, 3 asked for, 2 wrong usage or settings.",
         parents=[common],
         allow_abbrev=False,
     )
-    check.add_argument("call", metavar="CALL", help="a command; or what --kind says")
-    check.add_argument(
-        "--kind", default="shell", help="what CALL is: shell, a command (the default), or another; `--kind help` lists them"
-    )
-    ways.add_parser("list", help="all rules, those that win first", parents=[common], allow_abbrev=False)
+    check.add_argument("call", metavar="CALL", help="a shell command, or a call of another --kind")
+    check.add_argument("--kind", default="shell", help="the kind of CALL (default: shell); `--kind help` lists them")
+    ways.add_parser("list", help="list all rules, in order of precedence", parents=[common], allow_abbrev=False)
 
 
 def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
-    gateway = commands.add_parser("gateway", help="what a Jupyter gateway lacks for kernels of ours", allow_abbrev=False)
+    gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
     ways = gateway.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
     check = ways.add_parser(
         "check",
-        help="start a kernel there and try what matters",
+        help="start a kernel there and test what agents need",
         description="Start a kernel at a gateway, try what matters, and print the lines to start the gateway with.",
         epilog="Exit status: 0 nothing is missing, 1 something is, 2 wrong usage or settings. "
         "The token: FREEACT_KERNEL__GATEWAY__TOKEN.",
         parents=[common],
         allow_abbrev=False,
     )
-    check.add_argument("url", metavar="URL", help="of the gateway")
-    kernelspec = commands.add_parser("kernelspec", help="forked and walled kernels for a gateway", allow_abbrev=False)
+    check.add_argument("url", metavar="URL", help="the URL of the gateway")
+    kernelspec = commands.add_parser("kernelspec", help="install a kernelspec for a gateway", allow_abbrev=False)
     install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
         "install",
-        help="on the gateway's machine: have it fork its kernels, behind a wall",
+        help="make the gateway on this machine fork its kernels, behind a wall",
         description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
         allow_abbrev=False,
     )
-    install.add_argument("--name", default="freeact", help="of the kernelspec (default: freeact)")
-    install.add_argument("--user", action="store_true", help="for this user; else for this Python")
-    install.add_argument("--prefix", type=Path, metavar="DIR", help="for the programs of this prefix")
-    install.add_argument("--wall", choices=("none", *MODES), default="auto", help="of which mode (default: auto)")
-    install.add_argument("--network", action="store_true", help="kernels behind the wall of auto have the network")
+    install.add_argument("--name", default="freeact", help="the name of the kernelspec (default: freeact)")
+    install.add_argument("--user", action="store_true", help="install for this user instead of this Python")
+    install.add_argument("--prefix", type=Path, metavar="DIR", help="install below this folder")
+    install.add_argument(
+        "--wall", choices=("none", *MODES), default="auto", help="the mode that has this wall (default: auto)"
+    )
+    install.add_argument("--network", action="store_true", help="leave kernels the network behind the wall of auto")
 
 
 def _gateway(options: argparse.Namespace) -> int:
@@ -282,7 +282,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _asking_terminal() -> TextIO | None:
-    """Where a person can be asked; None if nobody can."""
+    """The terminal that can ask a person; None if nobody can be asked."""
     if not _is_terminal(sys.stdin):
         return None
     return next((stream for stream in (sys.stderr, sys.stdout) if _is_terminal(stream)), None)
@@ -293,8 +293,8 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
 
     Args:
         options: The command line.
-        headless: What counts where no setting and no option names it.
-        looking: Nothing is started with them: what nobody has looked at counts, and is told.
+        headless: The value of `headless` if no setting and no option has one.
+        looking: The settings are only shown, so untrusted files count too, with a note.
     """
     with _ctrl_c_leaves():
         from freeact_sub.config.load import load_config  # noqa: PLC0415
@@ -325,7 +325,7 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
 
 @contextlib.contextmanager
 def _ctrl_c_leaves() -> Iterator[None]:
-    """For this time Ctrl-C ends the program at once: raised inside the import of an extension, it can become any error."""
+    """Makes Ctrl-C end the program at once: inside the import of an extension `KeyboardInterrupt` can become any error."""
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -337,7 +337,7 @@ def _ctrl_c_leaves() -> Iterator[None]:
 
 
 def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
-    """Whether somebody has looked at the files, or does so now."""
+    """Whether somebody has trusted the files, or does so now."""
     if hasattr(options, "trust"):
         return True
     terminal = _asking_terminal()
@@ -359,7 +359,7 @@ def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
     from freeact_sub.agents import Agent  # noqa: PLC0415
 
     agent = Agent(config, session=session, replay=replay)
-    if not gc.isenabled():  # the first one
+    if not gc.isenabled():  # the first agent
         gc.freeze()
         gc.enable()
     return agent

@@ -18,16 +18,16 @@ _OTHERS: Final = ("yes", "max_turns", "sandbox", "workspace", "mcp")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options to a parser whose default is `argparse.SUPPRESS`."""
     parser.add_argument("--model", metavar="NAME", help="a pydantic-ai model name: anthropic:…, openai-chat:…")
-    parser.add_argument("--base-url", metavar="URL", help="of an OpenAI-compatible server, with openai-chat:NAME")
+    parser.add_argument("--base-url", metavar="URL", help="the URL of an OpenAI-compatible server, for openai-chat:NAME")
     parser.add_argument(
         "--code-actions",
         choices=get_args(CodeActions),
-        help="how the model says which code to run: tool calls, fenced blocks, or (auto, the default) either",
+        help="how the model runs code: by tool calls, by fenced blocks, or (auto, the default) by either",
     )
     parser.add_argument(
         "--profile",
         choices=get_args(Profile),
-        help="small: models are told less of each tool (the default where the server tells of 16k tokens or less)",
+        help="small: short descriptions of tools (the default for a context of 16k tokens or less)",
     )
     parser.add_argument("--workspace", metavar="DIR", type=Path, help="the folder to work in (default: this one)")
     parser.add_argument("--mcp", metavar="FILE", type=Path, help="an mcp.json with the MCP servers to use")
@@ -38,11 +38,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="model responses the root agent may use in a run (default: no bound, but a run makes at most 1000 model "
         "requests and starts 200 children; settings budget.requests and budget.children)",
     )
-    parser.add_argument("--mode", choices=MODES, help="how much runs without a question (default: ask)")
+    parser.add_argument("--mode", choices=MODES, help="which calls run without a question (default: ask)")
     parser.add_argument(
         "--headless",
         choices=get_args(Headless),
-        help="ask nobody: what would be asked is allowed, denied, or (auto) allowed in the modes auto and full only",
+        help="ask nobody: allow or deny instead, or (auto) allow in the modes auto and full only",
     )
     parser.add_argument("--yes", action="store_true", help="the same as --headless allow")
     parser.add_argument("--sandbox", choices=("off", "auto", "required"), help="the wall around kernels (default: auto)")

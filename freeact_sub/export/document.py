@@ -26,7 +26,7 @@ def document(report: Report) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A text as a block in which no line of it can end the block."""
+    """A text as a fenced block whose fence is longer than any in the text."""
     longest = max(map(len, re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
@@ -64,7 +64,7 @@ def _item(item: Item, answer: str) -> Iterator[str]:
 
 
 def note(item: Item) -> str:
-    """What is said of an item in one sentence; empty if it takes more."""
+    """An item in one sentence; empty if it needs more."""
     match item:
         case Question():
             answers = {True: "yes", False: "no", None: "never answered"}

@@ -21,9 +21,9 @@ def export_events(events: Iterable[Event], to: Format, *, title: str = "") -> st
     """The events of a session, of one or more runs of its root, as the text of a file.
 
     Args:
-        events: In their order.
+        events: The events, in order.
         to: The format.
-        title: Of the whole. Default: the first prompt.
+        title: The title of the file. Default: the first prompt.
     """
     if to == "jsonl":
         return "".join(f"{event.to_json()}\n" for event in events)
@@ -34,10 +34,10 @@ def export_session(session_id: str, to: Format, *, store: SessionStore | None = 
     """A stored session as the text of a file.
 
     Args:
-        session_id: The session, or how only one id begins.
+        session_id: The session's id, or the beginning of it if no other id begins like it.
         to: The format.
-        store: Where the session is. Default: the store of this user.
-        file: Where the text is written as well; a file that is there is replaced.
+        store: The store that has it. Default: the store of this user.
+        file: A file to write the text to; it is replaced if it exists.
 
     Raises:
         SessionError: There is no such session, it cannot be read, or the file cannot be written.
@@ -47,7 +47,7 @@ def export_session(session_id: str, to: Format, *, store: SessionStore | None = 
         text = export_events(reader.events(), to)
     if file is not None:
         try:
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")  # models write half characters too
+            file.write_text(text, encoding="utf-8", errors="backslashreplace")  # models also write lone surrogates
         except OSError as error:
             raise SessionError(f"the export cannot be written to {file}: {error.strerror}") from error
     return text

@@ -1,8 +1,8 @@
 """A session as a Jupyter notebook that runs: the cells of all agents with their outputs, each agent a section.
 
-The root's cells are cells as they were. Each child had its own kernel, so its cells run under `%%child NAME`, which
-gives it names of its own. What needs the program that made it, such as `agent.task`, fails when it is run again; such cells
-are tagged `raises-exception`, so that the rest continues, and keep the outputs that they had.
+The root's cells are plain cells. Each child had its own kernel, so its cells run under `%%child NAME`, which gives them a
+namespace of their own. Cells that need the program, such as those that call `agent.task`, fail when they are run again;
+they are tagged `raises-exception`, so that the rest continues, and keep their outputs.
 """
 
 import json
@@ -63,7 +63,7 @@ def notebook(report: Report) -> str:
 
 
 def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
-    """An agent, and each child where it was started, so that the cells below a child find what it has made."""
+    """An agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
     level = "#" * min(2 + agent.depth, 6)
     kind = " · ".join(filter(None, [agent.agent_type, agent.model, agent.status]))
     yield _text(f"{level} {_line(agent.name)}\n\n{_line(kind)}")
@@ -80,7 +80,7 @@ def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
                 left.remove(child)
                 yield from _section(report, child)
                 yield _text(f"*{_line(agent.name)} goes on*")
-    for child in left:  # a program has started it
+    for child in left:  # a program started it
         yield from _section(report, child)
 
 
@@ -91,7 +91,7 @@ def _cell(agent: AgentReport, item: Cell, count: int) -> dict[str, Any]:
 
 
 def _awaits(item: Cell, agent: AgentReport) -> bool:
-    """Whether a cell of a child may await something, which only a cell by itself can."""
+    """Whether a cell of a child may contain `await`, which `%%child` cannot run."""
     if agent.depth == 0:
         return False
     try:

@@ -190,7 +190,7 @@ def _question(item: Question) -> str:
         answer = f"{word}{why} <span class=quiet>after {item.seconds:.1f} s</span>"
     match item.call:
         case CodeAction() | SpawnCall():
-            what = ""  # it stands above
+            what = ""  # the code above shows it
         case McpCall() | ToolCall():
             what = text_html(arguments_text(item.call.args))
         case _:

@@ -1,4 +1,4 @@
-"""`Report`: the events of a session, arranged by what each agent did."""
+"""`Report`: the events of a session, arranged by agent and run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -43,10 +43,10 @@ class Cell:
     text: str = ""
     """The text that the model read."""
     status: str = ""
-    """How it ended. Empty: it did not end."""
+    """Its outcome. Empty: it did not end."""
     seconds: float = 0.0
     uses_host: bool = False
-    """Whether its code made calls outside: a child, a server's tool, a command."""
+    """Whether its code made calls outside the kernel: a child, a server's tool, a command."""
 
 
 @dataclass(kw_only=True)
@@ -59,22 +59,22 @@ class ToolUse:
     tool_call_id: str | None = None
     result: str = ""
     outcome: str = ""
-    """Empty: it did not end."""
+    """Its outcome. Empty: it did not end."""
 
 
 @dataclass(kw_only=True)
 class Question:
-    """A call that a person, or a rule instead of one, was asked about."""
+    """An approval request, answered by a person or a rule."""
 
     call: Call
     time: float
     reason: str = ""
     allowed: bool | None = None
-    """None: it was never answered."""
+    """None: nobody answered."""
     answer: str = ""
     """The reason of a denial."""
     seconds: float = 0.0
-    """How long it was open."""
+    """Seconds until its answer."""
 
 
 Item: TypeAlias = (
@@ -100,7 +100,7 @@ class ReportedRun:
 
     began: float
     ended: float
-    """Its end; for a run that was cut off, the time of its last event."""
+    """Time of its end, or of the last event of a run that was cut off."""
     status: str = "interrupted"
 
 
@@ -112,17 +112,17 @@ class AgentReport:
     parent_id: str | None
     depth: int
     number: int
-    """In the order of their start, from 0 on."""
+    """Its number in the order of starts, from 0."""
     description: str = ""
     agent_type: str = ""
     model: str = ""
     mode: str = ""
     tool_call_id: str | None = None
-    """The call that started it."""
+    """The tool call that started it."""
     items: list[Item] = field(default_factory=list)
     work: list[ReportedRun] = field(default_factory=list)
     usage: Usage = Usage()
-    """Its own spending in all its runs."""
+    """Its own spending, over all its runs."""
 
     @property
     def name(self) -> str:
@@ -131,12 +131,12 @@ class AgentReport:
 
     @property
     def status(self) -> str:
-        """How its last run ended."""
+        """The status of its last run."""
         return self.work[-1].status.replace("_", " ") if self.work else ""
 
     @property
     def seconds(self) -> float:
-        """How long it was working."""
+        """Seconds of work, over all its runs."""
         return sum(work.ended - work.began for work in self.work)
 
 
@@ -152,7 +152,7 @@ class Report:
 
     @property
     def began(self) -> float:
-        """Seconds since the epoch; 0 without events."""
+        """Seconds since the epoch; 0 if there are no events."""
         return min((work.began for agent in self.agents for work in agent.work), default=0.0)
 
     @property
@@ -187,7 +187,7 @@ class _EventReader:
     def __init__(self) -> None:
         self.by_id: dict[str, AgentReport] = {}
         self._uses: dict[tuple[str, str | None], list[ToolUse]] = {}
-        """Calls that have not ended; those that code makes have the id of its cell."""
+        """Calls that have not ended; calls from code have the id of their cell."""
         self._cells: dict[tuple[str, str | None], Cell] = {}
         self._questions: dict[str, Question] = {}
         self._displays: dict[tuple[str, str], tuple[Cell, int]] = {}

@@ -1,4 +1,4 @@
-"""When each agent was working, and the critical path: on whom the end waited at each moment."""
+"""When each agent was working, and the critical path: the agent that the end waited for at each moment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """All of them. Times in which no agent was working, such as a night between two prompts, are left out."""
+    """Seconds in which any agent was working; the night between two prompts is left out."""
 
     seconds: float
-    """In which an agent was working."""
+    """The spans in which each agent was working."""
     spans: list[Span]
     critical: list[Span]
     """From begin to end; only what an agent did while no child of it was waited for."""
@@ -48,7 +48,7 @@ def timeline_of(report: Report) -> Timeline:
 
 
 def _union(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Times that overlap as one, in order."""
+    """The spans in order, overlapping ones merged."""
     union: list[tuple[float, float]] = []
     for began, ended in sorted(times):
         if union and began <= union[-1][1]:

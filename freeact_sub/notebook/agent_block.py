@@ -1,8 +1,7 @@
 """`AgentBlock`: the state that a notebook shows for one agent, made from its events; `render.py` draws it.
 
-What an agent does, and what people read of an event, come from `show/`. A block puts together what belongs to one call,
-though its events come apart, and makes a note of any other row. Everything in it is bounded: an agent may run for hours, and
-its block is drawn again at every step.
+`show/` says what an agent does now and what people read of an event. A block groups the events of one call into a step and
+turns every other row into a note. Everything in it is bounded: an agent may run for hours, and each step redraws its block.
 """
 
 from dataclasses import dataclass, field
@@ -20,24 +19,24 @@ INTERRUPTED = "interrupted"
 CODE_TOOL, SPAWN_TOOL = "execute_ipython_cell", "task"
 
 FIRST_STEPS, LAST_STEPS = 10, 60
-"""Of an agent with more steps than both, those between are counted, not shown."""
+"""An agent with more steps shows the first and the last ones, and counts those between."""
 
 ANSWER_CHARS = 60_000
-"""Of a longer answer the head and the tail are shown."""
+"""A longer answer shows its head and its tail."""
 
 OUTPUTS_PER_CALL = 40
-"""A call with more outputs (texts, pictures, tables) shows the last of them."""
+"""A call with more outputs (texts, pictures, tables) shows the last ones."""
 
 QUESTIONS_PER_CALL = 30
-"""A cell that has asked for more shows the last of them."""
+"""A cell with more questions shows the last ones."""
 
 DISPLAY_CHARS = 6_000_000
-"""Pictures and tables of one block over this sum are left out, the oldest first."""
+"""A block whose pictures and tables exceed this sum leaves out the oldest."""
 
 
 @dataclass
 class GrowingText:
-    """A stretch of text that grows; of a long one the head and the tail are kept."""
+    """A text that grows; a long one keeps its head and its tail."""
 
     kind: str
     """`text`, `stderr`, `answer` or `thoughts`."""
@@ -52,7 +51,7 @@ class GrowingText:
         room = max(0, half - len(self.head))
         self.head += piece[:room]
         self.tail += piece[room:]
-        if len(self.tail) > 2 * half:  # cut seldom, so that many small pieces cost little
+        if len(self.tail) > 2 * half:  # cutting seldom makes many small pieces cheap
             self.left_out += len(self.tail) - half
             self.tail = self.tail[-half:]
 
@@ -63,30 +62,30 @@ class GrowingText:
 
 @dataclass
 class CallStep:
-    """A tool call: what was asked, what came out, how it ended."""
+    """A tool call: its arguments, outputs and outcome."""
 
     name: str
     args: dict[str, Any]
     outputs: list[GrowingText | DisplayData | ExecuteResult | CellError] = field(default_factory=list)
     settled: int = 0
-    """So many of the outputs stand in the body; the last text may still grow, in the foot."""
+    """Number of outputs in the body; text after them may still grow, in the foot."""
     left_out: int = 0
     questions: "dict[str, CallQuestion]" = field(default_factory=dict)
     """The approval requests of this call, by id."""
     notes: list[str] = field(default_factory=list)
     result: str = ""
     outcome: str = ""
-    """Of `ToolOutput`; empty while the call runs."""
+    """That of `ToolOutput`; empty while the call runs."""
     running: bool = True
 
     @property
     def code(self) -> str | None:
-        """The cell's code, where the call runs one."""
+        """The cell's code; None for other tools."""
         code = self.args.get("code") if self.name == CODE_TOOL else None
         return code if isinstance(code, str) else None
 
     def add(self, output: StreamText | DisplayData | ExecuteResult | CellError) -> bool:
-        """Adds output of the running cell. True if the body changes."""
+        """Adds output of the running cell. Returns True if the body changes."""
         if isinstance(output, StreamText):
             kind = "stderr" if output.name == "stderr" else "text"
             last = self.outputs[-1] if len(self.outputs) > self.settled else None
@@ -101,7 +100,7 @@ class CallStep:
         return True
 
     def update(self, newer: DisplayData) -> bool:
-        """Replace the display of the same id. True if there was one."""
+        """Replaces the display of the same id. Returns False if there is none."""
         for index, shown in enumerate(self.outputs):
             if isinstance(shown, DisplayData) and shown.display_id == newer.display_id:
                 self.outputs[index] = newer
@@ -109,7 +108,7 @@ class CallStep:
         return False
 
     def end(self) -> None:
-        """No more output will come."""
+        """Ends the call: no more output will come."""
         self.running = False
         self._settle()
 
@@ -126,12 +125,12 @@ class CallQuestion:
     """An approval request that a call has made."""
 
     asked: str
-    """What is asked; empty: whether the call itself may run."""
+    """The inner action that needs approval. Empty: the call itself does."""
     answer: events.ApprovalAnswered | None = None
 
     @property
     def status(self) -> str:
-        """The answer in words, or a note that it is open."""
+        """The answer in words; `WAITING` while there is none."""
         if self.answer is None:
             return WAITING
         reason = f": {self.answer.reason}" if self.answer.reason else ""
@@ -150,7 +149,7 @@ Step = GrowingText | CallStep | Note
 
 
 class AgentBlock:
-    """What is shown of one agent."""
+    """The steps, status and answer of one agent."""
 
     def __init__(self, started: events.AgentStarted) -> None:
         self.view = AgentView.of(started)
@@ -162,12 +161,12 @@ class AgentBlock:
         self.steps: list[Step] = []
         self.left_out_steps = 0
         self.streaming: GrowingText | None = None
-        """Text of the model that is not whole yet."""
+        """The model's text while it streams."""
         self._calls: dict[str | None, CallStep] = {}
 
     @property
     def running_calls(self) -> list[CallStep]:
-        """Calls that may still put something out."""
+        """The calls that have not ended."""
         return [call for call in self._calls.values() if call.running]
 
     @property

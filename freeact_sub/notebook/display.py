@@ -32,20 +32,20 @@ from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_te
 from freeact_sub.system.closing import carry_out, end_task
 
 INTERVAL_SECONDS = 0.1
-"""A part is drawn at most once in this time."""
+"""Seconds between two drawings of one part, at least."""
 
 CHARS_PER_SECOND = 1_500_000
 """Parts with large pictures are drawn more seldom, so that a slow connection keeps up."""
 
 CLOCK_SECONDS = 1.0
-"""A status line that only counts seconds is drawn this often."""
+"""Seconds between two drawings of a status line that only counts seconds."""
 
 CANCEL_SECONDS = 10.0
-"""How long an interrupted cell waits for the endings of its agents."""
+"""Seconds that an interrupted cell waits for its agents to end."""
 
 
 _latest: list["Page"] = []
-"""Of the latest run; for a page that was loaded again meanwhile, and has missed what was drawn."""
+"""That of the latest run, for a page that was reloaded and has missed what was drawn."""
 
 
 class RunInterruptedError(asyncio.CancelledError):
@@ -92,7 +92,7 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
 
 
 def show_again() -> bool:
-    """Draw the latest run of this kernel once more, as it stands now; False if there has been none."""
+    """Draw the latest run of this kernel once more, as it stands now. Returns False if there was none."""
     if not _latest:
         return False
     Page().show(_latest[0])
@@ -111,7 +111,7 @@ async def _read(run: Run, page: "Page", asking: QuestionForms) -> None:
 
 @contextlib.contextmanager
 def _interrupts_cancel() -> Iterator[None]:
-    """Let Ctrl-C cancel the task that waits, as ipykernel does; plain IPython would leave it behind, half run."""
+    """Make Ctrl-C cancel the waiting task, as ipykernel does; plain IPython would leave it behind, half run."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     if running_kernel() is not None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -125,7 +125,7 @@ def _interrupts_cancel() -> Iterator[None]:
 
 @dataclass
 class _Part:
-    """A place on the page, and what of which block stands there."""
+    """A place on the page, with the body or the foot of a block."""
 
     display_id: str
     foot: bool
@@ -133,13 +133,13 @@ class _Part:
     dirty: bool = True
     shown: MimeBundle | None = None
     drawn: float = 0.0
-    """When it was last drawn, on the event loop's clock."""
+    """Time of the last drawing, on the event loop's clock."""
     pause: float = 0.0
-    """Seconds after that in which it is not drawn again."""
+    """Seconds after it in which the part is not drawn again."""
 
     @property
     def counts(self) -> bool:
-        """Whether it shows seconds that go by."""
+        """Whether it shows a running count of seconds."""
         return self.foot and self.block.finished is None
 
     def bundle(self) -> MimeBundle:
@@ -153,7 +153,7 @@ class Page:
     """The blocks of a run's agents, and the task that draws them."""
 
     def __init__(self, screen: DisplayArea | None = None) -> None:
-        """Args: screen: where it is drawn. Default: the output of this cell."""
+        """Args: screen: where the page is drawn. Default: the output of this cell."""
         self.screen = screen or CellDisplay()
         self.blocks: dict[str, AgentBlock] = {}
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
@@ -162,7 +162,7 @@ class Page:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Event) -> None:
-        """Applies an event; the page is drawn soon after."""
+        """Applies an event and wakes the task that draws."""
         if isinstance(event, AgentStarted) and event.agent_id not in self.blocks:
             self._add(AgentBlock(event))
         block = self.blocks[event.agent_id]
@@ -221,12 +221,12 @@ class Page:
             for part in self._parts:
                 part.dirty = part.dirty or (part.counts and clock() >= part.drawn + CLOCK_SECONDS)
             self._draw(clock())
-            await asyncio.sleep(INTERVAL_SECONDS)  # the pace of drawing; nothing waits for it
+            await asyncio.sleep(INTERVAL_SECONDS)  # this sets the pace of drawing; nothing waits for it
             if any(part.dirty for part in self._parts):
                 self._changed.set()
 
     def _draw(self, now: float) -> None:
-        """Draw the parts that have changed and are due; at infinity, all that have changed."""
+        """Draw the changed parts that are due at `now`; at infinity, all changed ones."""
         for part in self._parts:
             if not part.dirty or now < part.drawn + part.pause or not (self.screen.live or part.block.finished):
                 continue

@@ -1,4 +1,4 @@
-"""The shell that a notebook's code runs in: is it a Jupyter kernel, can somebody be asked, and how.
+"""The shell that runs a notebook's code: whether it is a Jupyter kernel, and how to ask its user for a line.
 
 `input()` of ipykernel blocks the event loop, and with it every agent. So `ask_line` sends the same `input_request` message
 itself and awaits the reply. Its limits are the protocol's: one question at a time, and a question cannot be taken back from
@@ -17,11 +17,11 @@ from freeact_sub.errors import FreeactError
 
 
 class NobodyToAskError(FreeactError):
-    """There is no person who could answer a question."""
+    """Nobody can answer a question here."""
 
 
 def running_kernel() -> Any | None:
-    """The Jupyter kernel that this process is; None in plain IPython and elsewhere."""
+    """The Jupyter kernel of this process; None in plain IPython and elsewhere."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython  # noqa: PLC0415  # not imported only to learn that it is not in use
@@ -38,13 +38,13 @@ def stdin_allowed() -> bool:
 
 
 def from_notebook() -> bool:
-    """Whether a notebook's front end runs this cell: those tell the cell's id, consoles have none."""
+    """Whether a notebook's front end runs this cell: it sends the cell's id, which consoles do not have."""
     kernel = running_kernel()
     return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
 
 
 async def ask_line(prompt: str) -> str:
-    """Ask for a line without blocking the event loop. Cancelling it takes the question back, as far as that is possible.
+    """Ask for a line without blocking the event loop. A cancel withdraws the question as far as the protocol allows.
 
     Raises:
         NobodyToAskError: Input is not allowed here, or has ended.
@@ -68,9 +68,9 @@ async def _ask_console(prompt: str) -> str:
     try:
         with patch_stdout():
             return await session.prompt_async(prompt, handle_sigint=False)
-    except KeyboardInterrupt:  # in a background task it would end the event loop: it is the cell that is interrupted
+    except KeyboardInterrupt:  # raised in a background task it would end the event loop, but only the cell is interrupted
         signal.raise_signal(signal.SIGINT)
-        await asyncio.Event().wait()  # until the cell takes the question back
+        await asyncio.Event().wait()  # until the cell withdraws the question
         raise
 
 

@@ -56,11 +56,11 @@ class AgentMagics:
         self._shell = shell
         self._agents: dict[str, Agent] = {}
         self._settings: dict[str, dict[str, Any]] = {}
-        """The options with which each was started."""
+        """The options that each was started with."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def load(self) -> None:
-        """Add the magics to the shell."""
+        """Adds the magics to the shell."""
         self._shell.register_magic_function(self.agent, magic_kind="cell", magic_name="agent")
         self._shell.register_magic_function(self.agent_close, magic_kind="line", magic_name="agent_close")
         self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
@@ -69,7 +69,7 @@ class AgentMagics:
         _before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
-        """Take the magics away. Agents that are open are closed when the kernel shuts down."""
+        """Removes the magics. Open agents are closed when the kernel shuts down."""
         self._shell.magics_manager.magics["cell"].pop("agent", None)
         for name in ("agent_close", "agent_show", "agent_resume"):
             self._shell.magics_manager.magics["line"].pop(name, None)
@@ -77,7 +77,7 @@ class AgentMagics:
             self._shell.input_transformers_post.remove(self._await_magics)
 
     async def agent(self, line: str, cell: str) -> None:
-        """Give this cell's text to an agent; `%%agent --help` tells the options."""
+        """Gives this cell's text to an agent; `%%agent --help` lists the options."""
         options = _parse(_agent_options(), line)
         if options is None:
             return
@@ -92,7 +92,7 @@ class AgentMagics:
             self._shell.user_ns[options.out] = result
 
     async def agent_close(self, line: str) -> None:
-        """`%agent_close [NAME]`: end the conversation of one agent, or of all that cells have started."""
+        """`%agent_close [NAME]`: ends the conversation of one agent, or of all that cells have started."""
         options = _parse(_close_options(), line)
         if options is None:
             return
@@ -103,7 +103,7 @@ class AgentMagics:
             await self._agents.pop(name).aclose()
 
     def agent_show(self, line: str) -> None:
-        """`%agent_show`: draw the latest run once more, as it is now. `%agent_show SESSION [AGENT]`: what is kept of one."""
+        """`%agent_show`: draws the latest run again. `%agent_show SESSION [AGENT]`: draws a stored session."""
         options = _parse(_show_options(), line)
         if options is None:
             return
@@ -119,7 +119,7 @@ class AgentMagics:
             )
 
     async def agent_resume(self, line: str) -> None:
-        """`%agent_resume [SESSION]`: `%%agent` goes on with it from now on; without it, with the last one of this folder."""
+        """`%agent_resume [SESSION]`: makes `%%agent` go on with a session. Default: the last one of this folder."""
         options = _parse(_resume_options(), line)
         if options is None:
             return
@@ -136,7 +136,7 @@ class AgentMagics:
         print(f"going on with {session_words(session)}; the next %%agent cell is its next prompt")  # noqa: T201  # IPython's way
 
     async def _choose(self, options: argparse.Namespace) -> Agent:
-        """The agent of that name: one that a cell has started, one of the user's variables, or a new one."""
+        """The agent of that name: started by a cell, a variable of the user, or new."""
         settings = given(options)
         name = options.name or DEFAULT_NAME
         found = self._agents.get(name)
@@ -155,7 +155,7 @@ class AgentMagics:
         return found
 
     async def _start(self, name: str, options: argparse.Namespace, config: Config, session: str) -> Agent:
-        """Make an agent, and keep it for other cells. Args: session: `new`, or the id of one to go on with."""
+        """Makes an agent and keeps it for later cells. Args: session: `new`, or the id of one to go on with."""
         agent = Agent(config, session=session)
         await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
         self._agents[name], self._settings[name] = agent, given(options)
@@ -169,7 +169,7 @@ class AgentMagics:
         return [_CALL.sub("await ", line) for line in lines]
 
     def _close_at_exit(self) -> None:
-        """Close on the loop that the agents live on: the kernel has stopped it by now, but not closed it."""
+        """Closes all agents on their own loop: the kernel has stopped it by now, but not closed it."""
         if self._loop is None or self._loop.is_closed() or self._loop.is_running():
             return
         agents = list(self._agents.values())
@@ -181,7 +181,7 @@ class AgentMagics:
 
 
 def _load_config(options: argparse.Namespace) -> Config:
-    """The settings of the folder, where somebody has looked at them; `--trust` says so."""
+    """The settings of the folder, if somebody has trusted them; `--trust` does."""
     trust = Trust(user_folder())
     arguments = load_arguments(options)
     try:
@@ -208,7 +208,7 @@ class _MagicParser(argparse.ArgumentParser):
 
 
 def _with_settings(prog: str, description: str) -> _MagicParser:
-    """Takes the settings of an agent, and more that the caller adds."""
+    """A parser with the settings of an agent; the caller adds more."""
     settings = _MagicParser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     add_options(settings)
     parser = _MagicParser(prog=prog, description=description, parents=[settings], add_help=False, allow_abbrev=False)
@@ -250,7 +250,7 @@ def _close_options() -> _MagicParser:
 
 
 def _parse(parser: _MagicParser, line: str) -> argparse.Namespace | None:
-    """The options of a magic's line; None where it asks for help."""
+    """The options of a magic's line; None if it printed its help."""
     try:
         words = shlex.split(line)
     except ValueError as error:
@@ -263,11 +263,11 @@ def _parse(parser: _MagicParser, line: str) -> argparse.Namespace | None:
 
 
 _loaded: dict[Any, AgentMagics] = {}
-"""By shell."""
+"""The magics of each shell."""
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext freeact_sub.notebook`: add the magics, and put `display_run` into the user's namespace."""
+    """`%load_ext freeact_sub.notebook`: adds the magics, and puts `display_run` into the user's namespace."""
     if shell not in _loaded:
         _loaded[shell] = AgentMagics(shell)
         _loaded[shell].load()
@@ -275,7 +275,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """`%unload_ext freeact_sub.notebook`: take the magics away."""
+    """`%unload_ext freeact_sub.notebook`: removes the magics."""
     magics = _loaded.pop(shell, None)
     if magics is not None:
         magics.unload()

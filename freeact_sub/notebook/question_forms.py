@@ -42,10 +42,10 @@ QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 _NOTHING: MimeBundle = {"text/html": "", "text/plain": ""}
 
 SETTLE_SECONDS = 0.5
-"""For so long a question that has moved takes no clicks."""
+"""Seconds in which a question that has moved takes no clicks."""
 
 _SAVED = "Agents had questions here: their buttons are there while the cell runs."
-"""Instead of buttons, where the output is read without a kernel: in a file, in an export."""
+"""Shown instead of buttons where no kernel runs: in a saved file or an export."""
 
 _PANEL = {"border": "1px solid #e08e00", "padding": "4px 8px", "margin": "2px 0 10px 0"}
 
@@ -53,23 +53,23 @@ _CHOICE = "Approve? yes / no / always (in this session) / project (always in it)
 
 
 class QuestionForms:
-    """Asks in the way that was chosen, and takes all questions away at its exit."""
+    """Asks by buttons or text, and removes all questions at its exit."""
 
     def __init__(self, questions: QuestionForm, screen: DisplayArea) -> None:
-        """Args: questions: the way. screen: where buttons are shown.
+        """Args: questions: buttons or text. screen: where buttons are shown.
 
         Raises:
-            FreeactError: Buttons are asked for, and cannot be had.
+            FreeactError: Buttons were chosen, and this front end has none.
         """
         self._text = TextQuestions()
         self._buttons = ButtonQuestions(screen, on_refused=self._use_text) if _wants_buttons(questions) else None
 
     def ask(self, request: ApprovalRequest) -> None:
-        """Put a question up, and return at once; the answer goes to the request."""
+        """Shows a question and returns at once; the answer goes to the request."""
         (self._buttons or self._text).ask(request)
 
     def withdraw(self, request_id: str) -> None:
-        """Take a question away: it was answered, here or elsewhere, or its run was cancelled."""
+        """Removes a question that was answered, here or elsewhere, or whose run was cancelled."""
         (self._buttons or self._text).withdraw(request_id)
 
     async def __aenter__(self) -> Self:
@@ -103,11 +103,11 @@ class TextQuestions:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Starts the task that asks."""
         self._task = asyncio.create_task(self._ask_all(), name="notebook questions")
 
     async def aclose(self) -> None:
-        """Stop asking."""
+        """Stops it."""
         if self._task is not None:
             await end_task(self._task)
 
@@ -132,7 +132,7 @@ class TextQuestions:
                 await self._changed.wait()
 
     async def _ask(self, request: ApprovalRequest) -> None:
-        """Ask for one line; the question stays open where that is no answer."""
+        """Asks for one line; the question stays open if the line is no answer."""
         means = always_means(request)
         prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
         back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
@@ -143,7 +143,7 @@ class TextQuestions:
         finally:
             self._asked = None
             line.cancel()
-        if line.cancelled() or self._questions.current is not request:  # what was typed answers no other question
+        if line.cancelled() or self._questions.current is not request:  # the typed line must not answer another question
             return
         error = line.exception()
         if error is None:
@@ -161,7 +161,7 @@ class ButtonQuestions:
     """Asks with buttons, all open questions at once."""
 
     def __init__(self, screen: DisplayArea, *, on_refused: Callable[[], None]) -> None:
-        """Args: screen: where they are shown. on_refused: called when the front end turns out to know no widgets."""
+        """Args: screen: where they are shown. on_refused: called when the front end proves to know no widgets."""
         import ipywidgets  # noqa: PLC0415  # an extra: whoever has none is asked as text
 
         self._widgets: Any = ipywidgets
@@ -171,7 +171,7 @@ class ButtonQuestions:
         self._open: dict[str, _ButtonQuestion] = {}
         self._panel: Any = None
         self._settled_at = 0.0
-        """On the event loop's clock: before it, what comes may come under a mouse that clicks."""
+        """On the event loop's clock; a question that appears earlier may appear under a clicking mouse."""
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
         self._screen.publish(self._display_id, _NOTHING, update=False)
 
@@ -200,7 +200,7 @@ class ButtonQuestions:
         question.close()
 
     def close(self) -> list[ApprovalRequest]:
-        """Take all questions away; returns those that were open."""
+        """Removes all questions and returns those that were open."""
         still_open = [question.request for question in self._open.values()]
         for request in still_open:
             self.withdraw(request.request_id)
@@ -209,14 +209,14 @@ class ButtonQuestions:
         return still_open
 
     def _settle(self, question: "_ButtonQuestion") -> None:
-        """Take no clicks for a moment; before the page shows it at its new place, which is why the page is told to."""
+        """Disables the buttons for a moment, on the page too, before they appear at their new place."""
         question.set_disabled(True)
         if question.timer is not None:
             question.timer.cancel()
         question.timer = self._loop.call_later(SETTLE_SECONDS, question.set_disabled, False)
 
     def _show(self, *, changed: bool) -> None:
-        """Without questions nothing is shown: a saved notebook keeps no buttons that answer to nobody."""
+        """Without questions the panel is empty: a saved notebook keeps no dead buttons."""
         self._panel.children = tuple(question.box for question in self._open.values())
         if changed:
             # IPython's protocol; its own text is the panel's repr
@@ -234,7 +234,7 @@ class ButtonQuestions:
         def settle(decision: Decision) -> None:
             try:
                 request.decide(decision)
-            except ValueError as error:  # the pattern is none: the question stays
+            except ValueError as error:  # the pattern is invalid: the question stays open
                 rows[-1].value = f"<small>{escaped(visible(str(error)))}</small>"
                 question.set_disabled(False)
 
@@ -274,7 +274,7 @@ class _ButtonQuestion:
     buttons: list[Any]
     box: Any = None
     timer: asyncio.TimerHandle | None = None
-    """Lets it take clicks again."""
+    """Enables the buttons again."""
 
     def set_disabled(self, disabled: bool) -> None:
         for button in self.buttons:
@@ -298,7 +298,7 @@ def _wants_buttons(questions: QuestionForm) -> bool:
 
 
 def _close(widget: Any) -> None:
-    """Close a widget and all that belongs to it: widgets, and their layouts and styles, live until they are closed."""
+    """Closes a widget with its children, layouts and styles, all of which live until they are closed."""
     for part in (*getattr(widget, "children", ()), widget.layout, getattr(widget, "style", None)):
         if hasattr(part, "layout"):
             _close(part)

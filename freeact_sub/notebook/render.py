@@ -38,10 +38,10 @@ from freeact_sub.show.wording import ending_notes, error_text, who_asks
 from freeact_sub.text import busy, clean, one_line, visible
 
 STREAMING_CHARS = 8_000
-"""Of a text that still streams the last so many characters are drawn."""
+"""Characters at the end of a streaming text that are drawn."""
 
 LIVE_LINES = 12
-"""Of a text output that still grows the last so many lines are drawn."""
+"""Lines at the end of a growing output that are drawn."""
 
 INDENT_PX = 24
 MAX_INDENTS = 8
@@ -70,7 +70,7 @@ STYLE = """<style>
 .fsub .fsub-status{opacity:.8;font-size:12px;margin:2px 0 8px}
 .fsub .fsub-dot{display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:7px}
 </style>"""
-"""Colours are translucent greys, so that light and dark pages both fit."""
+"""Translucent greys suit light and dark pages alike."""
 
 _COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "queued": "#9aa0a6"}
 _COLOUR_OF_ENDING = "#d03434"
@@ -80,7 +80,7 @@ def body_html(block: AgentBlock) -> str:
     """The settled part of a block."""
     steps = list(block.steps)
     answer = ""
-    if block.depth and block.finished:  # a child that is done takes little room: its answer, the rest at a click
+    if block.depth and block.finished:  # a finished child takes little room: its answer, and the rest at a click
         last = next((index for index in reversed(range(len(steps))) if _is_answer(steps[index])), None)
         answer = _step_html(steps.pop(last)) if last is not None else ""
     inner = "".join(_steps_html(block, steps))
@@ -93,7 +93,7 @@ def body_html(block: AgentBlock) -> str:
 
 
 def prompt_html(prompt: str) -> str:
-    """What a person asked for."""
+    """The prompt."""
     return f'{STYLE}<div class="fsub-head">Prompt</div>{text_html(prompt)}'
 
 
@@ -113,7 +113,7 @@ def foot_html(block: AgentBlock, now: float) -> str:
 
 
 def body_text(block: AgentBlock) -> str:
-    """The settled part of a block where there is no HTML."""
+    """The settled part of a block, as text."""
     lines = [f"{block.view.agent_id}  {one_line(block.label)}"]
     for step in block.steps:
         lines += _step_lines(step)
@@ -121,18 +121,18 @@ def body_text(block: AgentBlock) -> str:
 
 
 def foot_text(block: AgentBlock, now: float) -> str:
-    """The status line where there is no HTML."""
+    """The status line, as text."""
     return _indented(block, [_foot_line(block, now)])
 
 
 def _foot_line(block: AgentBlock, now: float) -> str:
-    """With the time of day while it still changes: a page that was loaded again, or whose kernel is gone, stands still."""
+    """The status; while it changes, with the time of day, since a page that was reloaded stands still."""
     at = "" if block.finished else f" · as of {time.strftime('%H:%M:%S', time.localtime(now))}"
     return status_line(block, now) + at
 
 
 def status_line(block: AgentBlock, now: float) -> str:
-    """Status, what was spent, and how long it took."""
+    """Status, spending and duration."""
     if block.finished:
         return " · ".join([block.shown_status, *ending_notes(block.finished)])
     view = block.view
@@ -147,7 +147,7 @@ def status_line(block: AgentBlock, now: float) -> str:
 
 
 def question_html(request: ApprovalRequest) -> str:
-    """What a person is asked, in full."""
+    """A question in full."""
     detail = request.call.text
     is_code = isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
@@ -157,14 +157,14 @@ def question_html(request: ApprovalRequest) -> str:
 
 
 def question_text(request: ApprovalRequest) -> str:
-    """What a person is asked, in full, where there is no HTML."""
+    """A question in full, as text."""
     detail = request.call.text
     lines = [f"{who_asks(request)}: {request.call.question}", *(f"    {line}" for line in detail.split("\n") if detail)]
     return "\n".join(lines)
 
 
 def _framed(block: AgentBlock, inner: str, *, line: bool = False) -> str:
-    """A child is indented under its parent, and its body has a line at its side."""
+    """Indents a child under its parent, with a line at the side of its body."""
     indent = INDENT_PX * min(block.depth, MAX_INDENTS)
     line = line and block.depth > 0
     style = f' style="margin-left:{indent - 15 * line}px"' if indent else ""
@@ -259,7 +259,7 @@ def _output_html(output: GrowingText | DisplayData | ExecuteResult | CellError) 
 
 
 def _live_html(output: GrowingText | DisplayData | ExecuteResult | CellError) -> str:
-    """The newest lines: a box that is drawn again and again cannot be scrolled."""
+    """The newest lines, since a reader cannot scroll a box that is redrawn all the time."""
     if not isinstance(output, GrowingText):
         return _output_html(output)
     lines = clean(str(output)).rstrip("\n").split("\n")

@@ -1,4 +1,4 @@
-"""`show_stored`: draws what is kept of a session in the output of a cell, prompt by prompt, with a block for each agent."""
+"""`show_stored` draws a stored session in the output of a cell, prompt by prompt, with a block for each agent."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | Non
     """Draw a session.
 
     Args:
-        session_id: Its id, or how that begins.
+        session_id: Its id, or the beginning of its id.
         agent_id: The id or the key of the one agent to draw. None: all.
         screen: Where it is drawn. Default: the output of this cell.
 
@@ -41,7 +41,7 @@ def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | Non
 
 
 def stored_session(session_id: str | None) -> StoredSession:
-    """A session, by its id or how that begins. None: the one of this folder that was used last.
+    """A session by its id or the beginning of it. None: the latest one of this folder.
 
     Raises:
         SessionError: There is none, or it cannot be read.
@@ -56,7 +56,7 @@ def session_words(session: StoredSession) -> str:
 
 
 def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:
-    """What was done, prompt by prompt of the root; of events of a child alone, in one page."""
+    """One page for each prompt of the root; a single page for the events of a child alone."""
     prompt, page = "", Page()
     for event in events:
         if isinstance(event, AgentStarted) and (event.parent_id is None or not page.blocks):

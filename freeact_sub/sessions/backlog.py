@@ -1,4 +1,4 @@
-"""`Backlog`: what waits for the thread that writes a session.
+"""`Backlog`: the queue of the thread that writes a session.
 
 Each transaction costs as much as several writes, and each time the thread wakes up it takes the interpreter from the event
 loop. So the thread lets writes gather for a moment, unless somebody waits for them.
@@ -9,26 +9,26 @@ import threading
 from typing import Any, Final
 
 GATHER_SECONDS: Final = 0.1
-"""How long a write may wait for others that nobody waits for."""
+"""Seconds that a write may wait for others to share its transaction."""
 
 
 class Backlog:
     """Any thread puts, one takes.
 
-    To wake the thread costs more than most writes. So one that nobody waits for wakes it only where it would sleep for
-    longer than a write may wait; after it has taken something it looks once more by itself.
+    Waking the thread costs more than most writes. So an item that nobody waits for wakes it only if it sleeps without a
+    time limit; after it has taken items, it looks once more by itself.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._items: list[Any] = []
         self._asleep = False
-        """Nobody looks any more: what comes must wake the thread."""
+        """The thread sleeps without a time limit: the next item must wake it."""
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """True: at once."""
+        """True: take at once."""
 
     def put(self, item: Any, *, now: bool = False) -> None:
-        """Add an item. Args: now: it is not to wait for others."""
+        """Adds an item. Args: now: it does not wait for others."""
         with self._lock:
             self._items.append(item)
             if now or self._asleep:
@@ -36,7 +36,7 @@ class Backlog:
                 self._asleep = False
 
     def take(self) -> list[Any]:
-        """Wait for items. Returns: all there are, in their order."""
+        """Waits for items. Returns: all of them, in order."""
         self._sleep(GATHER_SECONDS)
         while True:
             with self._lock:
@@ -50,7 +50,7 @@ class Backlog:
                 self._sleep(GATHER_SECONDS)
 
     def _sleep(self, seconds: float | None) -> bool:
-        """Until somebody wakes the thread, or until the time is over. Returns: whether it is to be at once."""
+        """Sleeps until somebody wakes the thread or the time is over. Returns: whether to take at once."""
         try:
             return self._wake.get(timeout=seconds)
         except queue.Empty:

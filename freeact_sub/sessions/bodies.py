@@ -1,4 +1,4 @@
-"""Texts of a session: small ones stand in the database, large ones in files by their digest; none holds a secret."""
+"""Texts of a session without secrets: small ones in the database, large ones in files named by their digest."""
 
 import hashlib
 import json
@@ -10,31 +10,31 @@ from typing import Final
 from freeact_sub.errors import SessionError
 
 MAX_CHARS: Final = 32_000
-"""Of a text in the database."""
+"""Characters of a text in the database, at most."""
 FILES: Final = "texts"
 _MARK: Final = "@sha256:"
-"""Stands before the digest of a text in a file; no JSON begins so."""
+"""Precedes the digest of a text in a file; no JSON begins with it."""
 
 
 class Bodies:
     """The texts of one session."""
 
     def __init__(self, folder: Path, secrets: Sequence[str] = ()) -> None:
-        """Args: folder: the session's own. secrets: what is never written."""
+        """Args: folder: the session's own. secrets: values that are never written."""
         self._folder = folder / FILES
-        # the longest first: one may be part of another; as JSON has them too
+        # longest first, since one may be part of another; also in their JSON form
         forms = {form for secret in secrets for form in (secret, _in_json(secret)) if form}
         self._secrets = sorted(forms, key=len, reverse=True)
 
     def clean(self, text: str) -> str:
-        """The text without secrets, and as a database takes it."""
+        """The text without secrets and lone surrogates."""
         for secret in self._secrets:
             if secret in text:
                 text = text.replace(secret, "[secret]")
         return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
     def stored(self, text: str) -> str:
-        """What stands in the database for a JSON text; writes a file for a large one."""
+        """The database's value for a JSON text; writes a file for a large one."""
         text = self.clean(text)
         if len(text) <= MAX_CHARS:
             return text
@@ -49,10 +49,10 @@ class Bodies:
         return _MARK + digest
 
     def text(self, stored: str) -> str:
-        """The text of what stands in the database.
+        """The text of a value in the database.
 
         Raises:
-            SessionError: Its file is gone, or is another one.
+            SessionError: Its file is missing or was changed.
         """
         if not stored.startswith(_MARK):
             return stored
@@ -67,5 +67,5 @@ class Bodies:
 
 
 def _in_json(secret: str) -> str:
-    """A secret as it stands within a JSON string."""
+    """A secret as a JSON string contains it."""
     return json.dumps(secret, ensure_ascii=False)[1:-1]

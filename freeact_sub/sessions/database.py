@@ -1,7 +1,7 @@
 """The database: its tables, its versions, and connections to it.
 
-Write-ahead logging with `synchronous=NORMAL`: what is committed outlives the end of the program, also by `kill -9`. A
-machine that loses its power may lose the last commits, but never a database.
+Write-ahead logging with `synchronous=NORMAL`: commits outlive the program, also after `kill -9`. A machine that loses its
+power may lose the last commits, but never the database.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from freeact_sub.errors import SessionError
 
 NAME: Final = "sessions.db"
 BUSY_SECONDS: Final = 5.0
-"""How long a write waits for another program's."""
+"""Seconds that a write waits for another program's."""
 RETRY_SECONDS: Final = 0.01
 
 MIGRATIONS: Final[Sequence[str]] = (
@@ -61,14 +61,14 @@ MIGRATIONS: Final[Sequence[str]] = (
     "ALTER TABLE agents ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN undone INTEGER NOT NULL DEFAULT 0",
 )
-"""What makes each version of the last one. A version that was released never changes; a new one is added at the end."""
+"""The migrations, one for each version. A released one never changes; new ones are added at the end."""
 
 
 def connect(folder: Path) -> sqlite3.Connection:
-    """A connection that writes; makes the database, or brings it to this version.
+    """Opens a connection that writes; creates the database, or migrates it to this version.
 
     Raises:
-        SessionError: A newer version of this program has made it.
+        SessionError: A newer version of this program wrote it.
         sqlite3.Error, OSError: It cannot be opened.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def connect(folder: Path) -> sqlite3.Connection:
             _prepare(connection, folder)
         except sqlite3.OperationalError as error:
             connection.close()
-            # of a new database SQLite says at once that another program makes it, and does not wait
+            # SQLite does not wait while another program creates the database
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_SECONDS)
@@ -92,7 +92,7 @@ def connect(folder: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, folder: Path) -> None:
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only a new database takes it
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new database only
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -100,10 +100,10 @@ def _prepare(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def connect_to_read(folder: Path) -> sqlite3.Connection | None:
-    """A connection that only reads. None: there is no database.
+    """Opens a connection that only reads. None: there is no database.
 
     Raises:
-        SessionError: It is of another version, or cannot be read.
+        SessionError: It has another version, or cannot be read.
     """
     path = folder / NAME
     if not path.exists():
@@ -119,8 +119,8 @@ def connect_to_read(folder: Path) -> sqlite3.Connection | None:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, but may mend what a program has left that was killed while it wrote."""
-    for mode in ("rw", "ro"):  # the second where nothing can be written: what was left is not mended there
+    """Opens a connection that only reads, but may recover the log of a program that was killed while it wrote."""
+    for mode in ("rw", "ro"):  # `ro` for a read-only folder, where nothing can be recovered
         connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
         try:
             connection.execute("PRAGMA query_only = ON")
@@ -155,7 +155,7 @@ def _newer(path: Path) -> SessionError:
 
 
 def _migrate(connection: sqlite3.Connection, folder: Path) -> None:
-    """One program brings the database up to date, others wait for it."""
+    """Migrates the database, while other programs wait."""
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > len(MIGRATIONS):
         raise _newer(folder / NAME)

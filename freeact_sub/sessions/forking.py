@@ -1,4 +1,4 @@
-"""A new session that has all that another one has: its rows in the database, and its files."""
+"""Copies a session: its rows in the database, and its files."""
 
 import os
 import shutil
@@ -19,13 +19,13 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "answers": {"answer_id": "NULL"},
     "events": {"event_id": "NULL"},
 }
-"""All tables, and what is not copied as it is. NULL: the next number."""
+"""All tables, and the columns whose values change. NULL: the next number."""
 IN_PLACE: Final = ".saved-up-to"
-"""How the names of files end that are written in place."""
+"""The suffix of files that are overwritten in place."""
 
 
 def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str) -> None:
-    """Copy all rows of a session, in one transaction. Raises: sqlite3.Error."""
+    """Copies all rows of a session, in one transaction. Raises: sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         last, first = connection.execute(
@@ -48,7 +48,7 @@ def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str) -> N
 
 
 def copy_files(folder: Path, new: Path) -> None:
-    """Copy a session's folder. Files that are never changed, but replaced, become second names. Raises: OSError."""
+    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
     for place, _, names in os.walk(folder):
         there = new / Path(place).relative_to(folder)
         there.mkdir(mode=0o700, parents=True)
@@ -65,5 +65,5 @@ def copy_files(folder: Path, new: Path) -> None:
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
-    except OSError:  # another file system, or too many names
+    except OSError:  # another file system, or too many links
         shutil.copy2(source, target, follow_symlinks=False)

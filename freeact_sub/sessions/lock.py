@@ -1,4 +1,4 @@
-"""`SessionLock`: a session is open in one program at a time; the system gives it back when that program ends."""
+"""`SessionLock`: a session is open in one program at a time; the system releases it when that program ends."""
 
 import fcntl
 import os
@@ -19,7 +19,7 @@ class SessionLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the session.
+        """Takes the lock.
 
         Raises:
             SessionBusyError: Another program, or another agent of this one, has it.
@@ -41,13 +41,13 @@ class SessionLock:
         self._descriptor = descriptor
 
     def give_back(self) -> None:
-        """Let others have it. Can be called again."""
+        """Releases the lock. Can be called again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def is_free(self) -> bool:
-        """Whether nobody has it at this moment; True as well where there is no such session."""
+        """Whether nobody has it at this moment; True also if there is no such session."""
         try:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError:

@@ -1,4 +1,4 @@
-"""`SessionReader`: reads one session, whether it goes on or not."""
+"""`SessionReader`: reads one session, open or not."""
 
 import json
 import sqlite3
@@ -34,15 +34,15 @@ _USAGE: Final = TypeAdapter(Usage)
 
 
 class SessionReader:
-    """Reads one session; a context manager. Each method sees what is committed at that moment."""
+    """Reads one session; a context manager. Each method sees the commits up to its call."""
 
     def __init__(self, folder: Path, session_id: str, session_folder: Path) -> None:
         """Open it.
 
         Args:
-            folder: Of all sessions.
+            folder: The folder of all sessions.
             session_id: The session.
-            session_folder: Of this session.
+            session_folder: The folder of this session.
 
         Raises:
             SessionError: It cannot be read.
@@ -89,12 +89,12 @@ class SessionReader:
         raise SessionError(f"the session {self.session_id} has no agent {agent_id!r}; it has: {known}")
 
     def runs(self, agent_id: str | None = None) -> list[StoredRun]:
-        """The runs of an agent. None: of all, in order of their begin."""
+        """The runs of an agent, in order of their start. None: of all agents."""
         return [self._run(row) for row in self._of_agent("SELECT * FROM runs", agent_id, "began, rowid")]
 
     def messages(self, agent_id: str) -> "list[ModelMessage]":
-        """An agent's conversation, as it is now: what undo and compaction have left is not in it."""
-        from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # it takes half a second
+        """An agent's present conversation, without what undo and compaction removed."""
+        from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # the import takes half a second
 
         found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
         chain = chain_of(self._connection, found[0]["head"]) if found else []
@@ -104,19 +104,19 @@ class SessionReader:
         return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
 
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
-        """The calls of an agent, in order of their begin. None: of all."""
+        """The calls of an agent, in order of their start. None: of all agents."""
         return [self._call(row) for row in self._of_agent("SELECT * FROM calls", agent_id, "call_id")]
 
     def events(self, agent_id: str | None = None) -> Iterator[Event]:
-        """The events of an agent, in their order. None: of all.
+        """The events of an agent, in order. None: of all agents.
 
-        Pieces of what follows as a whole (`ResponseChunk`, `ThoughtsChunk`) and `ModelProgress` are not kept.
+        The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole.
         """
         for row in self._of_agent("SELECT event FROM events", agent_id, "event_id"):
             yield AgentEvent.from_json(self._bodies.text(row["event"]))
 
     def last_event(self, agent_id: str, kind: str) -> Event | None:
-        """The last event of this kind of an agent. None: there was none. Args: kind: the event's class."""
+        """The last event of a class of an agent; None if there is none. Args: kind: the event's class."""
         rows = self._rows(
             "SELECT event FROM events WHERE session_id = ? AND agent_id = ? AND type = ? ORDER BY event_id DESC LIMIT 1",
             self.session_id, agent_id, kind,
@@ -124,11 +124,11 @@ class SessionReader:
         return AgentEvent.from_json(self._bodies.text(rows[0]["event"])) if rows else None
 
     def cells(self, agent_id: str) -> list[StoredCell]:
-        """The cells of an agent, in order of their begin."""
+        """The cells of an agent, in order of their start."""
         return cells_of(self.events(agent_id))
 
     def questions(self, agent_id: str | None = None) -> list[StoredQuestion]:
-        """What was asked, in order, with the answers."""
+        """The approval requests, in order, with the answers."""
         asked: dict[str, StoredQuestion] = {}
         for event in self.events(agent_id):
             if isinstance(event, ApprovalRequest):
@@ -139,7 +139,7 @@ class SessionReader:
         return list(asked.values())
 
     def known_answers(self, *, since: int = 0) -> list[KnownAnswer]:
-        """What children and asks have answered, the first answer first. Args: since: only in later runs of the root."""
+        """The answers of children and asks, in order. Args: since: only those of later runs of the root."""
         rows = self._rows(
             "SELECT answer_id, digest, agent_id, root_run, value FROM answers "
             "WHERE session_id = ? AND root_run > ? ORDER BY answer_id",
@@ -202,12 +202,12 @@ class SessionReader:
 
 
 def usage_of(value: Any) -> Usage:
-    """A usage of JSON; nothing spent, if there is none."""
+    """The usage in a JSON text; zero if it is empty."""
     return Usage() if value is None else _USAGE.validate_python(value)
 
 
 def cells_of(events: Iterator[Event]) -> list[StoredCell]:
-    """The cells among the events of one agent. A call's id may come again in a later turn."""
+    """The cells among the events of one agent. A later turn may reuse a call's id."""
     cells: list[dict[str, Any]] = []
     at_work: dict[str | None, dict[str, Any]] = {}
     for event in events:

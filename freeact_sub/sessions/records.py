@@ -1,4 +1,4 @@
-"""What is read of a session, as plain values. Agents at every depth have the same shape."""
+"""The records of a session, as plain values. Agents at every depth have the same shape."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +10,10 @@ from freeact_sub.events import ApprovalRequest
 from freeact_sub.modes import Mode
 
 CallState: TypeAlias = Literal["begun", "done"]
-"""`begun`: the program ended while the call was at work, or it is at work now; whether it had an effect is not known."""
+"""`begun`: the call is running, or the program ended while it ran; nobody knows whether it had an effect."""
 
 INTERRUPTED = "interrupted"
-"""The status of a run that the end of the program has cut off."""
+"""The status of a run that the end of the program cut off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,85 +23,85 @@ class StoredSession:
     session_id: str
     workspace: Path
     created: float
-    """Seconds since the epoch; so are all times."""
+    """Seconds since the epoch, as all times."""
     updated: float
     title: str
-    """The first prompt, cut to 200 characters. Empty: nothing was asked yet."""
+    """The first prompt, cut to 200 characters. Empty: there is none yet."""
     model: str
-    """The setting `model`. Empty: the program gave a model of its own."""
+    """The setting `model`. Empty: the program passed a model object."""
     archived: bool
-    """Its variables and long outputs have been swept away; the conversation is whole."""
+    """Sweeping removed its variables and long outputs; the conversation is complete."""
     agents: int
-    """How many there were, the root included."""
+    """The number of agents, the root included."""
     usage: Usage
-    """What all its agents have spent."""
+    """The spending of all its agents."""
     status: str
-    """How the last run of the root has ended; `interrupted`: by the end of the program. Empty: none has."""
+    """The status of the root's last run; `interrupted`: the program ended first. Empty: none has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredAgent:
-    """Who an agent was."""
+    """The identity of an agent."""
 
     agent_id: str
     key: str
     parent_id: str | None
-    """None: it is the root."""
+    """None: the root."""
     depth: int
     tool_call_id: str | None
-    """The call of its parent that started it."""
+    """The parent's call that started it."""
     description: str
     agent_type: str | None
     model: str
     mode: Mode
     in_background: bool
     scope: str = ""
-    """What it was told to keep to."""
+    """The part of the task that is the agent's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """One prompt of an agent, and what came of it."""
+    """One prompt of an agent, and its outcome."""
 
     agent_id: str
     number: int
-    """The agent's first run is 1."""
+    """The number of the run; an agent's first is 1."""
     root_run: int
-    """The run of the root in which it was."""
+    """The root's run that contains it."""
     prompt: str
     budget: dict[str, Any]
-    """The bounds that it had, by name."""
+    """Its bounds, by name."""
     began: float
     ended: float | None
-    """None: it goes on, or the program ended before it did."""
+    """None: it is live, or the program ended first."""
     status: str
-    """Of `RunStatus`, or `interrupted`. Empty: it goes on."""
+    """A `RunStatus`, or `interrupted`. Empty: it is live."""
     error: str
     usage: Usage
-    """What the agent itself has spent."""
+    """The agent's own spending."""
     tree_usage: Usage
     output: Any
-    """The answer as JSON has it; None: there is none."""
+    """The answer as a JSON value; None: there is none."""
     reused_from: str
-    """The agent whose answer it was given; empty: it is its own."""
+    """The agent whose answer was reused. Empty: the answer is its own."""
     files_read: tuple[str, ...]
     files_written: tuple[str, ...]
     files_removed: tuple[str, ...]
     warnings: tuple[str, ...]
     undone: bool
-    """The state before it was restored, and it was not done again."""
+    """The run was undone and not redone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCall:
-    """One call, of the model or of code in a cell."""
+    """One call, made by the model or by code in a cell."""
 
     call_id: int
-    """In order of their begin."""
+    """The calls' numbers follow the order of their start."""
     agent_id: str
     run: int
     tool_call_id: str | None
-    """The model's; of a call that code made, that of its cell."""
+    """The id of the model's call; for a call from code, that of its cell."""
     from_code: bool
     name: str
     args: dict[str, Any]
@@ -109,48 +109,48 @@ class StoredCall:
     began: float
     ended: float | None
     outcome: str
-    """`success`, `failed` or `denied`. Empty: it is only begun."""
+    """`success`, `failed` or `denied`. Empty: it has not ended."""
     result: str
-    """As the model reads it. Empty: it is only begun."""
+    """The result that the model reads. Empty: it has not ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredCell:
-    """One cell, with what it has shown."""
+    """One cell and its outputs."""
 
     agent_id: str
     tool_call_id: str | None
     code: str
     began: float
     outputs: tuple[StreamText | DisplayData | ExecuteResult | CellError, ...]
-    """In their order; text above 100,000 characters of a cell is left out."""
+    """The outputs in order, without text beyond 100,000 characters."""
     text: str
-    """What the model has read of it."""
+    """The text that the model read."""
     status: str
     """`ok`, `error`, `aborted` and the like. Empty: it has not ended, or never ran."""
     seconds: float
     output_file: str | None
-    """A file in the workspace with all of the output, if `text` is cut."""
+    """A file in the workspace with the whole output, if `text` is cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredQuestion:
-    """A call that waited for an answer."""
+    """An approval request."""
 
     request: ApprovalRequest
     allowed: bool | None
-    """None: it was never answered."""
+    """None: nobody answered."""
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownAnswer:
-    """What a child or an `ask` has answered, to be used again after a crash."""
+    """The answer of a child or an `ask`, for reuse after a crash."""
 
     answer_id: int
     digest: str
-    """Of all that was asked."""
+    """The digest of prompt, type, model, inputs and output type."""
     agent_id: str
     root_run: int
-    """The run of the root in which it was asked."""
+    """The root's run in which it was answered."""
     value: Any

@@ -26,7 +26,7 @@ _ID: Final = re.compile(r"[0-9a-z-]{1,40}")
 
 
 def state_folder() -> Path:
-    """Where sessions are: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
     folder = os.environ.get("XDG_STATE_HOME", "")
     return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
 
@@ -37,7 +37,7 @@ def new_session_id() -> str:
 
 
 def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
-    """The sessions of this user, the one that was used last first. Args: workspace: only those of this folder.
+    """The sessions of this user, latest use first. Args: workspace: only those of this folder.
 
     Raises:
         SessionError: They cannot be read.
@@ -46,14 +46,14 @@ def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
 
 
 class SessionStore:
-    """The sessions in one folder. It holds nothing open."""
+    """The sessions in one folder. It keeps nothing open."""
 
     def __init__(self, folder: Path) -> None:
         """Args: folder: see `state_folder`; it need not exist."""
         self.folder = folder
 
     def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
-        """All sessions, the one that was used last first. Args: workspace: only those of this folder.
+        """All sessions, latest use first. Args: workspace: only those of this folder.
 
         Raises:
             SessionError: They cannot be read.
@@ -66,7 +66,7 @@ class SessionStore:
             return [self._session(connection, row) for row in connection.execute(select, values).fetchall()]
 
     def find(self, session_id: str) -> StoredSession:
-        """One session, by its id or by how only one id begins.
+        """One session, by its id or a beginning that only its id has.
 
         Raises:
             SessionError: There is none, or more than one; or it cannot be read.
@@ -81,7 +81,7 @@ class SessionStore:
         raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
 
     def newest(self, workspace: Path) -> StoredSession:
-        """The session of a folder that was used last, and in which something was asked.
+        """The latest session of a folder that has a prompt.
 
         Raises:
             SessionError: There is none, or they cannot be read.
@@ -92,12 +92,12 @@ class SessionStore:
         raise SessionError(f"there is no session of {workspace} to go on with: start one without --continue")
 
     def reader(self, session_id: str) -> SessionReader:
-        """Reads a session; see `SessionReader`. Raises: SessionError: There is none, or it cannot be read."""
+        """Returns a reader of a session; see `SessionReader`. Raises: SessionError: There is none, or it cannot be read."""
         self.find(session_id)
         return SessionReader(self.folder, session_id, self.folder_of(session_id))
 
     def folder_of(self, session_id: str) -> Path:
-        """The session's own folder, for what is no row: it goes with the session. It need not exist.
+        """The session's own folder, for files; it is removed with the session. It need not exist.
 
         Raises:
             SessionError: That is no session's id.
@@ -107,7 +107,7 @@ class SessionStore:
         return self.folder / FOLDERS / session_id
 
     def lock(self, session_id: str) -> SessionLock:
-        """Holds the session for one program."""
+        """Returns the lock of a session."""
         return SessionLock(self.folder_of(session_id), session_id)
 
     def agents(self) -> dict[str, list[str]]:
@@ -120,7 +120,7 @@ class SessionStore:
         return found
 
     def size_bytes(self, session_id: str) -> int:
-        """What the session's folder takes on disk; the database counts for all sessions together."""
+        """The bytes of the session's folder on disk, without its rows in the database."""
         total = 0
         for folder, _, names in os.walk(self.folder_of(session_id)):
             for name in names:
@@ -130,11 +130,11 @@ class SessionStore:
 
     @property
     def database_bytes(self) -> int:
-        """What the database takes on disk."""
+        """The bytes of the database on disk."""
         return sum(path.stat().st_size for path in self.folder.glob(f"{NAME}*"))
 
     def remove(self, session_id: str) -> None:
-        """Remove a session with all that is kept of it.
+        """Removes a session: its rows and its folder.
 
         Raises:
             SessionBusyError: It is open.
@@ -154,7 +154,7 @@ class SessionStore:
             lock.give_back()
 
     def archive(self, session_id: str, folders: Sequence[str]) -> None:
-        """Remove what is large of a session, and keep the conversation. Args: folders: in the session's own.
+        """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
 
         Raises:
             SessionBusyError: It is open.
@@ -173,11 +173,11 @@ class SessionStore:
             lock.give_back()
 
     def fork(self, session_id: str, *, is_mine: bool = False) -> str:
-        """Make a new session that has all that this one has on disk. Returns: its id.
+        """Copies a session as a new one. Returns: the new id.
 
         Args:
             session_id: The session.
-            is_mine: This program has it open, and has nothing at work in it.
+            is_mine: This program has it open, and nothing runs in it.
 
         Raises:
             SessionBusyError: It is open.

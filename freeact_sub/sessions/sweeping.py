@@ -1,7 +1,7 @@
-"""Sweeping: what is old is archived, and what is too much is removed; never a session that is open.
+"""Sweeping: archives old sessions and removes the oldest above the limit, but never one that is open.
 
-An archived session keeps its conversation and all that was said and done, and can be gone on with; its variables and the
-long outputs of its agents in the workspace are gone. Where the sessions take more than they may, the oldest are removed.
+An archived session keeps its rows and can be resumed; its variables and the long outputs of its agents in the workspace are
+removed. When all sessions exceed the limit in bytes, the oldest are removed.
 """
 
 import logging
@@ -23,9 +23,9 @@ from freeact_sub.system.removal import remove
 DAY_SECONDS: Final = 86_400
 VARIABLES: Final = "variables"
 LARGE: Final = (VARIABLES,)
-"""Folders of a session that an archive is without."""
+"""Folders that an archived session does not keep."""
 MARK: Final = "swept"
-"""Changed at each sweep."""
+"""The file whose time is that of the last sweep."""
 OUTPUTS: Final = (".freeact", "outputs")
 """Where in a workspace agents write long outputs and logs, each in a folder by its id."""
 AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Swept:
-    """What a sweep has done."""
+    """The outcome of a sweep."""
 
     archived: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -50,13 +50,13 @@ def is_due(store: SessionStore) -> bool:
 
 
 def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event) -> Swept:
-    """Sweep all sessions.
+    """Sweeps all sessions.
 
     Args:
         store: The sessions.
-        archive_after_days: Those that nobody has used for so long are archived. None: none is.
-        max_bytes: What all may take on disk. None: there is no bound.
-        stop: Set: end soon.
+        archive_after_days: Days without use after which a session is archived. None: never.
+        max_bytes: Bytes that all sessions may take on disk. None: no limit.
+        stop: Ends the sweep soon once it is set.
 
     Raises:
         SessionError: They cannot be read.
@@ -83,7 +83,7 @@ def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: i
 
 
 def remove_session(store: SessionStore, session_id: str) -> None:
-    """Remove a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
+    """Removes a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
     session = store.find(session_id)
     agents = _agents(store, session)
     store.remove(session.session_id)
@@ -95,7 +95,7 @@ def _archive(store: SessionStore, session: StoredSession) -> bool:
         agents = _agents(store, session)
         store.archive(session.session_id, LARGE)
         _remove_outputs(session.workspace, agents)
-    except SessionError as error:  # it is open, perhaps
+    except SessionError as error:  # it may be open
         logger.info("not archived: %s", error)
         return False
     return True
@@ -111,7 +111,7 @@ def _remove(store: SessionStore, session: StoredSession) -> bool:
 
 
 def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int:
-    """What a session takes on disk, with the long outputs of its agents."""
+    """The bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
         for place, _, names in os.walk(f"{folder}/{agent_id}"):  # it follows no link
@@ -122,7 +122,7 @@ def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int
 
 
 def _agents(store: SessionStore, session: StoredSession) -> list[str]:
-    """Those whose outputs go with the session. A fork has the same agents: what they wrote goes with the last session."""
+    """The agents whose outputs are removed with the session: those that no other session, such as a fork, has too."""
     agents = store.agents()
     others = {other.session_id for other in store.sessions() if not other.archived} - {session.session_id}
     kept = {agent_id for other in others for agent_id in agents.get(other, ())}
@@ -130,14 +130,14 @@ def _agents(store: SessionStore, session: StoredSession) -> list[str]:
 
 
 def _remove_outputs(workspace: Path, agents: list[str]) -> None:
-    """Remove what agents have written."""
+    """Removes the outputs of agents."""
     folder = _outputs(workspace)
     for agent_id in agents if folder is not None else ():
         remove(f"{folder}/{agent_id}")
 
 
 def _outputs(workspace: Path) -> Path | None:
-    """Where agents write; None: nowhere, or a link leads there, which code may have made."""
+    """The folder of agents' outputs. None: there is none, or a link, which code may have made, leads to it."""
     folder = workspace
     for name in OUTPUTS:
         folder /= name

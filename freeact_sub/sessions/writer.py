@@ -1,11 +1,10 @@
-"""`SessionWriter`: the one thread that writes a session. Whoever has something to keep hands it over and goes on.
+"""`SessionWriter`: the one thread that writes a session; its callers hand over values and go on.
 
-What is handed over is written in its order, in one transaction with what came shortly before (`backlog`). `commit` waits
-until all of it is on disk; the event loop goes on meanwhile. Values become JSON in the thread, so they must not change
-after they are handed over.
+It writes values in order, several in one transaction (`backlog`). `commit` waits until all of them are on disk, while the
+event loop goes on. Values become JSON in the thread, so they must not change after they are handed over.
 
-A disk that is full or read-only, or a database that stays locked, ends the keeping, not the work: from then on all is
-dropped, since a record with a hole in it would tell lies, and `on_failure` says so once.
+A full or read-only disk, or a database that stays locked, ends the recording, not the run: from then on the writer drops
+everything, since a record with a gap would be wrong, and calls `on_failure` once.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ from freeact_sub.sessions.database import connect
 from freeact_sub.sessions.records import INTERRUPTED
 
 COMMIT_SECONDS: Final = 10.0
-"""How long a commit may take before the session is given up."""
+"""Seconds that a commit may take before the writer gives up."""
 AT_ONCE: Final = 500
-"""Writes in one transaction, at most: other programs wait for its end."""
+"""Writes in one transaction, at most, since other programs wait for its end."""
 TITLE_CHARS: Final = 200
 
 logger = logging.getLogger(__name__)
@@ -38,22 +37,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Target:
-    """Where a write goes."""
+    """The connection and the session of a write."""
 
     connection: sqlite3.Connection
     session_id: str
     bodies: Bodies
     chains: dict[str, list[int]] = field(default_factory=dict)
-    """The entries of each agent's conversation, as far as this program knows it."""
+    """The known entries of each agent's conversation."""
     begun: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The rows of calls that have not ended, by agent, run and number."""
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Run a statement."""
+        """Runs a statement."""
         return self.connection.execute(statement, values)
 
     def json(self, value: Any) -> str:
-        """What stands in the database for a value."""
+        """The database's value for a Python value."""
         return self.bodies.stored(json_line(value))
 
 
@@ -62,13 +61,13 @@ Write: TypeAlias = Callable[[Target], object]
 
 @dataclass
 class _Waiting:
-    """Somebody waits until all before this is on disk."""
+    """A caller that waits until all earlier writes are on disk."""
 
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[bool | None]
 
     def tell(self, kept: bool) -> None:
-        """From any thread."""
+        """Wakes the caller, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
             self.loop.call_soon_threadsafe(self.settle, kept)
 

@@ -23,44 +23,42 @@ SHOWN: Final = 20
 def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
     """Add `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
     group = parser.add_mutually_exclusive_group()
-    last = "go on with the session of this folder that was used last"
+    last = "continue the latest session of this folder"
     group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
     number: Any = {"nargs": "?", "const": ""} if chooses else {}
-    text = "go on with a session; without ID choose from a list" if chooses else "go on with a session"
+    text = "continue a session; without ID choose from a list" if chooses else "continue a session"
     group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
-    again = "run the session's cells again, with approvals; else its variables are read from files"
+    again = "run the session's cells again, with approvals, instead of reading its variables from files"
     parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
 
 
 def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: type[argparse.ArgumentParser]) -> Any:
-    """Add `sessions`; its ways, for those of others."""
-    sessions = commands.add_parser(
-        "sessions", help="what was asked and done: list, show, export, fork, remove", allow_abbrev=False
-    )
+    """Adds `sessions`; returns its subparsers, to which others add."""
+    sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
     ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=parser_class, required=True)
-    listed = ways.add_parser("list", help="the sessions of this folder", parents=[common], allow_abbrev=False)
-    listed.add_argument("--all", action="store_true", dest="everywhere", help="of all folders")
-    show = ways.add_parser("show", help="all that was said and done", parents=[common], allow_abbrev=False)
-    show.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
-    show.add_argument("--agent", metavar="ID", help="only this agent, a child for example, with its id or key")
+    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[common], allow_abbrev=False)
+    listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
+    show = ways.add_parser("show", help="print the transcript", parents=[common], allow_abbrev=False)
+    show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    show.add_argument("--agent", metavar="ID", help="only the agent of this id or key, for example a child")
     export = ways.add_parser(
         "export",
-        help="all of it as a file: a page, a notebook, a text, or events",
-        description="Write all that was said and done, of all agents, as a file to hand to somebody.",
+        help="write a session to a file: a page, a notebook, a text, or its events",
+        description="Write the work of all agents of a session to a file to hand to somebody.",
         parents=[common],
         allow_abbrev=False,
     )
-    export.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
-    forms = "html: one page that needs no script; ipynb: a notebook that runs; md: text; jsonl: one event a line"
+    export.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    forms = "html: one page without scripts; ipynb: a notebook that runs; md: text; jsonl: one event per line"
     export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
-    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="where it goes; default: standard output")
-    fork = ways.add_parser("fork", help="copy a session; both go on", parents=[common], allow_abbrev=False)
-    fork.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
+    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="the file (default: standard output)")
+    fork = ways.add_parser("fork", help="copy a session, so that both can continue", parents=[common], allow_abbrev=False)
+    fork.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
     remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
-    remove.add_argument("session_id", metavar="ID", help="of the session; its beginning is enough")
+    remove.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
     ways.add_parser(
         "prune",
-        help="archive what is old, remove what is too much",
+        help="archive old sessions, and remove the oldest above the limit",
         description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
         "take more than sessions.max_bytes. It happens by itself once a day.",
         parents=[common],
@@ -70,7 +68,7 @@ def add_command(commands: Any, common: argparse.ArgumentParser, parser_class: ty
 
 
 def run_way(options: argparse.Namespace, config: "Config") -> int:
-    """Do what is asked for; returns the exit status."""
+    """Runs the subcommand; returns the exit status."""
     match options.way:
         case "list":
             return _list(None if options.everywhere else config.workspace)
