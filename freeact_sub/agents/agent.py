@@ -164,7 +164,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
 
     @property
     def usage(self) -> Usage:
-        """What the agent and its descendants have spent over all runs."""
+        """The spending of the agent and its descendants over all runs."""
         return self._shared.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
@@ -173,7 +173,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
 
     @property
     def debug(self) -> DebugState:
-        """What the agents hold at this moment, for tests and for tracking down leaks."""
+        """The resources that the agents hold at this moment, for tests and for tracking down leaks."""
         return debug_state(self._tree, self._loop)
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run:

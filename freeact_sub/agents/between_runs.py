@@ -13,7 +13,7 @@ class BetweenRuns:
     notices: list[str] = field(default_factory=list)
     """For people."""
     events: list[AgentEvent] = field(default_factory=list)
-    """Starts and ends of agents, with their headers: each agent begins and ends exactly once over all streams."""
+    """Starts and ends of agents, with their headers: each agent starts and ends exactly once over all streams."""
     messages: list[str] = field(default_factory=list)
     """For the root's model: answers of children whose ancestors were all idle when they ended."""
 

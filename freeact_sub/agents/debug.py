@@ -19,13 +19,13 @@ class DebugState:
     kernel_holders: tuple[str, ...]
     """The ids of the agents and nodes that hold a place for a kernel, sorted."""
     waiting_for_kernels: int
-    """How many agents wait for a place."""
+    """Agents that wait for a place."""
     waiting_for_budget: int
-    """How many model requests wait until others give budget back."""
+    """Model requests that wait until others return budget."""
     untold: tuple[str, ...]
     """Messages that the root's model reads before its next prompt."""
     open_tasks: int
-    """How many `agent.task` calls of code in the root's kernel have not returned."""
+    """Calls of `agent.task` by code in the root's kernel that have not returned."""
 
     @property
     def root(self) -> AgentNode:

@@ -12,7 +12,7 @@ from freeact_sub.errors import ConfigError
 
 MAX_HISTORIES: Final = 100
 MAX_BYTES: Final = 64 * 2**20
-"""Of all of them together, as text."""
+"""Bytes of all conversations together, as text."""
 
 
 def checked_history(history: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -59,11 +59,11 @@ class KeptHistories:
             del self._by_id[next(iter(self._by_id))]
 
     def answered_by(self, agent_id: str) -> str:
-        """Who has the conversation that a child's answer comes from: itself, or the one whose answer it was given."""
+        """The agent whose conversation led to a child's answer: the child, or the one whose answer was reused."""
         return self._answered_by.get(agent_id, agent_id)
 
     def get(self, agent_id: str) -> KeptHistory | None:
-        """What is kept of a child. None: nothing is."""
+        """The record of a child. None: there is none."""
         return self._by_id.get(agent_id)
 
     def models_are_closed(self) -> None:

@@ -219,7 +219,7 @@ class AgentKernel:
 
 
 def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
-    """What the agent's code may do unasked."""
+    """The actions that the agent's code takes without asking."""
     workspace = node.shared.config.workspace
     folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
     no_network = "" if network else f"denied: the sandbox has no network (mode {node.policy.mode})"

@@ -35,7 +35,7 @@ OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """Who an agent was whose run has ended, perhaps in an earlier program."""
+    """The identity of an agent whose run has ended, perhaps in an earlier program."""
 
     agent_id: str
     key: str
@@ -47,7 +47,7 @@ class Lineage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AgentNode:
-    """Who an agent is, fixed when it is created; only its `run` changes."""
+    """The identity of an agent, fixed when it is created; only its `run` changes."""
 
     shared: Shared
     agent_id: str

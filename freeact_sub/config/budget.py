@@ -33,7 +33,7 @@ class Budget(Section):
     cost_usd: Decimal | None = Field(default=None, ge=0)
     """Needs a model whose price is known."""
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """From start to end, without the time in which a person is asked or the agent waits for its turn."""
+    """Seconds from start to end, without the time that a question is open or the agent waits for its turn."""
     children: int | None = Field(default=None, ge=0)
     """Spawns in the whole subtree."""
     depth: int | None = Field(default=None, ge=0, le=10)
@@ -88,7 +88,7 @@ class Budget(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a run, or a tree of runs, has spent."""
+    """The spending of a run, or of a tree of runs."""
 
     turns: int = 0
     """Model responses received."""

@@ -9,11 +9,11 @@ from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import files_in, read_file
 
 INSTRUCTION_FILES: Final = ("AGENTS.md", "CLAUDE.md")
-"""Those of a workspace that `load_config` finds."""
+"""The files that `load_config` looks for in a workspace."""
 COMMANDS: Final = Path(".agents") / "commands"
 """The commands of a workspace: a prompt each."""
 MAX_CHARS: Final = 20_000
-"""Of all of them together. Each request pays for what is read."""
+"""Characters of all of them together: each request pays for them."""
 
 
 def read_files(paths: Iterable[Path], workspace: Path) -> dict[Path, bytes]:
@@ -44,7 +44,7 @@ def read_commands(folders: Iterable[Path]) -> dict[Path, bytes]:
 
 
 def instructions_of(contents: Mapping[Path, bytes]) -> str:
-    """What models read: each text once, under the name of its file, and of what is too long the beginning."""
+    """The text for models: each file's text once, under its name; a text that is too long is cut at its end."""
     parts: list[str] = []
     room, read = MAX_CHARS, set[str]()
     for path, content in contents.items():

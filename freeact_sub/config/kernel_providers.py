@@ -15,7 +15,7 @@ OWN: Final = {
     name: EntryPoint(name, f"freeact_sub.kernels.{module}:make_{name}", GROUP)
     for name, module in (("fork", "provider"), ("local", "provider"), ("gateway", "gateway"))
 }
-"""As `pyproject.toml` has them; a program that is frozen, or runs from its source, has no entry points to read."""
+"""The entry points of `pyproject.toml`, for a frozen program or one that runs from its source, which have none."""
 
 
 def installed() -> dict[str, EntryPoint]:

@@ -8,7 +8,7 @@ from typing import Final
 from freeact_sub.errors import ConfigError
 
 PROMPT_OPTIONS: Final = ("-p", "--print", "--prompt")
-"""As other programs have it."""
+"""The option's names in other programs."""
 
 
 def with_run(words: Sequence[str]) -> list[str]:
@@ -45,7 +45,7 @@ def read_prompt(argument: str | None, path: Path | None) -> str:
 
 
 def standard_input() -> str:
-    """What stands there; nothing where it is closed.
+    """The text of standard input; empty if it is closed.
 
     Raises:
         ConfigError: It cannot be read.

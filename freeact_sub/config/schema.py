@@ -100,9 +100,9 @@ class KernelConfig(Section):
     """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
     told once; `off`: there is none."""
     readable: tuple[Path, ...] = ()
-    """What walled kernels (modes `plan` and `auto`) may read, besides the system, Python and the workspace."""
+    """Folders that walled kernels (modes `plan` and `auto`) may read, besides the system, Python and the workspace."""
     writable: tuple[Path, ...] = ()
-    """What kernels in mode `auto` may write, and those in `plan` read, besides the workspace."""
+    """Folders that kernels in mode `auto` may write, and those in `plan` read, besides the workspace."""
     network: bool = False
     """Kernels in mode `auto` have the network."""
     memory_bytes: int | None = Field(default=None, gt=0, le=LARGEST)
@@ -166,21 +166,21 @@ class SubagentsConfig(Section):
     enabled: bool = True
     """False: no agent is offered the `task` tool."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
-    """How many children of one root work at the same time; more wait in order."""
+    """The number of children of one root that work at the same time; more wait in order."""
     budget: ChildBudget = ChildBudget()
-    """What a child may spend whose parent names no bound; never more than its parent has left."""
+    """The budget of a child whose parent names no bound; never more than its parent has left."""
     salvage: bool = True
     """At a limit an agent gets one last request, without tools, to report what it has."""
     max_depth: int = Field(default=1, ge=0, le=10)
-    """How deep agents may nest: 1 means that the root may start children and they may not."""
+    """The depth to which agents may nest: 1 means that the root may start children and they may not."""
     allow_agents: tuple[str, ...] | None = None
     """The named types that may be started; a type may narrow it further for its own agents. None: all."""
     detach: bool = False
     """Background children outlive the run of their parent: until they end, or the root agent is closed."""
     question_seconds: float = Field(default=300, gt=0)
-    """How long a background child waits for its parent's answer to a question."""
+    """Seconds that a background child waits for its parent's answer to a question."""
     cache: bool = False
-    """A child that is asked for what an earlier one of the session has answered takes that answer (docs/agents.md)."""
+    """A child with the same task as an earlier one of the session takes over its answer (docs/agents.md)."""
 
 
 class ContextConfig(Section):
@@ -195,13 +195,13 @@ class ContextConfig(Section):
 
 
 class SessionsConfig(Section):
-    """What is kept of sessions (docs/sessions.md)."""
+    """Which sessions are kept, and how long (docs/sessions.md)."""
 
     archive_after_days: float | None = Field(default=90, ge=0, allow_inf_nan=False)
     """A session that nobody has used for so long loses its variables and long outputs; the conversation stays. None: none
     does."""
     max_bytes: int | None = Field(default=5_000_000_000, ge=0)
-    """What all sessions may take on disk; the oldest are removed. None: there is no bound."""
+    """Bytes that all sessions may take on disk; the oldest are removed. None: no limit."""
 
 
 class TerminalConfig(Section):
@@ -308,7 +308,7 @@ class Config(Section):
     """Files whose text is added to every agent's system prompt, of 20,000 characters in all; relative to the workspace.
     `load_config` adds the workspace's AGENTS.md and CLAUDE.md where they exist."""
     budget: RootBudget = RootBudget()
-    """What a run of the root may spend, with all its children."""
+    """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)
     """A run that makes the same call with the same result so many times in a row ends as `limit`; its model is told one time
     before. A call that waits does not count. None: no run ends for that."""
@@ -316,7 +316,7 @@ class Config(Section):
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"
-    """How much runs without a question: `plan`, `ask`, `auto` or `full`."""
+    """Which calls run without a question: `plan`, `ask`, `auto` or `full`."""
     headless: Headless | None = None
     """Nobody is asked: what would be asked is answered with `allow` or `deny`, or by `auto`: yes in the modes `auto` and
     `full`, else no. None: whoever reads the events answers, and where nobody does, `auto` counts."""
@@ -342,7 +342,7 @@ class Config(Section):
 
     @functools.cached_property
     def instruction_contents(self) -> dict[Path, bytes]:
-        """What stands in `instruction_files`, as it was when this was first read: later changes do not count.
+        """The texts of `instruction_files` as they were at the first read: later changes do not count.
 
         Raises:
             ConfigError: One cannot be read.
@@ -351,7 +351,7 @@ class Config(Section):
 
     @functools.cached_property
     def command_contents(self) -> dict[Path, bytes]:
-        """What stands in `command_folders`, as it was when this was first read: later changes do not count."""
+        """The commands of `command_folders` as they were at the first read: later changes do not count."""
         return read_commands(self.command_folders)
 
     @field_validator("workspace")

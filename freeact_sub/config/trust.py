@@ -26,7 +26,7 @@ class Trust:
         """Args: folder: the user's own folder, see `user_folder`; it need not exist."""
         self._record = folder / RECORD
         self._now: dict[str, str] = {}
-        """What this program was told; it counts also where it cannot be written."""
+        """The answers of this process; they count even if the file cannot be written."""
 
     def knows(self, path: Path, content: bytes) -> bool:
         """Whether the record has the file with this content."""

@@ -1,4 +1,4 @@
-"""Where code runs: kernels, what starts them, and how code in them reaches its host."""
+"""Where code runs: kernels, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values

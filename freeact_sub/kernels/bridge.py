@@ -24,7 +24,7 @@ MAX_OPEN_REQUESTS = 1000
 
 
 CANCEL_SECONDS = 0.2
-"""How long cancelled requests are waited for; the cell that made them is interrupted after it."""
+"""Seconds to wait for cancelled requests; after that their cell is interrupted."""
 
 
 class Bridge:

@@ -24,15 +24,15 @@ from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out, end_task
 
 IDLE_DEADLINE_SECONDS: Final = 5.0
-"""How long output may follow the reply before the cell counts as over without its idle status."""
+"""Seconds that output may follow the reply before the cell counts as ended without its idle status."""
 INTERRUPT_GRACE_SECONDS: Final = 2.0
-"""How long a cell may take to end when its time is up, before its kernel is killed."""
+"""Seconds that a cell may take to end after its time-out, before its kernel is killed."""
 CANCEL_GRACE_SECONDS: Final = 0.8
-"""How long whoever gives a cell up waits for its end: a cancel has to take effect within a second."""
+"""Seconds that a cancelled caller waits for its cell's end: a cancel must take effect within a second."""
 ABANDONED_GRACE_SECONDS: Final = 5.0
-"""How long such a cell may take to end before its kernel, and with it all variables, is given up; the next cell waits."""
+"""Seconds that such a cell may take to end before its kernel is killed with all variables; the next cell waits."""
 READY_RETRY_SECONDS: Final = 0.05
-"""How long iopub may be silent after a kernel's answer: it drops what is published before our subscription has arrived."""
+"""Seconds that iopub may be silent after a kernel's answer: it drops messages until our subscription has arrived."""
 MESSAGES_PER_TURN: Final = 50
 """Messages read in a row before other tasks get their turn."""
 MAX_REFUSED: Final = 100
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class KernelOwner(Protocol):
-    """Whose kernel a client talks to: it has the power over its process, and is told what the kernel asks."""
+    """The owner of a client's kernel: it controls the process and answers the kernel's requests."""
 
     async def send_interrupt(self) -> None:
         """Delivers an interrupt to the running cell."""

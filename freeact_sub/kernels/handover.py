@@ -21,7 +21,7 @@ from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 
 TAKE_SECONDS: Final = 300.0
-"""How long a kernel may take to read values, including the imports they need."""
+"""Seconds that a kernel may take to read values, including the imports they need."""
 ERROR_CHARS: Final = 1000
 
 

@@ -21,12 +21,12 @@ generator: the texts that it yields are shown in the cell as they come, and its 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSettings:
-    """What the audit hook in a kernel lets pass; it asks about everything else it sees (`check` requests)."""
+    """The actions that the audit hook in a kernel lets pass; it asks about all others (`check` requests)."""
 
     writable: tuple[Path, ...] = ()
     """Folders in which code writes unasked, besides the kernel's own."""
     asked: tuple[tuple[str, str], ...] = ()
-    """What it asks about nevertheless: regular expressions for a folder, with its final `/`, and for a name in it."""
+    """Names that it asks about nevertheless: regular expressions for a folder, with its final `/`, and for a name in it."""
     no_network: str = ""
     """Why no network socket can be made. Empty: it can. The wall's own error would not say."""
 
@@ -49,7 +49,7 @@ class KernelSpec:
     sandbox: SandboxPolicy | None = None
     """The wall around the kernel. None: no wall."""
     audit: AuditSettings | None = None
-    """What code may do without asking its host. None: it never asks about its own actions."""
+    """The actions that code takes without asking its host. None: it never asks about its own actions."""
 
     own_files: bool = False
     """A branch works in a copy of the workspace that is its own. A branch of one that does so does so too."""
@@ -174,7 +174,7 @@ class KernelProvider(Protocol):
     """Starts kernels, for one root agent or several. Whoever makes one closes it, after the last of its kernels."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """What there is where the kernels of an agent run.
+        """The means of the place where an agent's kernels run.
 
         Args:
             mode: Of the agent.
@@ -187,7 +187,7 @@ class KernelProvider(Protocol):
         ...
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
-        """What the audit hook in a kernel lets pass; None: there is no hook, and the wall is all that holds code back.
+        """The actions that the audit hook in a kernel lets pass. None: there is no hook, and only the wall confines code.
 
         Args:
             settings: What the rules of the agent let pass on this machine. Kernels elsewhere have other folders.

@@ -43,7 +43,7 @@ CONNECTION_FILE: Final = "kernel.json"
 LOG_FILE: Final = "kernel.log"
 LOG_TAIL_CHARS: Final = 2000
 ENDS_OF_A_SOCKET: Final = 2
-"""Of a kernel's socket with one connection: the one that listens, and the kernel's end of the connection."""
+"""Sockets at the address of a kernel with one connection: the listening one, and the kernel's end of the connection."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +56,13 @@ class LocalLauncher(Launcher, Protocol):
     """See `Launcher`."""
     spec: KernelSpec
     context: zmq.asyncio.Context
-    """Of the sockets to the kernel."""
+    """The context of the sockets to the kernel."""
     folder: KernelFolder
     """The kernel's own."""
     wall: Mapping[str, Any] | None = None
-    """What the wall around the kernel leaves open, once it is started (`sandbox.wire`); None: there is no wall."""
+    """What the started kernel's wall leaves open (`sandbox.wire`). None: there is no wall."""
     kept: Repositories = sandbox.NOTHING_KEPT
-    """What the wall keeps as it is in the folders that the kernel may write."""
+    """The paths in writable folders that the wall protects."""
     _manager: AsyncKernelManager
 
     def __init__(self, spec: KernelSpec, context: zmq.asyncio.Context, folder: KernelFolder) -> None:
@@ -180,7 +180,7 @@ class SubprocessLauncher(LocalLauncher):
             command, options = await self._manager.pre_start_kernel(
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(self.spec.workspace), env=environment
             )
-            # all that `start_kernel` does besides is to open a control socket of its own, and to sleep for 10 ms
+            # besides, `start_kernel` would open a control socket of its own and sleep for 10 ms
             await provisioner.launch_kernel(command, **options)
         return self._started(provisioner.watch_exit())
 
@@ -217,7 +217,7 @@ class LocalKernelProvider:
     """Starts each kernel as a subprocess."""
 
     def __init__(self, *, on_notice: Callable[[str], None] | None = None) -> None:
-        """Args: on_notice: told once what of a kernel's sandbox this machine cannot enforce. None: the log is told."""
+        """Args: on_notice: called once with what this machine cannot enforce of a kernel's sandbox. Default: a log entry."""
         self._gaps = Gaps(on_notice or logger.warning)
         self._context = zmq.asyncio.Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS

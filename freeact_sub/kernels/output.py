@@ -38,7 +38,7 @@ MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
 
 WHOLE_TIMES: Final = 10
-"""How many times its limit a cell may take with all that it waits for."""
+"""The multiple of its time limit that a cell may take with all its waiting."""
 MIN_LOOK_SECONDS: Final = 0.05
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class CellOutputBuffer:
 
     @property
     def text(self) -> str:
-        """What the model reads: all of a short output, head and tail of a long one."""
+        """The text for the model: all of a short output, head and tail of a long one."""
         head, tail = "".join(self._head), "".join(self._tail)[-self._tail_chars :]
         left_out = self.total_chars - len(head) - len(tail)
         if left_out <= 0:
@@ -264,7 +264,7 @@ class CellClock:
         """
         self.tool_call_id = tool_call_id
         self.context = contextvars.copy_context()
-        """What holds around the cell, such as its span: what its code asks of the host is done in it."""
+        """The context of the cell, such as its span, in which the host handles its code's requests."""
         self._limit = limit_seconds
         self._stood_still = stood_still
         self._loop = asyncio.get_running_loop()

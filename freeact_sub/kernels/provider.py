@@ -101,7 +101,7 @@ def make_provider(settings: KernelConfig, *, on_notice: Callable[[str], None] | 
 
     Args:
         settings: Which one, and how.
-        on_notice: Told once what of the kernels' sandbox cannot be enforced where they run. None: the log is told.
+        on_notice: Called once with what cannot be enforced of the kernels' sandbox. Default: a log entry.
 
     Raises:
         ConfigError: Its package cannot be imported.

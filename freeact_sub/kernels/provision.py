@@ -26,7 +26,7 @@ class GuardedProvisioner(LocalProvisioner):  # type: ignore[misc]  # jupyter_cli
     folder: str | None = Unicode(default_value=None, allow_none=True)
     """The kernel's private folder, which the guard removes if the host has ended. None: it has none."""
     wall: Mapping[str, Any] | None = Dict(default_value=None, allow_none=True)
-    """What the wall around the kernel leaves open (`sandbox.wire`); None: there is no wall."""
+    """What the kernel's wall leaves open (`sandbox.wire`). None: there is no wall."""
     _exit: "asyncio.Future[int] | None" = None
     _pidfd: int | None = None
 

@@ -51,7 +51,7 @@ LOG_BYTES: Final = 10_000_000
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
 MAX_TOOLS: Final = 10_000
-"""Of one server."""
+"""The connection to one server."""
 
 
 class McpConnection:
@@ -200,7 +200,7 @@ class McpConnection:
             args=[*GUARD_COMMAND[1:], str(os.getpid()), *bounds, str(config.command), *config.args],
             env=environment | {VARIABLE: str(folder)},
             cwd=config.cwd,
-            encoding_error_handler="replace",  # else one wrong byte would end all reading, and nobody be told
+            encoding_error_handler="replace",  # else one wrong byte would end all reading without a word
         )
         with open(self._log_file, "a+", encoding="utf-8", opener=self._log_opener) as log:  # noqa: ASYNC230  # one small open on a local disk
             self._log_start = log.tell()

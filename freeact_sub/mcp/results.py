@@ -30,7 +30,7 @@ class McpTool:
 
 @dataclass(frozen=True, kw_only=True)
 class McpResult:
-    """What a tool answered."""
+    """A tool's answer."""
 
     value: Any
     """Plain JSON data for code."""

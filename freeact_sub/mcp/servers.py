@@ -34,9 +34,9 @@ class McpCatalogue:
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {}
-        """By server; one that failed to start is not tried again by every child."""
+        """By server; a failure is kept too, so that not every child tries the server again."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
-        """By server: who lists its tools holds the lock."""
+        """By server; held while its tools are listed."""
 
 
 class McpServers:

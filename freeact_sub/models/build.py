@@ -154,7 +154,7 @@ def acts_by_blocks(model: "Model") -> bool:
 
 
 def make_traffic(config: Config) -> "Traffic":
-    """What all requests of a root share."""
+    """The state that all requests of a root share."""
     from freeact_sub.models.traffic import Traffic  # noqa: PLC0415  # slow, see above
 
     return Traffic(max_concurrent=config.models.max_concurrent, patience_seconds=config.rate_limit_seconds)

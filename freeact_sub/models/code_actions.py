@@ -46,7 +46,7 @@ _NO_TOOLS: Final = re.compile(
     r"(?i)does not support (?:tools|function)|tools? (?:param|use|calling)[^.]*(?:requires|not supported|--jinja)"
     r"|tool[ -]choice requires|enable-auto-tool-choice"
 )
-"""How Ollama, llama-server and vLLM word it."""
+"""The wording of Ollama, llama-server and vLLM."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class CodeActionsModel(WrapperModel):
 
     @property
     def acts_by_blocks(self) -> bool:
-        """How the model acts; of `auto` it is known after the first request."""
+        """How the model submits code; for `auto`, known after the first request."""
         return self.code_actions == "block" or (self.code_actions == "auto" and self.prompt_profile == "small")
 
     @property

@@ -37,7 +37,7 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 SPREAD_SECONDS: Final = 1.0
 """Requests that have paused begin again within this time, and not all at once."""
 RETRIES: Final = 2
-"""How often a request is made again after a failure that passes."""
+"""Repetitions of a request after a transient failure."""
 RETRY_SECONDS: Final = 0.5
 TELL_SECONDS: Final = 1.0
 
@@ -112,7 +112,7 @@ class Admission:
         self._lane = lane
         self._meter = meter
         self._patience = patience_seconds
-        """What is left of it."""
+        """The remaining seconds."""
         self._failures = 0
         self._own_pause = 0.0
         self._sent_at = 0.0
@@ -129,7 +129,7 @@ class Admission:
         places = self._lane.places
         await self._pause()
         await places.acquire(f"model:{self._meter.model_name}")
-        while self._lane.open_at > time.monotonic():  # a pause has begun meanwhile
+        while self._lane.open_at > time.monotonic():  # another pause has started meanwhile
             places.release()
             await self._pause()
             await places.acquire(f"model:{self._meter.model_name}")
@@ -140,11 +140,11 @@ class Admission:
             places.release()
 
     def answered(self) -> None:
-        """The provider has begun to answer."""
+        """The provider has started to answer."""
         self._lane.answered(sent_at=self._sent_at)
 
     def failed(self, error: Exception) -> None:
-        """Returns if the failed request is to be made again; `granted` then waits as long as needed.
+        """Returns if the failed request should be repeated; `granted` then waits as long as needed.
 
         Raises:
             Exception: The error itself; the request is not to be made again.

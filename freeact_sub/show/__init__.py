@@ -1,1 +1,1 @@
-"""What all front ends share: open questions, agents' activities, the wording of calls and endings, safe HTML."""
+"""The common part of all front ends: open questions, agents' activities, the wording of calls and endings, safe HTML."""

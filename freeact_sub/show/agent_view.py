@@ -1,4 +1,4 @@
-"""What front ends keep for each agent while they read events: its `Activity`, and what was shown already."""
+"""The state of an agent in a front end: its `Activity`, and what was shown already."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from freeact_sub.events import (
 from freeact_sub.show.line_buffer import LineBuffer
 
 TAIL_CHARS = 4000
-"""How much of a text that is still being written is kept."""
+"""Characters that are kept of a text while it streams."""
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class AgentView(Activity):
     child_answers: dict[str, str] = field(default_factory=dict)
     """The last complete response of each child, by the child's id."""
     output: LineBuffer = field(default_factory=LineBuffer)
-    """What the running cell prints."""
+    """The output of the running cell."""
     pause_begins: bool = False
     """The newest event is the first to say that the request waits for a busy provider."""
     requests: dict[str, ApprovalRequest] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
 
 
 def doing(view: AgentView) -> str:
-    """What an agent is doing, in a few words; empty once it has ended."""
+    """An agent's activity in a few words; empty once it has ended."""
     if not view.is_running:
         return ""
     if view.questions:
@@ -92,7 +92,7 @@ def doing(view: AgentView) -> str:
 
 
 def _python(code: str) -> Head:
-    """The words are its own: the comment it begins with, or the only line."""
+    """The cell in its own words: the comment at its beginning, or its only line."""
     lines = visible(code).strip("\n").split("\n")
     first = lines[0].strip()
     if len(lines) == 1 and len(first) <= ONE_LINE_CHARS:

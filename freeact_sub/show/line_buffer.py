@@ -10,7 +10,7 @@ LINE_CHARS: Final = 8192
 """A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
 
 MAX_COLOURS: Final = 16
-"""How many active colour sequences continue in the next line; newer ones usually replace older ones."""
+"""Active colour sequences that continue in the next line; newer ones usually replace older ones."""
 
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
 

@@ -90,7 +90,7 @@ class Questions:
 
     @property
     def listed(self) -> int:
-        """How many waiting questions `others` names."""
+        """Waiting questions that `others` names."""
         return min(len(self.waiting[1:]), MAX_OTHERS)
 
     def others(self) -> list[str]:

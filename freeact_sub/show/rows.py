@@ -62,14 +62,14 @@ class Part:
     data: dict[str, Any] = field(default_factory=dict)
     """The values of `arguments`, or the MIME bundle of `bundle`."""
     name: str = ""
-    """What it is, if the title does not say that."""
+    """Its kind, if the title does not say it."""
     brief: bool = False
     """It is short enough to follow the title on the same line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What people read of an event."""
+    """The rows that people read for an event."""
 
     title: str
     """Follows the agent's name."""

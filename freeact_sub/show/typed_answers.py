@@ -1,4 +1,4 @@
-"""What a person types in answer to a question, the same in the terminal and in a notebook.
+"""Typed answers to questions, the same in the terminal and in a notebook.
 
 Any text other than the known words is the reason of a denial. A single unknown word (`sur`, `ja`), or a text that begins
 like a yes (`yes, run it`), may have been meant as a yes: it is confirmed before it becomes a denial.
@@ -31,7 +31,7 @@ _REASON_CHARS: Final = 60
 
 
 def always_means(request: ApprovalRequest) -> str:
-    """What "always" would allow, and how to say something else; empty where nothing can be allowed for longer."""
+    """The pattern that "always" would allow, and how to choose another; empty if nothing can be allowed for longer."""
     if not request.suggested:
         return ""
     patterns = whole_line(", ".join(request.suggested))
@@ -51,7 +51,7 @@ def says_no(text: str) -> bool:
 
 
 class Reply:
-    """What a person types about one question, line by line, until it is an answer."""
+    """Reads what a person types about one question, line by line, until it is an answer."""
 
     def __init__(self, *, asks_always: bool = False) -> None:
         """Args: asks_always: a text that is no known word is asked back, whatever it is."""

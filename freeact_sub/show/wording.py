@@ -13,7 +13,7 @@ TOOL_OUTPUT_LINES: Final = 12
 PICTURES_SHOWN: Final = 20
 MAX_CHARS: Final = 100_000
 MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
-"""What an agent does with a message, in words that stand between its name and the other's."""
+"""An agent's action on a message, in words between its name and the other's."""
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
 
@@ -46,7 +46,7 @@ def who_asks(request: ApprovalRequest) -> str:
 
 
 def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
-    """How a question was answered, in words that follow the name of the agent that asked."""
+    """The answer to a question, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed:
         return f"{'approved' if event.code is None else 'approved, with other code'}{what}"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class AgentLike(Protocol):
-    """What a strategy needs of an agent: an `Agent` in a program, `agent` in a cell, or a fake in a test."""
+    """The methods that a strategy needs of an agent: an `Agent` in a program, `agent` in a cell, or a fake in a test."""
 
     def ask(
         self, prompt: str, *, model: str | None = None, output: Any = None, history: Sequence[str] = ()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 COLUMN: Final = 190
 ROW: Final = 34
 CHARS: Final = 24
-"""How many characters of an action a box shows."""
+"""Characters of an action that a box shows."""
 STYLE: Final = (
     "text{font:12px ui-monospace,monospace;fill:currentColor}path{fill:none;stroke:#8888;stroke-width:1.5}"
     "rect{fill:#8881;stroke:#888}.best rect{fill:#2a81;stroke:#2a8;stroke-width:2}.failed{opacity:.5}"

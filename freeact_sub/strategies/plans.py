@@ -14,9 +14,9 @@ from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
 
 MAX_RESULT_CHARS: Final = 6000
-"""How much of a step's result a prompt shows, as for the tool `delegate`."""
+"""Characters of a step's result that a prompt shows, as for the tool `delegate`."""
 INVALID_PLANS: Final = 2
-"""How often a planner may correct an invalid plan."""
+"""Corrections that a planner may make to an invalid plan."""
 
 PLAN: Final = """\
 Make a plan for the task below: few steps, each of which one agent can do that knows nothing but the text of the step and \
@@ -76,7 +76,7 @@ class PlanResult:
     steps: tuple[StepResult, ...]
     """The results of the steps, in the order of the plans."""
     plans: int
-    """How many plans were made. 1: the first one sufficed."""
+    """The number of plans. 1: the first one sufficed."""
 
 
 async def plan_and_execute(  # all but the first two have a default, and are given by name

@@ -50,7 +50,7 @@ class SearchNode:
     output: str = ""
     """The action's output."""
     status: str = "ok"
-    """How the action ended. `failed`: it could not be tried; `reason` says why."""
+    """The outcome of the action. `failed`: it could not be tried; `reason` says why."""
     score: float = 0.0
     """The evaluation, from 0 to 1; 0 if the action could not be tried."""
     reason: str = ""
@@ -140,7 +140,7 @@ class SearchResult(SearchPicture):
     """The state with the highest value among those with an answer, or among all if none has one; the first of equals."""
     root: SearchNode
     trials: int
-    """How many trials the algorithm asked for."""
+    """The number of trials that the algorithm requested."""
     error: str = ""
     """The last reason why something could not be tried. Empty: everything could."""
 

@@ -1,4 +1,4 @@
-"""Tree search by ask and tell: `LATS`, `BestFirst`, `BeamSearch`. Pure: they say what to try and are told the results.
+"""Tree search by ask and tell: `LATS`, `BestFirst`, `BeamSearch`. Pure: `ask` names trials, `tell` takes their results.
 
 The interface is that of TreeQuest (`init_tree`, `ask_batch`, `tell`, `get_state_score_pairs`, `top_k`), so its algorithms
 are interchangeable with these. One trial makes one child of one state or, with the action `SIMULATE`, plays on from a state
@@ -67,7 +67,7 @@ class TreeNode:
     score: float = 0.0
     """The score it was given."""
     visits: int = 0
-    """How many evaluations and simulations passed through it."""
+    """Evaluations and simulations that passed through it."""
     total: float = 0.0
     """The sum of their scores."""
     children: list["TreeNode"] = field(default_factory=list)
@@ -123,7 +123,7 @@ class SearchTree:
 
 
 class _Search:
-    """What the three algorithms share: trials and their results."""
+    """The common part of the three algorithms: trials and their results."""
 
     branching: int
     depth: int
@@ -253,7 +253,7 @@ class BestFirst(_Search):
     """Continues from the state with the best score, wherever it is."""
 
     expansions: int = 10
-    """How many states are expanded."""
+    """The number of states to expand."""
     depth: int = 10
     branching: int = 3
 

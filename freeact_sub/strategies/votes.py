@@ -17,7 +17,7 @@ class Vote:
     answer: Any
     """The answer with the most votes; among equals, the first in the order of the voters."""
     votes: int
-    """How many voters gave it."""
+    """The number of voters that gave it."""
     tied: bool
     """Another answer has as many votes."""
     counts: tuple[tuple[Any, int], ...]

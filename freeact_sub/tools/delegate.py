@@ -15,7 +15,7 @@ from freeact_sub.tools.tool import Outcome, SpawnRequest, ToolContext, ToolResul
 
 MAX_SUBTASKS: Final = 5
 ANSWER_CHARS: Final = 6_000
-"""How many characters of an earlier answer a subtask reads, as head and tail."""
+"""Characters of an earlier answer that a subtask reads, as head and tail."""
 
 
 class Subtask(BaseModel):

@@ -20,7 +20,7 @@ SUFFIXES: Final = {
 }
 """By media type; the first type in a display counts."""
 MAX_SAVED: Final = 100
-"""How many pictures of one cell are saved."""
+"""Pictures of one cell that are saved."""
 
 logger = logging.getLogger(__name__)
 

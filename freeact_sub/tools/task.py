@@ -29,7 +29,7 @@ class TaskArguments(BaseModel):
 
     @model_validator(mode="after")
     def _budget_is_one(self) -> Any:
-        self.limits  # noqa: B018  # what is wrong with it is raised here, and told to the model by the field's name
+        self.limits  # noqa: B018  # a wrong value raises here, and the model reads the error with the field's name
         return self
 
     @property

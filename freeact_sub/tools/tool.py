@@ -110,7 +110,7 @@ class ChildState:
     question: str = ""
     """The child's open question; empty if there is none."""
     action: str = ""
-    """What the child is doing, in one line; empty if it is not working."""
+    """The child's activity in one line; empty if it is not working."""
 
 
 class BackgroundChildren(Protocol):
@@ -183,7 +183,7 @@ class KernelAccess(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CellContext:
-    """What running a cell needs."""
+    """The means of running a cell."""
 
     config: Config
     tool_call_id: str
@@ -197,7 +197,7 @@ class CellContext:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext(CellContext):
-    """What a tool call needs."""
+    """The means of a tool call."""
 
     kernel: KernelAccess
     spawn: Callable[[SpawnRequest], Awaitable[ToolResult]]

@@ -16,7 +16,7 @@ from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Tool, ToolContext
 
 MAX_RETRIES = 5
-"""How many calls in a row may have invalid arguments; the bound on turns applies as well."""
+"""Calls in a row that may have invalid arguments; the bound on turns applies as well."""
 
 
 class AgentToolset(AbstractToolset[Any]):

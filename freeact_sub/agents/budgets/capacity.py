@@ -88,7 +88,7 @@ class KernelPlaces:
 
     @property
     def waiting(self) -> int:
-        """How many agents wait for a place."""
+        """Agents that wait for a place."""
         return len(self._waiting)
 
     @property

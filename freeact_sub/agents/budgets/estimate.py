@@ -49,7 +49,7 @@ NOTHING: Final = Amount()
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a request may use at most."""
+    """An upper bound on the usage of a request."""
 
     input_tokens: int = 0
     output_tokens: int = 0

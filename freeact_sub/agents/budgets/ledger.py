@@ -61,7 +61,7 @@ class Reservation:
 
 @dataclass(kw_only=True, eq=False)
 class Account:
-    """What one run may spend, and has spent, with all its descendants."""
+    """The budget and the spending of one run with all its descendants."""
 
     ledger: "Ledger"
     owner: str
@@ -72,7 +72,7 @@ class Account:
     """Quantities counted one by one, by their name in the budget: for the whole subtree, except those in `Budget.OWN`, which
     are the agent's own. Requests include failed ones and those reserved for last reports."""
     usage: Usage = Usage()
-    """What the run and its descendants have spent."""
+    """The spending of the run and its descendants."""
     in_flight: Amount = NOTHING
     """Reserved for requests in flight."""
     for_reports: Amount = NOTHING
@@ -233,7 +233,7 @@ class Account:
             above.for_reports += change
 
     def withdraw(self) -> None:
-        """Undo the opening of the account: the run will never begin."""
+        """Undo the opening of the account: the run will never start."""
         self.close()
         if self.parent is not None:
             self.parent.count("children", -1)
@@ -257,7 +257,7 @@ class Ledger:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait until others end."""
+        """Requests that wait until others end."""
         return len(self._waiting)
 
     def open(self, owner: str, budget: Budget, parent: Account | None = None) -> Account:

@@ -7,7 +7,7 @@ from typing import Final
 from freeact_sub.agents.runs.results import RunResult
 
 MAX_KEPT: Final = 200
-"""How many results are kept for one root; a new one replaces the oldest."""
+"""Results that are kept for one root; a new one replaces the oldest."""
 
 
 class AnswerCache:

@@ -32,7 +32,7 @@ class Child:
 
     @property
     def status(self) -> AgentStatus:
-        """What it is doing, or how it ended."""
+        """Its activity, or its outcome."""
         return self._run.status
 
     async def result(self) -> RunResult:
@@ -80,7 +80,7 @@ class OwnedChild(Child):
         self.node = node
         self.started_by = started_by
         self.waiters = 0
-        """How many calls wait for it; they return its end and its questions."""
+        """Calls that wait for it; they return its end and its questions."""
         self.given_up = False
         """Cancelled by its parent, which needs no message about the end."""
         self.question: ChildQuestion | None = None
@@ -105,7 +105,7 @@ class OwnedChild(Child):
 
     @property
     def ended(self) -> RunResult | None:
-        """How it ended. None: it has not."""
+        """Its result. None: it has not ended."""
         return self._ended if self.task.done() else None
 
     @property

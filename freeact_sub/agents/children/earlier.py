@@ -33,7 +33,7 @@ class EarlierChild:
     lineage: tuple[Lineage, ...]
     """The child, last; before it the agents between the one that asks and it, from above."""
     model: Model | None
-    """None: it is to be found by its name."""
+    """None: find it by its name."""
     model_id: str
     history: list[ModelMessage]
     written: list[ModelMessage]
@@ -47,7 +47,7 @@ class EarlierChild:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stored:
-    """What a session has of a child."""
+    """A child's record in a session."""
 
     agents: list[StoredAgent]
     written: list[ModelMessage]
@@ -135,7 +135,7 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, asker: AgentNode) ->
 
 
 async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Model:
-    """The model of a child that is asked on, as far as there is one of this name; else another one, which people are told.
+    """The model of a resumed child if a model of this name exists; else another one, with a notice.
 
     Args:
         earlier: The child.
@@ -213,7 +213,7 @@ def _chain(agent_id: str, asker_id: str, agents: Sequence[StoredAgent]) -> list[
 
 
 async def _read(agent_id: str, tree: Tree) -> _Stored | None:
-    """What the session has of a child. None: there is no session, or no such child in it."""
+    """A child's record in the session. None: there is no session, or no such child in it."""
     journal = tree.shared.journal
     if journal.open_reader is None or not journal.keeps:
         return None

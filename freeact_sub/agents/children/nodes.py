@@ -27,9 +27,9 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, KernelAccess, run_cell
 
 CALLS: Final = "cell_"
-"""How the ids of calls begin that run a cell in a node."""
+"""The prefix of the ids of calls that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
-"""How long promoting files may take, even if nobody waits for it any more."""
+"""Seconds that promoting files may take, even after a cancel."""
 
 
 class OwnKernel(KernelAccess, Protocol):
@@ -311,7 +311,7 @@ class Nodes:
         return self._add(KernelNode(code, resources, self, child.run.record.history))
 
     def of_child(self, agent_id: str, mode: Mode) -> KernelNode | None:
-        """The open node of a child that is to work in this mode; None: it has none.
+        """The open node of a child that will work in this mode. None: it has none.
 
         Raises:
             InvalidRequestError: The node's kernel has the wall of another mode.

@@ -30,9 +30,9 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import ChildState, KernelAccess, SpawnRequest, ToolResult
 
 MAX_IN_BACKGROUND: Final = 20
-"""How many background children of one agent may work or wait for a slot at the same time."""
+"""Background children of one agent that may work or wait for a slot at the same time."""
 END_SECONDS: Final = 30.0
-"""How long to wait for cancelled children. Their own bounds are shorter."""
+"""Seconds to wait for cancelled children. Their own bounds are shorter."""
 FORGOTTEN: Final = (
     "Before you end: {children} still at work in the background, and cancelled when you end. Wait for what you need "
     "(subagents, action wait), or cancel it (action cancel); then give your whole final answer again, as only your last "

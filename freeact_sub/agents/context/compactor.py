@@ -39,7 +39,7 @@ READ: Final = 0.6
 """The share of the window that the model reads to write a summary."""
 WORDS_PER_TOKEN: Final = 0.5
 LIST_SECONDS: Final = 10.0
-"""How long to wait for the kernel to list its variables."""
+"""Seconds to wait for the kernel to list its variables."""
 LIST_CHARS: Final = 3_000
 LIST_VARIABLES: Final = "__import__('sys').modules['freeact_guest.names'].show(get_ipython())"
 VARIABLES: Final = "These variables are still in your kernel, with their types:\n"

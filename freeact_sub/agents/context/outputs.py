@@ -13,11 +13,11 @@ from freeact_sub.system.safe_files import write_new
 from freeact_sub.tools import head_and_tail, output_file
 
 KEPT_CHARS: Final = 160
-"""How much of each output stays, so that the model recognises it."""
+"""Characters that stay of each output, so that the model recognises it."""
 SMALL_CHARS: Final = 600
 """Shorter outputs stay: a note would not be much shorter."""
 UNSAVED_CHARS: Final = 400
-"""How much stays of an output that could not be written to a file."""
+"""Characters that stay of an output that could not be written to a file."""
 
 logger = logging.getLogger(__name__)
 

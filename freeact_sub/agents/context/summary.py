@@ -21,15 +21,15 @@ from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, outdated, size_
 from freeact_sub.tools import head_and_tail
 
 TEXT_CHARS: Final = 4_000
-"""How much of each prompt, reply and call the summarising model reads."""
+"""Characters of each prompt, reply and call that the summarising model reads."""
 OUTPUT_CHARS: Final = 1_500
-"""How much of each output it reads."""
+"""Characters of each output that it reads."""
 SMALLEST: Final = 1 / 16
 """The smallest share to which these are cut so that everything fits."""
 
 
 def newest_turns(messages: Sequence[ModelMessage], tokens: int) -> int:
-    """Return where the unchanged newest turns begin: as many as fit, and at least the last.
+    """Return the index of the first unchanged turn: as many as fit stay, and at least the last.
 
     Args:
         messages: A conversation.

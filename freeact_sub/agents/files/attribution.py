@@ -19,9 +19,9 @@ from typing import Final
 from freeact_sub.agents.files.obeyed import obeyed
 
 MAX_FILES: Final = 1000
-"""How many files of each kind are kept for one run, because code in a kernel can report anything."""
+"""Files of each kind that are kept for one run, because code in a kernel can report anything."""
 MAX_SHARED: Final = 20_000
-"""How many are kept for all agents of a root."""
+"""Files that are kept for all agents of a root."""
 MAX_WARNINGS: Final = 20
 SHOWN: Final = 5
 
@@ -85,7 +85,7 @@ class FileAttribution:
         self._files: dict[str, dict[str, Writing]] = {}
         """The last writing, by name and by the agent's key."""
         self._removed: dict[str, tuple[RunFiles, bool]] = {}
-        """Who removed it last, and whether that is certain, by name."""
+        """By name: the agent that removed it last, and whether that is certain."""
         self._told: set[tuple[str, frozenset[str]]] = set()
         self._at_work: Counter[str] = Counter()
         """Running cells, by the agent's key."""

@@ -18,7 +18,7 @@ MAX_COMMAND_CHARS: Final = 100_000
 """Nobody could judge a longer one."""
 MAX_NAME_CHARS: Final = 8_000
 MAX_ADDRESSES: Final = 1_000
-"""How many addresses one host name may have."""
+"""Addresses that one host name may have."""
 OPERATIONS: Final[tuple[FileOperation, ...]] = get_args(FileOperation)
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from freeact_sub.kernels import CellClock
 from freeact_sub.tools import ToolResult, head_and_tail
 
 END_SECONDS: Final = 10.0
-"""How long to wait for cancelled calls."""
+"""Seconds to wait for cancelled calls."""
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an

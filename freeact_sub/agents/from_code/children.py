@@ -26,7 +26,7 @@ from freeact_sub.modes import Mode
 from freeact_sub.tools import Outcome, SpawnRequest, ToolResult
 
 CHECK_SECONDS: Final = 30.0
-"""How long the requesting kernel may take to validate an answer; after that it validates the final result only."""
+"""Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
 MAX_PROBLEM_CHARS: Final = 2000
 
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -117,7 +117,7 @@ class TaskRequests:
 
     @property
     def open_tasks(self) -> int:
-        """How many calls of `agent.task` have not returned."""
+        """Calls of `agent.task` that have not returned."""
         return len(self._tasks)
 
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:

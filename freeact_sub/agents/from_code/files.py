@@ -18,7 +18,7 @@ from freeact_sub.kernels import CellClock
 MAX_PATH_CHARS: Final = 4096
 MAX_CODE_CHARS: Final = 100_000
 MAX_LOOKING: Final = 2
-"""How many searches may run at once. Each is for one cell, and a model takes longer to write the next cell."""
+"""Searches that may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
 
 class FileRequests:

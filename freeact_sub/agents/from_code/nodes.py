@@ -17,7 +17,7 @@ from freeact_sub.kernels import CellClock, Changes, Kernel, move_values
 
 
 class NodeParams(BaseModel):
-    """What code that works with a node sends."""
+    """The parameters of a request about a node."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["branch", "execute", "diff", "close", "adopt", "promote"]

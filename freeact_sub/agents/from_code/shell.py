@@ -25,7 +25,7 @@ from freeact_sub.system.guard import GUARD_COMMAND
 MAX_COMMAND_CHARS: Final = 100_000
 MAX_PURPOSE_CHARS: Final = 2_000
 OUTPUT_CHARS: Final = 1_000_000
-"""How much of the output the cell shows as it comes and returns as head and tail; a file has all of it."""
+"""Characters of output that the cell shows live and returns as head and tail; a file has all of it."""
 CHUNK_BYTES: Final = 65_536
 END_SECONDS: Final = 3.0
 

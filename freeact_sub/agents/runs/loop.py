@@ -44,12 +44,12 @@ from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, KernelAccess, McpToolset, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
-"""How long to wait for a cancelled run before abandoning it, per level of agents below it."""
+"""Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
 CLOSE_SECONDS: Final = 15.0
 CHILDREN_SECONDS: Final = 40.0
 FILES_SECONDS: Final = 5.0
 RETRIES: Final = 5
-"""How many invalid outputs in a row a model may send; the bound on turns applies as well."""
+"""Invalid outputs in a row that a model may send; the bound on turns applies as well."""
 
 logger = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ class RunRecord:
 
     status: AgentStatus = "idle"
     usage: Usage = Usage()
-    """What the agent itself has spent, without its children."""
+    """The agent's own spending, without its children's."""
     seconds: float = 0.0
-    """How long the run lasted. 0: it has not ended."""
+    """Seconds that the run lasted. 0: it has not ended."""
     files: RunFiles
     history: list[ModelMessage] = field(default_factory=list)
     """The conversation; a root continues that of its last run."""
@@ -66,7 +66,7 @@ class PresentRun:
 
     @property
     def status(self) -> AgentStatus:
-        """What the agent is doing, or how the run ended."""
+        """The agent's activity, or the run's outcome."""
         return self.record.status
 
     @property
@@ -86,7 +86,7 @@ class PresentRun:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """Seconds since its start, or that it lasted."""
         return time.monotonic() - self._started if self.is_live else self.record.seconds
 
     @property

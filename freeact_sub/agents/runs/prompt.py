@@ -29,7 +29,7 @@ BRANCHED: Final = (
 
 
 async def kernel_is_new() -> str:
-    """What a model is told whose kernel has nothing of the conversation so far."""
+    """The text for a model whose kernel has nothing of the conversation so far."""
     return KERNEL_IS_NEW
 
 

@@ -29,7 +29,7 @@ Pictures: TypeAlias = Literal["saved", "shown", "unseen"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Ending):
-    """How a run ended, and with what."""
+    """The outcome of a run: status, answer, spending."""
 
     output: Any
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
@@ -74,12 +74,12 @@ class AgentInfo:
     description: str
     status: AgentStatus
     usage: Usage
-    """What the agent itself spent in its present or last run."""
+    """The agent's own spending in its present or last run."""
     seconds: float
     """The duration of its present or last run."""
     key: str = ""
     """The agent's durable name, which shows its ancestors."""
     budget: Budget = NO_BOUNDS
-    """What its present or last run may spend."""
+    """The budget of its present or last run."""
     action: str = ""
-    """What it is doing, in one line: a call, a question to a person, a model request. Empty: nothing."""
+    """Its activity in one line: a call, a question to a person, a model request. Empty: none."""

@@ -50,7 +50,7 @@ class Run:
 
     @property
     def status(self) -> AgentStatus:
-        """What the root agent is doing, or how it ended."""
+        """The root agent's activity, or its outcome."""
         return self._node.run.status
 
     @property
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def usage(self) -> Usage:
-        """What the root and all its descendants have spent so far."""
+        """The spending of the root and all its descendants so far."""
         return self._node.run.account.usage
 
     @property

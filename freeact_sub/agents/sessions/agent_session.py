@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents.tree import AgentNode, Tree
 
 SWEEP_SECONDS: Final = 5.0
-"""How long the end of a sweep may take."""
+"""Seconds that the end of a sweep may take."""
 NEW: Final = "new"
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class AgentSession:
         return root
 
     async def open(self) -> None:
-        """Take the session, and begin to keep it. If it cannot be written a notice says so, and nothing is kept.
+        """Opens the session and starts recording. If it cannot be written, a notice says so and nothing is recorded.
 
         Raises:
             SessionBusyError: It is open elsewhere.
@@ -119,7 +119,7 @@ class AgentSession:
         loop = asyncio.get_running_loop()
 
         def failed(reason: str) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody is there to be told
+            with suppress(RuntimeError):  # the loop is closed: nobody reads notices any more
                 loop.call_soon_threadsafe(self._not_kept, reason)
 
         self.journal.writer = SessionWriter(

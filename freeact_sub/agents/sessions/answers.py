@@ -25,7 +25,7 @@ from freeact_sub.tools import SpawnRequest
 
 
 def digest_of_task(request: SpawnRequest, child: AgentNode) -> str | None:
-    """What tells the work of a child from that of others. None: its answer is not to be kept.
+    """The digest of a child's task. None: its answer must not be kept.
 
     Args:
         request: With what the child's type says where it says nothing.
@@ -51,7 +51,7 @@ def digest_of_task(request: SpawnRequest, child: AgentNode) -> str | None:
 
 
 def digest_of_ask(prompt: str, history: Sequence[str], model: Model, schema: Mapping[str, Any] | None) -> str:
-    """What tells an ask from others."""
+    """The digest of an ask."""
     return _digest(kind="ask", prompt=prompt, history=list(history), model=_name(model), output=schema)
 
 

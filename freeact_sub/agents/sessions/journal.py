@@ -1,4 +1,4 @@
-"""`Journal`: what the agents of one root tell their session, and what of it they are told again after a crash.
+"""`Journal`: records what the agents of one root do, and returns recorded answers after a crash.
 
 Where there is no session all of it does nothing. Agents need not ask: they tell of each step, and await it only where the
 disk must know before they go on.
@@ -42,7 +42,7 @@ CELL_CHARS: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class BegunCall:
-    """A call of which the disk knows that it has begun."""
+    """A call whose start is committed."""
 
     agent_id: str
     run: int
@@ -59,7 +59,7 @@ class _Text:
 
 @dataclass(kw_only=True)
 class Journal:
-    """Of one root."""
+    """Records the agents of one root in their session."""
 
     writer: SessionWriter | None = None
     """None: nothing is kept."""
@@ -70,9 +70,9 @@ class Journal:
     root_run: int = 0
     """The number of the root's present or last run."""
     runs: Counter[str] = field(default_factory=Counter)
-    """How many runs each agent has begun."""
+    """The number of runs that each agent has begun."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
-    """What was answered before a crash, by digest; each is used once."""
+    """The answers from before a crash, by digest; each is used once."""
     _calls: Counter[str] = field(default_factory=Counter)
     _written: dict[str, list[ModelMessage]] = field(default_factory=dict)
     """Each agent's conversation as the session has it."""
@@ -89,7 +89,7 @@ class Journal:
         self._written[agent_id] = list(messages)
 
     def run_begins(self, node: "AgentNode", prompt: str) -> None:
-        """A run of an agent begins."""
+        """Records the start of a run."""
         if node.parent is None:
             self.root_run += 1
         self.runs[node.agent_id] += 1
@@ -171,12 +171,12 @@ class Journal:
             self.writer.call_ends(call.agent_id, call.run, call.number, outcome=outcome, result=result)
 
     async def committed(self) -> None:
-        """The disk knows all that was told so far."""
+        """Waits until everything so far is committed."""
         if self.writer is not None:
             await self.writer.commit()
 
     def take_answer(self, digest: str) -> Any:
-        """What was answered before a crash to the same question; it is used once. None: nothing."""
+        """The answer to the same task from before a crash, used once. None: there is none."""
         known = self.answers.get(digest)
         if not known or self.writer is None:
             return None

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from freeact_sub.agents.runs.loop import AgentLoop
 
 PREFIX: Final = "replay-"
-"""How the ids of calls begin that run a cell again."""
+"""The prefix of the ids of calls that run a cell again."""
 NAMED: Final = 10
-"""How many failures a sentence names."""
+"""Failures that a sentence names."""
 REASON_CHARS: Final = 120
 
 

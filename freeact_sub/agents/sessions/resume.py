@@ -19,7 +19,7 @@ BEGUN: Final = (
 KNOWN_AGAIN: Final = "Children and asks that have completed are not paid again: asked for the same, they answer at once."
 SHOWN_CHARS: Final = 300
 CLOCK_SECONDS: Final = 0.01
-"""By how much the time of a message may seem to be before that of its run."""
+"""Seconds by which a message's time may precede that of its run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Resumed:
     """None: the root never began a run."""
     root_run: int
     runs: Counter[str]
-    """How many runs each agent has begun."""
+    """The number of runs that each agent has begun."""
     written: list[ModelMessage]
     """The root's conversation as recorded."""
     history: list[ModelMessage]
@@ -46,7 +46,7 @@ class Resumed:
         return self.stored.usage
 
     def told(self) -> str:
-        """What came back, as a sentence for people."""
+        """A sentence for people about what was restored."""
         parts = [f"{len(self.written)} messages of {self.stored.agents} agents" if self.written else "nothing was asked yet"]
         known = sum(map(len, self.answers.values()))
         if self.cut_off:
@@ -97,7 +97,7 @@ def load(store: SessionStore, session_id: str) -> Resumed:
 def cut_off(
     history: Sequence[ModelMessage], runs: Sequence[StoredRun], calls: Sequence[StoredCall], at_work: Sequence[str]
 ) -> list[ModelMessage]:
-    """What the model reads of what the program's end has cut off: calls of its last response, and whole prompts.
+    """Return messages about what the program's end cut off: results for calls of the last response, and prompts.
 
     Args:
         history: The conversation as the session has it.
@@ -107,7 +107,7 @@ def cut_off(
     """
     times = (getattr(item, "timestamp", None) for message in history for item in (message, *message.parts))
     newest = max((time.timestamp() for time in times if time is not None), default=0.0) + CLOCK_SECONDS
-    # a prompt is put into the conversation after its run has begun; these runs ended before theirs was written
+    # a prompt joins the conversation after its run's start; these runs ended before theirs was written
     lost = [run for run in runs if run.ended is None and run.began > newest]
     written = max((run.number for run in runs if run not in lost), default=0)
     returns = cut_off_calls(history, [call for call in calls if call.run >= written], at_work)

@@ -31,15 +31,15 @@ SAVED_UP_TO: Final = "saved-up-to"
 MARK_CHARS: Final = 32
 """The width of a number, so that each overwrites the previous one."""
 END_SECONDS: Final = 20.0
-"""How long the last snapshot is waited for when the agent ends."""
+"""Seconds to wait for the last snapshot when the agent ends."""
 CHILD_SECONDS: Final = 10.0
 """Between two snapshots of a child that is at work."""
 CHILD_BYTES: Final = 256 * 2**20
-"""Of one child; of what is more the smallest variables are kept."""
+"""Bytes of one child's variables; beyond it the smallest variables are kept."""
 CHILDREN_BYTES: Final = 2**30
-"""Of all children of a session; the ones that ended first lose theirs."""
+"""Bytes of all children's variables of a session; the children that ended first lose theirs."""
 NAMED: Final = 30
-"""How many variables a sentence names."""
+"""Variables that a sentence names."""
 
 _OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
 
@@ -115,7 +115,7 @@ class SessionVariables:
 
 
 class Variables:
-    """Of one agent, while it is at work."""
+    """Saves the variables of one agent while it is open."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Variables:
             on_end: Called last.
         """
         self.held_back = False
-        """Nothing is saved: those of before are to stay, because they are not back yet."""
+        """Saves nothing: the stored variables must stay until they are restored."""
         self._last_cell = last_cell
         self._of_child = of_child
         self._on_end = on_end
@@ -163,7 +163,7 @@ class Variables:
             self.want(event.time)
 
     def want(self, cell_ended: float) -> None:
-        """Save them soon, unless they are held back. Args: cell_ended: when the last cell that is to be in them ended."""
+        """Saves the variables soon, unless saving is held back. Args: cell_ended: the end of the last cell to include."""
         if not self.held_back:
             self._wanted = cell_ended
             if self._saving is None:

@@ -64,7 +64,7 @@ class AnswerCheck:
     _cut: bool = field(default=False, init=False)
     """The last response was cut off, and the model was asked to continue."""
     _asked: bool = field(default=False, init=False)
-    """The model was asked for an answer once."""
+    """One request has repeated the task because there was no answer."""
     _answered: bool = field(default=False, init=False)
     """The last response was an answer. If the run continues nevertheless, somebody sent a message meanwhile."""
 
@@ -78,7 +78,7 @@ class AnswerCheck:
         return self.so_far if self._parts and isinstance(output, str) else output
 
     def reset(self) -> None:
-        """Drops the parts of an answer, because the model is asked for a new one."""
+        """Drops the parts of an answer before a request for a new one."""
         self._parts, self._cut, self._asked, self._answered = [], False, False, False
         self.warnings.clear()
 

@@ -36,9 +36,9 @@ from freeact_sub.tools import (
 )
 
 MAX_WRONG_ARGUMENTS: Final = 5
-"""How many mistakes in one call's arguments the model reads."""
+"""Mistakes in one call's arguments that the model reads."""
 MAX_CHANGED_CHARS: Final = 8_000
-"""How much of code that a person changed the model reads."""
+"""Characters of code changed by a person that the model reads."""
 
 FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 """Errors of a tool that end the run; the model reads all others as results."""

@@ -78,7 +78,7 @@ class ToolCalls:
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
-        The session records its begin before it runs, and its result before anybody uses it.
+        The session records its start before it runs, and its result before anybody uses it.
 
         Args:
             requested: The call.

@@ -14,7 +14,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import ModelRequestContext
 
 END_SECONDS: Final = 0.5
-"""How long a cancelled run waits for leftover tasks."""
+"""Seconds that a cancelled run waits for leftover tasks."""
 
 
 @dataclass(kw_only=True)

@@ -45,7 +45,7 @@ from freeact_sub.errors import FreeactError, InvalidRequestError, LimitReachedEr
 from freeact_sub.system.closing import carry_out
 
 RETRIES: Final = 2
-"""How often a model may correct an answer of the wrong type."""
+"""Corrections that a model may make to an answer of the wrong type."""
 
 
 @dataclass(frozen=True, kw_only=True)

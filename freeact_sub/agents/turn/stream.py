@@ -1,4 +1,4 @@
-"""What a model streams, and answers to calls that never ran, as events of ours.
+"""Turns a model's stream, and answers to calls that never ran, into events.
 
 pydantic-ai makes plain requests, and `RelayedModel` streams them and emits what comes. Streams through pydantic-ai's graph
 take two more tasks and a dozen more layers for each response; they are for a user's capability that reads its events.
@@ -40,7 +40,7 @@ class RelayedModel(WrapperModel):
         super().__init__(wrapped)
         self._emitter = emitter
         self.cut_off: ModelResponse | None = None
-        """What has come of a response that an error or a cancel has cut off. None: none is under way."""
+        """The part of a response that arrived before an error or a cancel. None: no response is under way."""
 
     async def request(
         self,
@@ -68,7 +68,7 @@ def reads_events(capabilities: Sequence[AbstractCapability[Any]]) -> bool:
 
 
 def relay_to(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
-    """Where pydantic-ai streams: its `event_stream_handler`."""
+    """The `event_stream_handler` of pydantic-ai."""
 
     async def relay(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
         await relay_events(events, emitter)

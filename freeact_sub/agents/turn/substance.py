@@ -26,7 +26,7 @@ from freeact_sub.tools.execute import NO_OUTPUT
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is wrong with a text that may be no answer."""
+    """The flaw of a text that may be no answer."""
 
     what: str
     """For people; continues "the model gave no answer: "."""
@@ -112,7 +112,7 @@ _INVISIBLE: Final = ("Cc", "Cf")
 """Categories of invisible characters, such as the zero-width space and the byte order mark."""
 _TAGGED = re.compile(r"<(tool_call|tools|tool|function_call)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _FOREIGN = re.compile(r"\s*(?:<tool_response>|(?:your|the) block was (?:not )?run\. the result:)", re.IGNORECASE)
-"""How results for the model begin; a reply that begins so plays both sides."""
+"""The beginning of results for the model; a reply that starts with it plays both sides."""
 _PLAN_ITEM = re.compile(
     r"""(?ix) (?:\d+[.)]|[-*])\s+ (?:\*\*)? (?:(?:then|next|now|finally),?\s+)?
     (?:add|append|calculate|call|change|check|close|compute|convert|correct|count|create|define|display|divide|edit|execute

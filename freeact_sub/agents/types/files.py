@@ -50,7 +50,7 @@ class AgentType:
 
     name: str
     description: str
-    """What the type is good for; the model chooses by it."""
+    """The purpose of the type; the model chooses by it."""
     prompt: str = ""
     """Added to the system prompt of its agents."""
     file: str = ""

@@ -36,7 +36,7 @@ NOT_KEPT: Final = "they are not kept so far back"
 
 @dataclass(frozen=True, kw_only=True)
 class UndoReport:
-    """What was restored."""
+    """The outcome of undo or redo."""
 
     prompts: tuple[str, ...]
     """The prompts that were undone or redone, in order."""

@@ -154,7 +154,7 @@ def _globs(kind: Kind, glob: str, workspace: str, _home: str) -> "tuple[_Glob, .
 
 @lru_cache(maxsize=1024)
 def _places(kind: Kind, glob: str, workspace: str, home: str) -> tuple[tuple[str, str], ...]:
-    """See `Pattern.places`: each agent is told of those of all rules."""
+    """`Pattern.places`, cached, since each agent needs those of all rules."""
     return tuple(_place(one) for one in _globs(kind, glob, workspace, home))
 
 

@@ -45,7 +45,7 @@ class RuleFiles:
         self._first = dict(self._levels)
         self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
         self.rules = self._joined()
-        """As of the last look."""
+        """The rules at the last reading."""
 
     def refresh(self) -> tuple[str, ...]:
         """Reads changed files again; returns notices about them for people."""

@@ -11,7 +11,7 @@ ALWAYS: Final = ""
 RECURSIVE: Final = r"-[^-]*[rR].*|--(r|de).*"
 COPIES: Final = r"-[^-]*[rRa].*|--(r|a).*"
 PACKS: Final = r"-?[A-Za-z]*[cruA].*|--(c|r|u|a).*"
-"""How tar is told to make an archive, and not to unpack one."""
+"""The options that make tar write an archive instead of unpacking one."""
 READERS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         names("zip 7z 7za 7zr 7zz rar rsync pax jar scp sftp rclone mksquashfs genisoimage mkisofs xorriso"), ALWAYS

@@ -91,7 +91,7 @@ CLEARING: Final = {"env": ("i", "u", "ignore-environment", "unset"), "exec": ("c
 
 
 def inside(words: tuple[str, ...]) -> Inside:
-    """What a command runs beside itself. Args: words: its name and arguments."""
+    """The programs that a command runs. Args: words: its name and arguments."""
     name = words[0].rpartition("/")[2]
     if name in SHELLS:
         return _shell(words)

@@ -51,9 +51,9 @@ class Brancher:
         self.kernel = app.kernel
         self.wanted: dict[str, dict[str, Any]] = {}
         self.forked: dict[str, tuple[int, int, int]] = {}
-        """By request: the process between, the branch, and the pipe it waits for, until the branch is the server's."""
+        """For each request: the intermediate process, the branch, and its pipe, until the server adopts the branch."""
         self.lock = threading.Lock()
-        """The main thread forks, the control thread tells what becomes of it."""
+        """The main thread forks, the control thread reports the outcome."""
         self.kernel.control_handlers["freeact_branch"] = self.on_message
 
     def on_message(self, _stream: Any, _idents: Any, message: dict[str, Any]) -> None:
@@ -256,7 +256,7 @@ def own_threads(app: Any, kernel: Any) -> list[Any]:
 
 
 def why(error: Exception) -> str:
-    """What the host is told of an error that was not expected."""
+    """The host's message for an unexpected error."""
     return f"it could not be forked: {error if isinstance(error, OSError) else repr(error)}"
 
 
@@ -270,7 +270,7 @@ def has_room(size: int) -> bool:
 
 
 def open_files() -> list[str]:
-    """What the descriptors of this process lead to."""
+    """The targets of the descriptors of this process."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""`Demand`: how many kernels were asked for at once of late, which is how many are worth keeping ready."""
+"""`Demand`: the largest number of simultaneous requests for kernels of late; so many spares are worth keeping."""
 
 import time
 from collections import Counter, deque
@@ -6,20 +6,20 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 SECONDS: Final = 60.0
-"""What was asked for longer ago does not count."""
+"""Seconds after which a request no longer counts."""
 
 
 class Demand:
-    """Counts, by what kernels are started with."""
+    """Counts requests, by the key of their kernels."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._unmet: Counter[Hashable] = Counter()
         self._most: dict[Hashable, deque[tuple[float, int]]] = {}
-        """When so many were unmet; later ones are smaller."""
+        """Times, each with the number of unmet requests then; later numbers are smaller."""
 
     def asked(self, key: Hashable) -> None:
-        """A kernel is asked for."""
+        """Counts a request for a kernel that is not there yet."""
         self._unmet[key] += 1
         most, count = self._most.setdefault(key, deque()), self._unmet[key]
         while most and most[-1][1] <= count:
@@ -27,17 +27,17 @@ class Demand:
         most.append((self._now(), count))
 
     def met(self, key: Hashable) -> None:
-        """All that were asked for are there, and as many are ready as are to be kept."""
+        """Ends a burst of requests: all are served, and the wanted spares are ready."""
         del self._unmet[key]
 
     def at_once(self, key: Hashable) -> int:
-        """How many were asked for before they, and those to be kept ready, were there: the most of the last minute."""
+        """The largest number of requests in one burst of the last minute."""
         most = self._most.get(key, deque())
         while most and most[0][0] < self._now() - SECONDS:
             most.popleft()
         return most[0][1] if most else 0
 
     def forget(self, key: Hashable) -> None:
-        """Nobody asks for such kernels any more."""
+        """Drops the counts of a key."""
         del self._unmet[key]
         self._most.pop(key, None)

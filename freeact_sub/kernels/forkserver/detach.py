@@ -24,7 +24,7 @@ from typing import Any
 
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 KEPT: list[Any] = []
-"""What the origin has left in its branch and must never be cleaned up there."""
+"""Objects of the origin that a branch must never finalize."""
 
 
 def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -> None:
@@ -36,7 +36,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
         request: What the host has sent (`kernels/local.py`).
         kept: A descriptor that stays as it is.
     """
-    gc.freeze()  # to look at objects is to copy their pages, and nothing of the origin is to be cleaned up
+    gc.freeze()  # collecting would copy pages and finalize objects of the origin
     old = app.kernel
     leave_descriptors(request["log"], old, kept, request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
@@ -61,7 +61,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
 
 
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """What runs in the loop of the origin runs there only."""
+    """Detaches from the origin's event loop, whose tasks run in the origin only."""
     signal.set_wakeup_fd(-1)
     task = asyncio.current_task(loop)
     if task is not None:

@@ -32,15 +32,15 @@ from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.system.closing import end_task
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
-"""Share of the machine's memory that must be free for a spare to be made."""
+"""Share of the machine's memory that must be free before a spare is started."""
 MOST_SPARES: Final = 20
 """For one key, unless the setting asks for more; they are about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
 """Before spares are made: where one kernel was asked for, others may follow, and would share the processors with a spare."""
 KEYS_WITH_SPARES: Final = 2
-"""So many keys have spares; those of the one that was asked for longest ago go."""
+"""Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
-"""What the preload profile `data` imports, where it is installed."""
+"""Modules that the preload profile `data` imports if they are installed."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class ForkKernelProvider(LocalKernelProvider):
         self._spares_wanted = spares
         self.servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
         self.spares: dict[_SpareKey, deque[LocalKernel]] = {}
-        """In the order in which they were last asked for."""
+        """Ordered by their last request."""
         self._starts = 0
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
@@ -206,12 +206,12 @@ class ForkKernelProvider(LocalKernelProvider):
         return key in self.spares and len(self.spares[key]) < self._wanted(key)
 
     def _wanted(self, key: _SpareKey) -> int:
-        """How many spares a key should have."""
+        """The number of spares that a key should have."""
         at_least = self._spares_wanted
         return max(at_least, min(self.demand.at_once(key), MOST_SPARES)) if at_least else 0
 
     def end_surplus(self, key: _SpareKey) -> None:
-        """End the spares of a key that nobody has asked for lately."""
+        """Ends the spares that a key should no longer have."""
         spares = self.spares.get(key, deque())
         while len(spares) > self._wanted(key):
             self._forget(spares.pop())
@@ -291,7 +291,7 @@ async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:
 
 
 def free_memory() -> float:
-    """Share of the machine's memory that is available; 1.0 where that cannot be told."""
+    """Share of the machine's memory that is available; 1.0 if the system does not report it."""
     sizes: dict[str, int] = {}
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():

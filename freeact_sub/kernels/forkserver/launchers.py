@@ -72,7 +72,7 @@ class ForkLauncher(LocalLauncher):
         return BranchLauncher(spec, self, branches, folder)
 
     def _request(self) -> dict[str, Any]:
-        """What the kernel needs in any case to become one."""
+        """The fields that every request for a kernel has."""
         return {
             "connection_file": self._manager.connection_file,
             "log": str(self.folder.path / LOG_FILE),
@@ -131,7 +131,7 @@ class BranchLauncher(ForkLauncher):
         return self._started(self._process[1])
 
     def _moved(self) -> list[str] | None:
-        """Where the origin has its workspace, and where the branch has it; None: at the same place."""
+        """The workspace's path in the origin and in the branch. None: the same path."""
         if self.own_files is None:
             return None
         before = self._origin.own_files

@@ -13,13 +13,13 @@ from typing import Any
 
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
 LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
-"""What every kernel would otherwise import after the fork."""
+"""Modules that every kernel would otherwise import after the fork."""
 READABLE = 1
 PIECE_BYTES = 60_000
-"""Of a message between processes; the system sends no piece past some 200 kB."""
+"""Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
 SEND_SECONDS = 3
 PIECE = struct.Struct("=QB")
-"""What stands before a piece: the message that it is of, and whether it is the last one."""
+"""The header of a piece: the number of its message, and whether it is the last one."""
 FRAME = struct.Struct("=I")
 
 
@@ -157,7 +157,7 @@ def warm_up(shell: Any) -> None:
 
 
 def finish(app: Any, connection_file: str) -> None:
-    """What remains to be done for a kernel after the fork, in the order of `IPKernelApp.initialize`."""
+    """Takes the steps of `IPKernelApp.initialize` that remain after the fork, in its order."""
     app.connection_file = connection_file
     app.init_connection_file()
     app.init_sockets()

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ForkKey:
-    """What cannot be changed after the server has started: kernels that differ in it come from different servers."""
+    """Settings that are fixed when the server starts: kernels with other values need another server."""
 
     python: str
     preload: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class ForkServer:
         self.kernels: dict[int, _Kernel] = {}
         self.laying: dict[int, asyncio.Future[str]] = {}
         self.ready: Mapping[str, Any] = {}
-        """What the server told of itself when it was ready."""
+        """The server's first message, sent when it is ready."""
         self.alive = False
 
     @property

@@ -38,11 +38,11 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     servers: list[str] | None = List(Unicode(), default_value=None, allow_none=True)
     """Names of MCP servers of `agent`. None: code finds no `agent`, until whoever connects installs it."""
     audit: dict[str, Any] | None = Dict(default_value=None, allow_none=True)
-    """What code does without asking (`guest/hook.py`). None: it asks for nothing."""
+    """The actions that code takes without asking (`guest/hook.py`). None: it asks about none."""
 
     _server: ForkServer | None = None
     _folder: KernelFolder | None = None
-    """Of a walled kernel."""
+    """The folder of a walled kernel."""
     _restarting = False
     pid: int | None = None
     exited: asyncio.Future[int] | None = None

@@ -171,7 +171,7 @@ class Server:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() == me:
                     reason = sys.modules["freeact_layer"].reason_against(request)
-            except BaseException as error:  # noqa: BLE001  # border: the host is told why
+            except BaseException as error:  # noqa: BLE001  # border: the host gets the reason
                 reason = repr(error)
             finally:
                 os.write(tell, b"." + reason.encode(errors="replace")[:REASON_BYTES])
@@ -198,7 +198,7 @@ class Server:
         os.close(descriptor)
 
     def reap(self, wait_for: int | None = None) -> None:
-        """Collects what has ended. What an ended kernel has left is killed before its end is told."""
+        """Reaps ended processes. Kills what an ended kernel left behind before it reports the end."""
         ended: dict[int, int] = {}
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -216,7 +216,7 @@ class Server:
                     os.killpg(pid, signal.SIGKILL)
             self.kill_orphans()
         for descriptor in [descriptor for descriptor, pid in self.binding.items() if pid in ended]:
-            del self.binding[descriptor]  # nothing is told of a kernel behind its end
+            del self.binding[descriptor]  # nothing may follow the report of a kernel's end
             os.close(descriptor)
         for pid, code in ended.items():
             self.send({"ended": pid, "code": code})

@@ -48,11 +48,11 @@ RETRY_SECONDS: Final = 0.2
 AGAIN_SECONDS: Final = 2.0
 """After what time without an answer a question is sent again over a new connection."""
 HEARTBEAT_SECONDS: Final = 2.0
-"""How often a connection is asked whether the server is there."""
+"""Seconds between two heartbeats of a connection."""
 SILENT_SECONDS: Final = 8.0
-"""How long a heartbeat may go unanswered while nothing else comes: the answer may have to wait behind much output."""
+"""Seconds that a heartbeat may go unanswered while nothing else comes: the answer may have to wait behind much output."""
 LOST_SECONDS: Final = 2.0
-"""How long after such a heartbeat the kernel is lost, unless the server answers over a new connection."""
+"""Seconds after such a heartbeat until the kernel is lost, unless the server answers over a new connection."""
 TOO_BIG: Final = 1009
 """The close code of a WebSocket for a message that is too large."""
 FIRST_SERVER_ERROR: Final = 500
@@ -64,7 +64,7 @@ ANSWERS: Final = frozenset({"freeact_values", "freeact_end"})
 """Of the guest to `ask`."""
 LIMITED: Final = b"rate exceeded"
 RATE_LIMIT: Final = re.compile(r"IOPub (message|data) rate exceeded")
-"""How a server begins to say that it drops output, and all else that is published."""
+"""The beginning of a server's notice that it drops output and everything else on iopub."""
 QUICK_ACKNOWLEDGEMENT: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 logger = logging.getLogger(__name__)

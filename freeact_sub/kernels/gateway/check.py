@@ -48,7 +48,7 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Checked:
-    """How a gateway was found."""
+    """The results of checking a gateway."""
 
     url: str
     findings: list[Finding] = field(default_factory=list)

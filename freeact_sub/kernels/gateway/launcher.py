@@ -14,9 +14,9 @@ from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.launch import Launcher
 
 ANSWER_SECONDS: Final = 20.0
-"""How long the guest of a new kernel may take to answer."""
+"""Seconds that the guest of a new kernel may take to answer."""
 GUEST_END_SECONDS: Final = 1.0
-"""How long the guest may take to say that it ends; its thread does not run while code in C holds the interpreter."""
+"""Seconds that the guest may take to confirm its end; its thread does not run while code in C holds the interpreter."""
 
 
 class GatewayLauncher:

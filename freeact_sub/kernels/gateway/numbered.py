@@ -13,7 +13,7 @@ NUMBER: Final = "freeact_number"
 
 
 class NumberedOutput:
-    """Of the present cell."""
+    """The number of the present cell."""
 
     def __init__(self) -> None:
         self.cell_id = ""

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 PIECE_BYTES: Final = 4 * 2**20
 PIECES_AHEAD: Final = 4
-"""How many pieces are requested or sent before the first is answered."""
+"""Pieces that are requested or sent before the first is answered."""
 
 T = TypeVar("T")
 

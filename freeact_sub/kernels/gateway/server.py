@@ -20,9 +20,9 @@ from freeact_sub.kernels.messages import MAX_MESSAGE_BYTES
 REQUEST_SECONDS: Final = 15.0
 """For requests that wait for no kernel."""
 END_SECONDS: Final = 5.0
-"""How long a server may take to end a kernel: one that has much to do does it later."""
+"""Seconds that a server may take to end a kernel: a busy one ends it later."""
 HANG_SECONDS: Final = 5.0
-"""How long a server that takes a connection may be silent; all it is asked is to say that it is there."""
+"""Seconds that a server may be silent after it accepts a connection."""
 HANGS: Final = "the gateway {url} hangs: it takes connections and answers nothing"
 CLOSE_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 10.0

@@ -79,7 +79,7 @@ class Requests:
         request_id = self.send(method, params, answers.put)
         try:
             if does_errands:
-                self.run_errands()  # work posted before `blocked` showed that somebody is to be woken
+                self.run_errands()  # work posted before `blocked` was set has woken nobody
             while (answer := answers.get()) is None or "output" in answer:
                 if answer is None:
                     self.run_errands()

@@ -211,7 +211,7 @@ class Watch:
         self.run_once(call["command"], call["argv"], call.get("cwd"), call.get("env"))
 
     def run_once(self, executable: Any, argv: Any, cwd: Any = None, env: Any = None) -> None:
-        """As `run`, for another attempt after a denial: in the next folder of `PATH`, or without `forkpty`."""
+        """Like `run`, for another attempt after a denial: in the next folder of `PATH`, or without `forkpty`."""
         refused, denied = self.refused
         if argv is refused:
             raise PermissionError(*denied)

@@ -17,7 +17,7 @@ class Names:
 
     def __init__(self) -> None:
         self.found: OrderedDict[str, tuple[str, dict[int, Any]]] = OrderedDict()
-        """By address: the host, and for each port None or the reason of a denial."""
+        """For each address: the host, and for each port None or the reason of a denial."""
         find = socket.getaddrinfo
 
         @functools.wraps(find)

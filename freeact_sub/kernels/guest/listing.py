@@ -12,7 +12,7 @@ from collections import deque
 MAX_ENTRIES = 20_000
 MAX_SECONDS = 0.1
 MIN_ENTRIES = 500
-"""So many are examined however long it takes: what is told of a small folder does not depend on how busy the machine is."""
+"""Entries that are examined however long it takes, so that the list of a small folder does not depend on the load."""
 CLOCK_STEP_NS = 20_000_000
 """Times of files come from a coarse clock, which may be behind by this much."""
 NOT_LOOKED_INTO = {

@@ -54,7 +54,7 @@ def identifier(name: str) -> str:
 
 
 def server_namespace(requests: Any, server: str) -> Namespace:
-    """The tools of a server; the host is asked for them when they are first used."""
+    """The tools of a server, requested from the host at their first use."""
     tools: dict[str, dict[str, Any]] = {}
 
     def names() -> list[str]:
@@ -91,7 +91,7 @@ def tool_function(requests: Any, server: str, tool: dict[str, Any]) -> Callable[
 
 
 def what_is_wrong(problem: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> str:
-    """With arguments that do not fit: the unknown ones come first, for one that is missing may be a mistyped one."""
+    """The message for arguments that do not fit; unknown ones come first, since a missing one may be mistyped."""
     known = signature.parameters
     unknown = [name for name in kwargs if name not in known and "extra_arguments" not in known]
     if unknown:
@@ -123,7 +123,7 @@ def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, s
 
 
 def docstring_of(tool: dict[str, Any], schema: dict[str, Any]) -> str:
-    """What `help()` shows of a tool."""
+    """The text of `help()` on a tool."""
     lines = [tool.get("description") or tool["name"]]
     properties = schema.get("properties") or {}
     if properties:

@@ -6,7 +6,7 @@ from typing import Any
 
 MAX_NAMES = 3
 BUILTIN_LIKENESS = 0.8
-"""How similar a name must be to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
+"""The least similarity of a name to a built-in, from 0 to 1: `end` does not mean `len`, but `pritn` means `print`."""
 
 
 def show(shell: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, Union
 
 Decode: typing.TypeAlias = Callable[[Any], Any]
-"""From JSON to a value of the type; raises ValueError with a text that a model can act on."""
+"""Converts JSON to a value of the type; raises ValueError with a text that a model can act on."""
 
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)

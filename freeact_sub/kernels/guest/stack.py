@@ -24,7 +24,7 @@ TREES: dict[types.CodeType, dict[str, str]] = {
     shutil.copytree.__code__: {"dst": "create"},
     shutil.move.__code__: {"src": "rename", "dst": "rename"},
 }
-"""Functions that change all that is in a folder, with the names of their arguments, and as what these were asked for."""
+"""Functions that change everything in a folder: the names of their path arguments, and the kinds of their questions."""
 COPIES = {shutil.copy.__code__, shutil.copy2.__code__}
 """They write a file, and then its mode and times."""
 
@@ -101,7 +101,7 @@ def is_in(path: str, root: str) -> bool:
 
 
 def script_for(words: list[str]) -> str | None:
-    """What a `%%bash` cell, or its like, is about to hand to the program with these words."""
+    """The script that a `%%bash` cell, or its like, is about to hand to the program with these words."""
     for innermost in sys._current_frames().values():  # noqa: SLF001  # documented; another thread starts the program
         frame: Any = innermost
         while frame is not None:

@@ -17,7 +17,7 @@ from . import schemas, values  # relative, for in a kernel they are parts of ano
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """How a child ended, and with what."""
+    """The outcome of a child: status, answer, spending."""
 
     output: Any
     """The answer, as a value of the requested type; text by default."""
@@ -33,7 +33,7 @@ class TaskResult:
     seconds: float
     agent_id: str
     node: "NodeProxy | None" = None
-    """Its kernel, which stays. None: that was not asked for, or it had no live kernel."""
+    """Its kernel, if the task had `keep=True` and the kernel is live; else None."""
     files_read: tuple[str, ...] = ()
     """Files in the workspace that the child's cells have read with Python, relative to it."""
     files_written: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ def as_children(value: Any) -> Any:
 
 
 class CellResult:
-    """How a cell in a node has ended, `ok` or otherwise, and what it has put out."""
+    """The outcome of a cell in a node: its status, such as `ok`, and its output."""
 
     def __init__(self, *, status: str, text: str) -> None:
         self.status = status
@@ -203,7 +203,7 @@ class CellResult:
 
 
 class FileChanges:
-    """What a node has changed in its copy of the workspace: `added`, `changed`, `deleted`; `left_out` is not taken over."""
+    """The changes of a node in its copy of the workspace: `added`, `changed`, `deleted`; `left_out` is not promoted."""
 
     def __init__(self, **paths: list[str]) -> None:
         self.__dict__.update({name: tuple(those) for name, those in paths.items()})
@@ -236,7 +236,7 @@ class NodeProxy:
         return self._requests.call("node", action="branch", node=self.node_id, description=description, own_files=own_files)
 
     def diff(self) -> Any:
-        """What it has changed in its copy of the workspace: `added`, `changed`, `deleted`, `left_out`."""
+        """Its changes in its copy of the workspace: `added`, `changed`, `deleted`, `left_out`."""
         return self._requests.call("node", action="diff", node=self.node_id)
 
     def close(self) -> Any:
@@ -260,7 +260,7 @@ class NodeProxy:
 
 
 class NodeMaker:
-    """What `agent` does with nodes."""
+    """The methods of `agent` for nodes."""
 
     _requests: Any
 
@@ -289,7 +289,7 @@ class NodeMaker:
 
 
 def of_node(value: Any, requests: Any) -> Any:
-    """What the host has answered about a node, as code sees it."""
+    """The object that code gets for the host's answer about a node."""
     match value:
         case {"node": node_id}:
             return NodeProxy(requests, node_id)

@@ -21,13 +21,13 @@ from .listing import CLOCK_STEP_NS, Listing
 from .writable import WRITING, folder_of
 
 MAX_FILES = 1000
-"""How many of each kind are reported after one cell."""
+"""The number of each kind that is reported after one cell."""
 MAX_NOTED = 10_000
 MAX_CODE_CHARS = 100_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
 OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
-"""All of them are asked for as well, where there is somebody to ask (`hook.Watch.handlers`)."""
+"""Each of them also asks, if there is somebody to ask (`hook.Watch.handlers`)."""
 PACKAGES = {"__pycache__", "site-packages", "node_modules", ".venv", "venv", ".git", ".freeact"}
 """Files read in folders with these names are nobody's data."""
 
@@ -85,7 +85,7 @@ class UsedFiles:
                         noted[path] = flags
                     else:
                         self.add(path, flags)
-                elif len(noted_read) < MAX_NOTED:  # past it nothing more is told of
+                elif len(noted_read) < MAX_NOTED:  # beyond it nothing more is reported
                     if path.__class__ is str:
                         noted_read[path] = None
                     else:

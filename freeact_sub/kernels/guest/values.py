@@ -176,7 +176,7 @@ def pickler() -> Callable[[Any, Callable[[pickle.PickleBuffer], Any]], bytes]:
 
 
 def plain_dumps(value: Any, callback: Callable[[pickle.PickleBuffer], Any]) -> bytes:
-    """As `pickle.dumps`, except for what the child could not find."""
+    """Like `pickle.dumps`, but rejects objects that the child could not find."""
     file = io.BytesIO()
     PlainPickler(file, protocol=5, buffer_callback=callback).dump(value)
     return file.getvalue()
@@ -196,7 +196,7 @@ class PlainPickler(pickle.Pickler):
 
 
 def line(name: str, value: Any) -> str:
-    """What a value is: its type and its size; a number itself."""
+    """A short description of a value: its type and size; of a number, the number."""
     kind = type(value)
     module = kind.__module__.partition(".")[0]
     text = f"{name}: {kind.__qualname__}" if module in ("builtins", "__main__") else f"{name}: {module}.{kind.__qualname__}"

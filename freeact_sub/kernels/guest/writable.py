@@ -21,24 +21,24 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
 BELIEVED_SECONDS = 0.5
 BELIEVED_TIMES = 50
-"""Of the time that it took to look: a large folder is not looked at again and again."""
+"""Multiple of the time that reading a folder took, in which it is not read again."""
 MAX_FREE = 10_000
 """Paths that are remembered."""
 MAX_TESTS = 1000
 CASELESS_DOT = r"(?ai:[^/]*\."
-"""How expressions for names with a certain ending begin; they end with the parenthesis."""
+"""The beginning of expressions for names with certain suffixes; they end with the parenthesis."""
 FIRST_LETTER = re.compile(r"(?:\(\?ai:)?(?:\\(?=[^\w\s]))?([\w.~-])(?![*+?{])")
 """An expression that begins with a letter, or with an escaped mark, that is there once."""
 
 
 class Folder(NamedTuple):
-    """What is known of a folder in which code writes."""
+    """The facts about a folder in which code writes."""
 
     until: float
     """When it is no longer believed."""
     links: frozenset[str]
     is_asked: Callable[[str], Any]
-    """Whether a name is asked for."""
+    """Whether a name needs a question."""
 
 
 class Files:
@@ -51,7 +51,7 @@ class Files:
         self.known: dict[str, Folder | None] = {}
         """Folders as code names them, with a `/` at their end. None: it may not write in it."""
         self.tests: dict[frozenset[str], Callable[[str], Any]] = {}
-        """Whether a name is asked for in a folder of these paths."""
+        """Whether a name needs a question in a folder of these paths."""
         self.set(folders, asked)
 
     def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
@@ -85,14 +85,14 @@ class Files:
             with os.scandir(path or ".") as entries:
                 links = frozenset(entry.name for entry in entries if entry.is_symlink())
         except OSError:
-            links = frozenset()  # what is to be done will fail by itself
+            links = frozenset()  # the action will fail by itself
         ended = time.monotonic()
         until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
         folder = self.known[path] = Folder(until, links, self.names_asked(places))
         return folder
 
     def names_asked(self, places: frozenset[str]) -> Callable[[str], Any]:
-        """The test whether a name is asked for in a folder of these paths; what is no name has to be found out."""
+        """The test whether a name needs a question in a folder of these paths; other paths are resolved first."""
         test = self.tests.get(places)
         if test is None:
             names = [name for is_about, name in self.asked if any(map(is_about, places))]
@@ -118,7 +118,7 @@ class Files:
 
 
 def one_of(names: list[str]) -> Callable[[str], Any]:
-    """The test whether a name matches one of the expressions; most names are none, and are told so by their first letter."""
+    """The test whether a name matches one of the expressions; the first letter excludes most names."""
     # what many have in common is tried once
     dotted = "|".join(name[len(CASELESS_DOT) : -1] for name in names if name.startswith(CASELESS_DOT) and "|" not in name)
     others = [name for name in names if not name.startswith(CASELESS_DOT) or "|" in name]
@@ -133,7 +133,7 @@ def one_of(names: list[str]) -> Callable[[str], Any]:
 
 
 def first_letter(name: str) -> str:
-    """The character with which all begins that an expression for a name matches; empty: it cannot be told from its start."""
+    """The first character of every name that an expression matches; empty: the expression's start does not fix it."""
     found = FIRST_LETTER.match(name)
     return "" if found is None or "|" in name else found[1]
 
@@ -147,7 +147,7 @@ def real_path(path: str, *, follow: bool) -> str:
 
 
 def folder_of(descriptor: int) -> str:
-    """What is open as a descriptor, a folder above all."""
+    """The path that a descriptor, mostly of a folder, leads to."""
     if sys.platform == "linux":
         return os.readlink(f"/proc/self/fd/{descriptor}")
     found: bytes = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024))
@@ -166,7 +166,7 @@ def tell_of_opens_in_folders(asking: threading.local) -> None:
     """Has `os.open` with a folder's descriptor tell of the folder, by an event `freeact.open`; its own leaves it out.
 
     Args:
-        asking: Of the watch: its own event is not asked for.
+        asking: The watch's set; its own event needs no question.
     """
     plain = os.open
 

@@ -82,7 +82,7 @@ class Manifest(BaseModel):
 
     @property
     def not_kept(self) -> tuple[LostVariable, ...]:
-        """Those that are not in it."""
+        """The variables that are not in it."""
         return tuple(LostVariable(**lost.model_dump()) for lost in self.lost)
 
 

@@ -27,7 +27,7 @@ MAX_BYTES: Final = 4 * 2**30
 SAVE_SECONDS: Final = 60.0
 """After this time what is not saved yet is left out. Large arrays come last."""
 END_SECONDS: Final = 10.0
-"""How much longer it may take until the kernel's fork is killed, and nothing is saved: code of a type hangs."""
+"""Further seconds until the kernel's fork is killed without a snapshot, because code of a type hangs."""
 IN_KERNEL: Final = {"seconds": 0.2, "bytes": 8 * 2**20}
 """The bounds where the kernel itself has to save, and stands still meanwhile."""
 BEGIN_SECONDS: Final = 20.0

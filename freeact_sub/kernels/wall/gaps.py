@@ -1,4 +1,4 @@
-"""`Gaps`: what the wall of a kernel does not cover is told once, or ends the kernel's start where all of it is required."""
+"""`Gaps` reports once what the wall of a kernel does not cover, or ends the kernel's start if all of it is required."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class Gaps:
         return kept
 
     def _new(self, texts: Iterable[str]) -> list[str]:
-        """Those that were not told yet."""
+        """The gaps that nobody has reported yet."""
         new = [text for text in texts if text not in self._noticed]
         self._noticed.update(new)
         return new

@@ -1,4 +1,4 @@
-"""Where a Python has what is its own, and what its packages need besides. Runs in that Python; standard library only.
+"""The folders of a Python and of its packages. Runs in that Python; standard library only.
 
     python -E installed.py      print it as one JSON object
 
@@ -15,9 +15,9 @@ import sysconfig
 from urllib.parse import unquote, urlparse
 
 PARTS = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
-"""Of the folder of a Python or of a virtual environment: the folder itself may be somebody's project."""
+"""Readable parts of the folder of a Python or a virtual environment; the folder itself may be somebody's project."""
 BASE_PARTS = ("etc", "ssl")
-"""Of the folder of a Python, besides: Conda's have certificates and fonts there."""
+"""Further readable parts of the folder of a Python: Conda keeps certificates and fonts there."""
 MAX_CHARS = 10_000_000
 
 
@@ -51,7 +51,7 @@ def editable(folder: str) -> set[str]:
 
 
 def named_by(path: str) -> list[str]:
-    """What a `.pth` file adds to `sys.path`, or a finder of setuptools maps packages to."""
+    """The folders that a `.pth` file adds to `sys.path`, or that a finder of setuptools maps packages to."""
     if path.endswith(".pth"):
         lines = [line for line in read(path).splitlines() if not line.startswith(("#", "import ", "import\t"))]
         return [line.strip() for line in lines if line.strip()]

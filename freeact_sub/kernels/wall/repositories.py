@@ -1,4 +1,4 @@
-"""What git obeys in folders that a kernel may write: found when the kernel starts, so that its wall can keep it as it is.
+"""Finds the files that git obeys in folders that a kernel may write, so that the kernel's wall can protect them.
 
 A program that git's settings name runs at the next `git status` of whoever works there, outside of any wall. So what is to
 be kept is more than `.git`: it may be a file or a link that leads elsewhere, its settings may include files and name hooks
@@ -21,7 +21,7 @@ from freeact_sub.kernels.wall.git_settings import read_settings
 from freeact_sub.system.safe_files import read_file
 
 MAX_FOLDERS: Final = 4000
-"""How many folders are examined: some 80 ms the first time, 10 ms later."""
+"""The number of folders that are examined: some 80 ms the first time, 10 ms later."""
 LAST: Final = ("node_modules", "site-packages", "__pycache__")
 """Folders that are examined after all others: large, and seldom somebody's working tree."""
 MAX_INCLUDES: Final = 10
@@ -29,19 +29,19 @@ SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
 FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
 """Settings that name folders with programs."""
 MAX_STEPS: Final = 1000
-"""Of a path, with what the links on it say: they may lead in a circle."""
+"""Steps along a path, with those of the targets of its links, which may form a circle."""
 FRESH_NANOSECONDS: Final = 10**9
 """A folder that has changed since may change again within the same tick of the file system's clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repositories:
-    """What was found."""
+    """The paths to protect."""
 
     kept: tuple[str, ...]
     """Real paths of files, folders and links in the folders that were searched; none is below another."""
     complete: bool
-    """All folders were looked into."""
+    """False: a bound ended the search before all folders were read."""
 
 
 def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
@@ -176,7 +176,7 @@ class _RepositorySearch:
         return new
 
     def _keep_targets(self, folder: str) -> None:
-        """What the links in a folder lead to: git follows them."""
+        """The targets of the links in a folder: git follows them."""
         try:
             with os.scandir(folder) as entries:
                 links = [entry.path for entry in entries if entry.is_symlink()]
@@ -227,7 +227,7 @@ class _Listing(NamedTuple):
 
 @functools.lru_cache(maxsize=5 * MAX_FOLDERS)
 def _list(folder: str, *identity: int) -> _Listing:
-    """What is in a folder; it is the same as long as its identity, with the time of the last change, is.
+    """The entries of a folder, cached by its identity and its time of change.
 
     Raises:
         OSError: It cannot be read.

@@ -1,4 +1,4 @@
-"""What a kernel can reach: `SandboxPolicy` says it, `policy_for` makes it of a mode, `support` tells what a machine can do.
+"""What a kernel can reach: `SandboxPolicy` describes it, `policy_for` derives it from a mode, `support` tests the machine.
 
 The wall itself is `wall.py`; this is the host's side, which decides. A policy's wall is built of pieces; which of them
 a machine has is found out by trying them once, in a process of their own. With `required` a kernel is not started where a
@@ -72,11 +72,11 @@ class Limits:
     memory_bytes: int | None = None
     """Of each process."""
     processes: int | None = None
-    """Of all threads and processes of the kernel."""
+    """Threads and processes of the kernel, together."""
     processes_wanted: bool = True
-    """False: nobody has asked for this bound, so it is not missed where it cannot be held, unless all is required."""
+    """False: the bound is a default, so its absence is no gap, unless all bounds are required."""
     file_bytes: int | None = None
-    """Of each file that is written."""
+    """Bytes of each file that is written."""
     cpu_seconds: int | None = None
     """Of each process."""
 
@@ -103,7 +103,7 @@ class SandboxPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Installed:
-    """What a Python consists of (`installed.py`)."""
+    """The folders of a Python (`installed.py`)."""
 
     own: list[str]
     """Its files and folders, with the packages that are installed in it."""
@@ -113,7 +113,7 @@ class Installed:
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """What a machine can do."""
+    """The means that a machine has."""
 
     landlock: int = 0
     """Version of Landlock; 0: none."""
@@ -166,13 +166,13 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
 
 
 def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
-    """What this machine can do, and what a kernel with this policy must leave as it is now; reads folders."""
+    """The machine's means and the paths that a kernel with this policy must not change; reads folders."""
     return support(), find_kept(policy)
 
 
 @functools.cache
 def support() -> Support:
-    """What this machine can do, tried once; takes some 50 ms then."""
+    """The machine's means, tested once, which takes some 50 ms."""
     if sys.platform != "linux":
         return Support(reason=f"there is no sandbox for {sys.platform} yet")
     command = [sys.executable, "-I", "-S", str(wall_script()), "--probe"]
@@ -184,7 +184,7 @@ def support() -> Support:
 
 
 def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
-    """What of a policy this machine cannot enforce, in words; empty: all of it holds."""
+    """The parts of a policy that this machine cannot enforce, in words; empty: it enforces all."""
     missing = []
     if machine.landlock == 0:
         what = "files outside of the workspace, " if policy.walled else ""
@@ -215,7 +215,7 @@ def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
 
 
 def check(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
-    """What is not enforced, for a notice.
+    """A notice about the parts that are not enforced.
 
     Raises:
         KernelStartError: All of it is required.
@@ -230,7 +230,7 @@ def check(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
 
 
 def find_kept(policy: SandboxPolicy | None) -> Repositories:
-    """What a kernel with this policy must leave as it is in the folders that it may write, as it stands now."""
+    """The paths in writable folders that a kernel with this policy must not change, as they are now."""
     if policy is None or not policy.writable:
         return NOTHING_KEPT
     return find_repositories(policy.writable, policy.protected)
@@ -243,7 +243,7 @@ def is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _not_below(paths: tuple[str, ...], folders: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Those that are in none of the folders. Kept, for it takes milliseconds, and each kernel of an agent asks the same."""
+    """The paths that are in none of the folders. Cached: it takes milliseconds, and each kernel needs it."""
     return tuple(path for path in map(Path, paths) if not is_below(path, folders))
 
 
@@ -315,7 +315,7 @@ def total_memory() -> int:
 
 @functools.cache
 def installed_in(python: str) -> Installed:
-    """What a Python needs to read.
+    """The folders that a Python needs to read.
 
     Raises:
         KernelStartError: It cannot be run.

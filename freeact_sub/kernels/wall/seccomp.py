@@ -20,7 +20,7 @@ X32 = 0x40000000
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 LOAD, MASK, EQUAL, GREATER_OR_EQUAL, ANY_BIT, RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_ARGUMENT = 0, 4, 16, 24, 32, 40
-"""Where they are in what the filter sees; of an argument, the lower half."""
+"""Offsets in the filter's data; for an argument, of its lower half."""
 AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
 NETWORK_FAMILIES = (2, 10, 16)
 """IPv4, IPv6, netlink."""
@@ -50,7 +50,7 @@ ALWAYS = {
     "open_by_handle_at": (304, 265),
     "pidfd_getfd": (438, 438),
 }
-"""Of no use to a kernel's code, or dangerous to all else on the machine."""
+"""System calls that a kernel's code does not need, or that endanger the rest of the machine."""
 WALLED = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -83,7 +83,7 @@ MODES = (
     (133, None, SECOND_ARGUMENT),  # mknod
     (259, 33, THIRD_ARGUMENT),  # mknodat
 )
-"""What gives a file a mode: x86_64, aarch64, where the mode is."""
+"""System calls that set a file's mode: number on x86_64, on aarch64, index of the mode's argument."""
 OPENS = ((2, None, SECOND_ARGUMENT, THIRD_ARGUMENT), (257, 56, THIRD_ARGUMENT, FOURTH_ARGUMENT))
 """`open` and `openat`, as above: where the flags are, and the mode."""
 CREATES = 0o100 | 0o20000000

@@ -45,11 +45,11 @@ MAKE_BLOCK, REFER, TRUNCATE, IOCTL_DEV, RESOLVE_UNIX = 1 << 11, 1 << 13, 1 << 14
 OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 READ = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: REFER, 3: TRUNCATE, 5: IOCTL_DEV, 9: RESOLVE_UNIX}
-"""What each version of Landlock has added."""
+"""The rights that each version of Landlock added."""
 TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 3, 3
 
 FILE_CAPABILITIES = {0, 1, 3, 4, 6, 7}
-"""What root keeps: chown, override of file modes, ownership checks, set-id bits, change of group and of user."""
+"""Capabilities that root keeps: chown, override of file modes, ownership checks, set-id bits, set group, set user."""
 
 
 class WallError(Exception):
@@ -106,7 +106,7 @@ def set_limits(limits: dict[str, int], counted_anew: bool) -> None:
 
 
 def tasks_of_this_user() -> int:
-    """How many threads run under our user id."""
+    """The number of threads that run under our user id."""
     count, me = 0, os.getuid()
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -203,7 +203,7 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def probe() -> dict[str, Any]:
-    """What this machine can do, tried in processes of their own."""
+    """The machine's means, tested in processes of their own."""
     policy = {"walled": True, "readable": ["/usr"], "writable": [], "folder": "/usr", "cwd": "/usr"}
     policy |= {"pinned": [], "kept": ["/usr"]}
     return {

@@ -1,4 +1,4 @@
-"""What becomes of a promotion whose program was killed in the middle: the workspace is put back as it was before it.
+"""Undoes promotions whose program was killed in the middle: the workspace becomes as it was before.
 
 While files are put in place, a journal in the user's own folder says what stood at each path; what was replaced or deleted
 is kept in the stage until all is in place. Removing the journal is the moment from which on the promotion counts. Whoever
@@ -41,7 +41,7 @@ class NotUndoneError(OSError):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a promotion is about to do. All paths are relative to the workspace."""
+    """The steps of a promotion. All paths are relative to the workspace."""
 
     workspace: str
     stage: str
@@ -215,7 +215,7 @@ def _bring_back(root: int, stage: int, path: str, kept: str) -> OSError | None:
 
 
 def identity_of(folder: int, name: str) -> list[int] | None:
-    """What tells a file, link or folder from one that somebody makes, or writes, in its place. None: there is none."""
+    """The identity of a file, link or folder, which changes if somebody replaces or writes it. None: it does not exist."""
     try:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:

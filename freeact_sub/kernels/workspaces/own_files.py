@@ -32,18 +32,18 @@ class OwnFiles:
     kind: Kind
     """An overlay holds what differs; a copy holds all of it, its blocks shared with the workspace where they can be."""
     root: Path
-    """Where the branch sees its workspace."""
+    """The path at which the branch sees its workspace."""
     workspace: Path
     folder: KernelFolder
     """The private folder of the branch's kernel."""
     before: dict[str, Stamp]
     """The workspace as it was when the first of the branches was made that led to this one."""
     copied: Mapping[str, Stamp] = field(default_factory=dict)
-    """Of a copy: its files as they were made."""
+    """For a copy: its files as they were made."""
     kept: tuple[str, ...] = ()
-    """What is not taken over, besides what is not in any workspace; relative to it."""
+    """Paths that are not promoted, besides those outside any workspace; relative to it."""
     differs: frozenset[str] = frozenset()
-    """Of a copy: the files that differed from the workspace when they were made."""
+    """For a copy: the files that differed from the workspace when they were made."""
 
     def look(self) -> Changes:
         """Returns what the branch has changed. Blocks; best called while the branch is idle.

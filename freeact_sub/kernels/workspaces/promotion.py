@@ -112,7 +112,7 @@ def _conflicts(root: int, path: str, own: OwnFiles) -> bool:
 
 
 class _Stage:
-    """What is to be put in place, beside it."""
+    """The folder of the new files, beside the workspace's."""
 
     def __init__(self, root: int, folder: int) -> None:
         """Args: root: the workspace. folder: gets what is staged, and keeps what is replaced until all is in place."""
@@ -137,7 +137,7 @@ class _Stage:
         self._files.append((path, staged))
 
     def plan(self, workspace: str, stage: str, deleted: list[str]) -> Plan:
-        """What `commit` will do."""
+        """The steps that `commit` will take."""
         stood = {path: now for path, _ in self._files if (now := _now(self._root, path)) is not None}
         files = []
         for number, (path, staged) in enumerate(self._files):

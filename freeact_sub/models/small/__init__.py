@@ -1,1 +1,1 @@
-"""What weak models need: blocks of Python in place of tool calls, wrong arguments put right, shorter tools."""
+"""Help for weak models: blocks of Python in place of tool calls, repaired arguments, shorter tools."""

@@ -1,4 +1,4 @@
-"""What a reply in text holds: words and fenced blocks. Pure.
+"""Splits a reply into words and fenced blocks. Pure.
 
 `read_spans` cuts a reply into spans. Nothing is lost: the `raw` texts of the spans, put together, are the reply. A fence
 opens a block at the start of a line, or where one word after it names a language and ends the line ("1. ```python", as small
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from freeact_sub.models.small.arguments import repaired_code
 
 PYTHON: Final = frozenset({"python", "py", "python3", "py3", "ipython", "ipython3"})
-"""What marks a block as Python, in any case of letters."""
+"""Language names of Python blocks, in any case of letters."""
 
 OPENING_CHARS: Final = 160
 """An opening is not longer, fence and language together."""
@@ -42,7 +42,7 @@ class FencedBlock:
 
     raw: str
     code: str
-    """What stands in it; of Python with its line ends put right."""
+    """Its text; for Python, with repaired line ends."""
     language: str
     """As written behind the fence, in lower case; empty: none was written."""
     closed: bool = True
@@ -132,7 +132,7 @@ class GrowingReply:
         self._mark = ""
         """The fence of the open block that is not Python; empty: no such block is open."""
         self._holds = False
-        """A block of Python has begun."""
+        """A block of Python has started."""
 
     def add(self, text: str) -> str:
         """Adds new text; returns what has become certain to be words."""

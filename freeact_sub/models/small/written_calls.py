@@ -21,7 +21,7 @@ from freeact_sub.models.small.arguments import Schemas, main_text, repaired, rep
 from freeact_sub.models.small.python_syntax import parse_literal, parse_python
 
 NAMESPACES: Final = frozenset({"functions", "tools", "default_api"})
-"""What some models write before a tool's name."""
+"""Prefixes that some models write before a tool's name."""
 _NAME_KEYS: Final = ("name", "function", "tool", "tool_name")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "kwargs")
 _CLOSERS: Final = ("", "}", "}}", "]", "}]", "}}]")
