@@ -7,12 +7,14 @@ have signatures, a connection to a gateway has none. The client checks what is i
 import asyncio
 import hmac
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from jupyter_client.session import DELIM, Session
 from zmq.constants import DONTWAIT
-from zmq.error import Again
+from zmq.error import Again, ZMQError
+from zmq.sugar.context import Context
 from zmq.sugar.socket import Socket
 
 from freeact_sub.errors import KernelLostError
@@ -21,6 +23,11 @@ from freeact_sub.kernels.messages import MessageError, check_size
 ChannelName: TypeAlias = Literal["iopub", "shell", "control"]
 CHANNELS: Final[tuple[ChannelName, ...]] = ("iopub", "shell", "control")
 DELIMITER: Final[bytes] = DELIM
+ZmqSocket: TypeAlias = Socket[bytes]
+ZmqContext: TypeAlias = Context[ZmqSocket]
+"""Not those of `zmq.asyncio`."""
+MESSAGES_AT_ONCE: Final = 50
+"""Messages of a channel that are read ahead of its reader."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,42 +72,102 @@ class KernelChannels(Protocol):
 class ZmqChannels:
     """The sockets of a kernel on this machine. Messages are signed with the kernel's key."""
 
-    def __init__(self, session: Session, sockets: Mapping[ChannelName, Any]) -> None:
-        """Args: session: signs. sockets: of zmq, for asyncio, connected; closed with the channels."""
+    def __init__(self, session: Session, sockets: Mapping[ChannelName, ZmqSocket]) -> None:
+        """Args: session: signs. sockets: connected; closed with the channels."""
         self._session: Any = session  # jupyter_client is typed in part only
-        self._sockets = dict(sockets)
-        self._at_once: Any = Socket.shadow(sockets["iopub"])
-        """The same socket, read without a future for each message."""
+        self._inboxes = {channel: _Inbox(socket) for channel, socket in sockets.items()}
 
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:
         """See `KernelChannels`."""
-        socket = self._sockets.get(channel)
-        if socket is None:
-            raise KernelLostError("the kernel is closed")
         message = self._session.msg(kind, dict(content))
-        # Not `session.send`: it writes past the asyncio socket, which may swallow the one wake-up that tells of a message
-        # to be read (zmq's descriptor is edge-triggered), and the reader then sleeps for ever.
-        socket.send_multipart(self._session.serialize(message)).add_done_callback(_retrieved)
+        self._inbox(channel).send(self._session.serialize(message))
         message_id: str = message["header"]["msg_id"]
         return message_id
 
     async def receive(self, channel: ChannelName) -> list[bytes]:
         """See `KernelChannels`."""
-        socket = self._sockets.get(channel)
-        if socket is None:
-            raise KernelLostError("the kernel is closed")
-        if channel == "iopub":  # nothing is sent on it: no wake-up of a sender can be swallowed, see above
-            try:
-                return signed_parts(self._at_once.recv_multipart(DONTWAIT), self._session.sign)
-            except Again:
-                pass
-        return signed_parts(await socket.recv_multipart(), self._session.sign)
+        return signed_parts(await self._inbox(channel).get(), self._session.sign)
 
     def close(self) -> None:
         """See `KernelChannels`."""
-        sockets, self._sockets = self._sockets, {}
-        for socket in sockets.values():
-            socket.close(linger=0)
+        inboxes, self._inboxes = self._inboxes, {}
+        for inbox in inboxes.values():
+            inbox.close()
+
+    def _inbox(self, channel: ChannelName) -> "_Inbox":
+        if channel not in self._inboxes:
+            raise KernelLostError("the kernel is closed")
+        return self._inboxes[channel]
+
+
+class _Inbox:
+    """One socket, and what has come on it.
+
+    The sockets of `zmq.asyncio` make a future, a timer and several looks at the socket for each message.
+    """
+
+    def __init__(self, socket: ZmqSocket) -> None:
+        self._socket = socket
+        self._descriptor = socket.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._watched = False
+        self._messages: deque[list[bytes]] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+
+    def send(self, frames: list[bytes]) -> None:
+        try:
+            self._socket.send_multipart(frames, DONTWAIT)
+        except ZMQError as error:
+            logger.warning("a message to a kernel could not be sent: %s", error)
+        if self._watched:
+            self._read()  # zmq has noted what has come while it sent, and its descriptor does not tell of it any more
+
+    async def get(self) -> list[bytes]:
+        """Wait for the next message."""
+        while not self._messages:
+            self._waiting = self._loop.create_future()
+            if not self._watched:
+                self._watched = True
+                self._loop.add_reader(self._descriptor, self._read)
+                self._read()
+            await self._waiting
+        return self._messages.popleft()
+
+    def close(self) -> None:
+        self._unwatch()
+        self._socket.close(linger=0)
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _read(self) -> None:
+        """Read what has come; past the bound, the next messages wait in zmq until these are taken."""
+        try:
+            while len(self._messages) < MESSAGES_AT_ONCE:
+                self._messages.append(_frames(self._socket))
+            self._unwatch()
+        except Again:
+            pass
+        except ZMQError as error:
+            self._unwatch()
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_exception(error)
+        if self._messages and self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._loop.remove_reader(self._descriptor)
+
+
+def _frames(socket: ZmqSocket) -> list[bytes]:
+    """The next message, in two thirds of the time of `recv_multipart`. Raises `Again` if none has come."""
+    frame = socket.recv(DONTWAIT, copy=False)
+    frames = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(DONTWAIT, copy=False)
+        frames.append(frame.bytes)
+    return frames
 
 
 def signed_parts(frames: list[bytes], sign: Callable[[list[bytes]], bytes]) -> list[bytes]:
@@ -123,8 +190,3 @@ def signed_parts(frames: list[bytes], sign: Callable[[list[bytes]], bytes]) -> l
     if not hmac.compare_digest(sign(parts[:4]), signature):
         raise MessageError("its signature is wrong")
     return parts
-
-
-def _retrieved(sent: asyncio.Future[Any]) -> None:
-    if not sent.cancelled() and sent.exception() is not None:
-        logger.warning("a message to a kernel could not be sent: %s", sent.exception())

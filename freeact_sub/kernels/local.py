@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import zmq.asyncio
 from jupyter_client.kernelspec import KernelSpec as JupyterKernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.session import Session
+from zmq.constants import DEALER, SUB
+from zmq.sugar.context import Context
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelStartError
-from freeact_sub.kernels.channels import CHANNELS, KernelChannels, ZmqChannels
+from freeact_sub.kernels.channels import CHANNELS, ChannelName, KernelChannels, ZmqChannels, ZmqContext, ZmqSocket
 from freeact_sub.kernels.forkserver.branches import Branches
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelPlace, KernelSpec
@@ -55,7 +56,7 @@ class LocalLauncher(Launcher, Protocol):
     exited: asyncio.Future[str] | None = None
     """See `Launcher`."""
     spec: KernelSpec
-    context: zmq.asyncio.Context
+    context: ZmqContext
     """The context of the sockets to the kernel."""
     folder: KernelFolder
     """The kernel's own."""
@@ -65,10 +66,9 @@ class LocalLauncher(Launcher, Protocol):
     """The paths in writable folders that the wall protects."""
     _manager: AsyncKernelManager
 
-    def __init__(self, spec: KernelSpec, context: zmq.asyncio.Context, folder: KernelFolder) -> None:
+    def __init__(self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder) -> None:
         self.spec, self.context, self.folder = spec, context, folder
         self._manager = AsyncKernelManager(
-            context=context,
             transport="ipc",
             ip=str(folder.path / "k"),
             session=Session(key=secrets.token_hex(32).encode()),
@@ -143,9 +143,17 @@ class LocalLauncher(Launcher, Protocol):
                 ended.set_result(f"its process {how}")
 
         exited.add_done_callback(tell)
+        return ZmqChannels(self._manager.session, {channel: self._connected(channel) for channel in CHANNELS})
+
+    def _connected(self, channel: ChannelName) -> ZmqSocket:
+        """As the manager's own, which are those of `zmq.asyncio`."""
         manager: Any = self._manager
-        sockets = {channel: getattr(manager, f"connect_{channel}")() for channel in CHANNELS}
-        return ZmqChannels(manager.session, sockets)
+        socket = self.context.socket(SUB if channel == "iopub" else DEALER)
+        socket.sndhwm = 0  # what a kernel has not taken yet waits, however much it is
+        if channel == "iopub":
+            socket.subscribe(b"")
+        socket.connect(f"ipc://{manager.ip}-{getattr(manager, f'{channel}_port')}")
+        return socket
 
 
 class SubprocessLauncher(LocalLauncher):
@@ -219,7 +227,7 @@ class LocalKernelProvider:
     def __init__(self, *, on_notice: Callable[[str], None] | None = None) -> None:
         """Args: on_notice: called once with what this machine cannot enforce of a kernel's sandbox. Default: a log entry."""
         self._gaps = Gaps(on_notice or logger.warning)
-        self._context = zmq.asyncio.Context()
+        self._context: ZmqContext = Context()
         self._context.reconnect_ivl = RECONNECT_MILLISECONDS
         sweep()
 

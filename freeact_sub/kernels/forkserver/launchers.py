@@ -7,10 +7,8 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Final
 
-import zmq.asyncio
-
 from freeact_sub.errors import KernelBranchError
-from freeact_sub.kernels.channels import KernelChannels
+from freeact_sub.kernels.channels import KernelChannels, ZmqContext
 from freeact_sub.kernels.forkserver.branches import PORTS, Branches, choose_connection
 from freeact_sub.kernels.forkserver.process import ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
@@ -29,7 +27,7 @@ class ForkLauncher(LocalLauncher):
     has_guest = True
 
     def __init__(
-        self, spec: KernelSpec, context: zmq.asyncio.Context, server: ForkServer, *, folder: KernelFolder | None = None
+        self, spec: KernelSpec, context: ZmqContext, server: ForkServer, *, folder: KernelFolder | None = None
     ) -> None:
         """Args: server: forks the kernel. folder: of the kernel's own; None: a new one."""
         super().__init__(spec, context, folder or KernelFolder(server.new_folder()))
