@@ -34,9 +34,13 @@ SOCKET_PATH_CHARS: Final = 100
 logger = logging.getLogger(__name__)
 
 
-def make_folder() -> Path:
-    """A new private folder that belongs to this process."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base()))
+def make_folder(path: Path | None = None) -> Path:
+    """A new private folder that belongs to this process. Args: path: where it is to be, if nothing is there."""
+    folder = path or Path(tempfile.mkdtemp(prefix=PREFIX, dir=_base()))
+    try:
+        folder.mkdir(mode=0o700, exist_ok=path is None)
+    except FileExistsError:
+        return make_folder()
     (folder / OWNER).write_text(_identity(os.getpid()) or "", encoding="ascii")
     return folder
 

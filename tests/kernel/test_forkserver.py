@@ -374,7 +374,7 @@ async def main():
         client = manager.get_kernel(kernel_id).client()
         client.start_channels()
         await client.wait_for_ready(timeout=120)
-        print((await client.execute(code, reply=True, timeout=120))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, flush=True)
+        print((await client.execute(code, reply=True, timeout=120))["content"]["status"], type(manager.get_kernel(kernel_id).provisioner).__name__, client.transport, flush=True)
         client.stop_channels()
         await manager.restart_kernel(kernel_id, now=True)
         await manager.shutdown_kernel(kernel_id, now=True)
@@ -384,9 +384,11 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize(("name", "kind"), [("freeact-fork", "ForkProvisioner"), ("freeact-local", "GuardedProvisioner")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("freeact-fork", "ForkProvisioner ipc"), ("freeact-local", "GuardedProvisioner tcp")]
+)
 async def test_any_jupyter_program_can_name_the_provisioners_in_a_kernelspec(tmp_path, name, kind):
-    """What the kernelspec says of servers and of what is asked for holds in the kernel."""
+    """What the kernelspec says of servers and of what is asked for holds in the kernel. No port is taken for a forked one."""
     arguments = [sys.executable, "-c", KERNELSPEC, str(tmp_path), name]
     pipe, temporary = asyncio.subprocess.PIPE, tmp_path / "temporary"
     temporary.mkdir()  # IPython's notes stay there: no private folder is named

@@ -42,8 +42,7 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     _server: ForkServer | None = None
     _folder: KernelFolder | None = None
-    """The folder of a walled kernel."""
-    _restarting = False
+    """With the kernel's sockets; behind a wall, all that the kernel may write. Given up when the kernel ends."""
     pid: int | None = None
     exited: asyncio.Future[int] | None = None
     """The kernel's exit code, when it has ended; None: it was not started."""
@@ -73,9 +72,8 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signum)
 
-    async def kill(self, restart: bool = False) -> None:
+    async def kill(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
         """Ends the kernel and everything it has started."""
-        self._restarting = restart
         if self._server is not None and self.pid is not None and self.exited is not None and not self.exited.done():
             self._server.end(self.pid)
             await asyncio.wait({self.exited}, timeout=KILL_TIMEOUT_SECONDS)
@@ -85,12 +83,12 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """See Jupyter."""
         self.exited = None
-        self._restarting = False
         manager = self.parent
-        if self.wall is not None:
-            # no port can be reached through the wall; and the key is read by nobody but this kernel
-            self._folder = self._folder or KernelFolder(make_folder())
-            manager.transport, manager.ip = "ipc", str(self._folder.path / "k")
+        # clients of a kernel that is restarted find it at the same address
+        self._folder = KernelFolder(make_folder(self._folder.path if self._folder else None))
+        # Jupyter looks for free ports and lets go of them again: two kernels that start at once may get the same one
+        manager.transport, manager.ip = "ipc", str(self._folder.path / "k")
+        if self.wall is not None:  # nobody but this kernel reads the key
             manager.connection_file = str(self._folder.path / "kernel.json")
         manager.write_connection_file()
         self.connection_info = manager.get_connection_info()
@@ -98,15 +96,27 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
         """Forks the kernel; returns when its sockets are bound, so that no client waits for a second attempt to connect."""
+        if (folder := self._folder) is None:
+            raise RuntimeError("Jupyter calls pre_launch before launch_kernel")
+        try:
+            self.pid, self.exited = await self._launch(cmd[0], folder.path, **kwargs)
+        except BaseException:
+            folder.give_up()
+            raise
+        # programs do not clean up after a kernel that has died
+        self.exited.add_done_callback(lambda _: folder.give_up())
+        return self.connection_info
+
+    async def _launch(self, python: str, folder: Path, **kwargs: Any) -> tuple[int, asyncio.Future[int]]:
         environment = dict(kwargs["env"])
         common = tuple(sorted(item for item in environment.items() if not item[0].startswith(OF_ONE_KERNEL)))
-        key = ForkKey(python=cmd[0], preload=tuple(self.preload), environment=common)
+        key = ForkKey(python=python, preload=tuple(self.preload), environment=common)
         self._server = await _shared_server(key)
         cwd = Path(kwargs.get("cwd") or Path.cwd())
         wall = None
-        if self.wall is not None and self._folder is not None:
-            cwd, wall = await asyncio.to_thread(_built, dict(self.wall), cmd[0], environment, self._folder.path)
-        self.pid, self.exited = await self._server.start(
+        if self.wall is not None:
+            cwd, wall = await asyncio.to_thread(_built, dict(self.wall), python, environment, folder)
+        return await self._server.start(
             {
                 "connection_file": self.parent.connection_file,
                 "cwd": str(cwd),
@@ -117,23 +127,11 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
                 "wall": wall,
             }
         )
-        self.exited.add_done_callback(self._drop_folder)
-        return self.connection_info
 
-    async def cleanup(self, restart: bool = False) -> None:
-        """See Jupyter."""
-        if not restart:
-            self._drop_folder()
-
-    async def shutdown_requested(self, restart: bool = False) -> None:
-        """See Jupyter. Clients of a kernel that is restarted find it at the same address."""
-        self._restarting = restart
-
-    def _drop_folder(self, *_: Any) -> None:
-        """Removes the private folder; programs do not clean up after a kernel that has died."""
-        if self._folder is not None and not self._restarting:
-            folder, self._folder = self._folder, None
-            folder.give_up()
+    async def cleanup(self, restart: bool = False) -> None:  # noqa: ARG002  # the signature is Jupyter's
+        """See Jupyter. A kernel that was not launched has a folder too."""
+        if self._folder is not None:
+            self._folder.give_up()
 
 
 _shared_servers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ForkKey, asyncio.Task[ForkServer]]] = WeakKeyDictionary()
