@@ -5,7 +5,7 @@ What code makes meanwhile is judged when it is made, by the same rules.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -37,7 +37,6 @@ def _judge(word: str, folder: str, policy: Policy, *, below: bool, hidden: bool 
     paths = possible_paths(word, folder, policy.workspace)
     if any(UNKNOWN in path for path in paths):
         return judge_read(word, folder, policy)
-    secrets = _Secrets(policy)
     try:
         starts = [start for path in paths for start in expanded(path)]
         files = (
@@ -45,13 +44,19 @@ def _judge(word: str, folder: str, policy: Policy, *, below: bool, hidden: bool 
             if below
             else (*starts, *map(real_path, starts))
         )
-        return strictest([READ, *(_read(file, policy) for file in files if secrets.may_have(file))])
+        return judge_files(files, policy)
     except TooManyError:
         sentence = "it reads files that are too many to look at"
         denied = any(
             rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level
         )
         return Ruling(verdict="ask", rule=sentence, lasting=False) if denied else unless_full(sentence, policy)
+
+
+def judge_files(paths: Iterable[str], policy: Policy) -> Ruling:
+    """Judges the reading of all these files."""
+    secrets = _Secrets(policy)
+    return strictest([READ, *(_read(path, policy) for path in paths if secrets.may_have(path))])
 
 
 def _read(path: str, policy: Policy) -> Ruling:

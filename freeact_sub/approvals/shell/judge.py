@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
-from freeact_sub.approvals.folder_reads import judge_folder, judge_wildcard
+from freeact_sub.approvals.folder_reads import judge_files, judge_folder, judge_wildcard
+from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
@@ -150,7 +151,20 @@ def _as_shipped(ruling: Ruling, reading: Reading, command: SimpleCommand, policy
         words = reading.operands if len(reading.operands) > 1 else (*reading.operands, ".")
         places = [(word, folder) for word in words for folder in command.folders]
         return strictest([ruling, *(judge_folder(word, folder, policy, hidden=reading.hidden) for word, folder in places)])
+    if reading.settings:
+        return strictest([ruling, *_about_git(reading, command.folders, policy)])
     return ruling
+
+
+def _about_git(reading: Reading, folders: tuple[str, ...], policy: Policy) -> Iterator[Ruling]:
+    """Asks where git may start a program, or a rule is about a tracked file that it shows."""
+    for folder in folders:
+        try:
+            files = tracked_files(folder, policy.workspace, reading.settings, reading.operands)
+        except StartsProgramError as error:
+            yield replace(by_mode(policy, "commands"), rule=f"git may start a program: {error}")
+        else:
+            yield judge_files(files, policy)
 
 
 def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:

@@ -41,6 +41,7 @@ class Program:
     hidden: bool = True
     recursive: frozenset[str] = frozenset()
     most: int | None = None
+    settings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,8 @@ class Reading:
     """True: the program reads all files of the named folders."""
     hidden: bool = True
     """True: including files with a leading dot."""
+    settings: frozenset[str] = frozenset()
+    """It is harmless only where settings of git in these sections name no program."""
 
 
 def read_options(words: tuple[str, ...]) -> Reading:
@@ -74,6 +77,8 @@ def read_options(words: tuple[str, ...]) -> Reading:
     reader = _OptionReader(program)
     reading = reader.read(rest)
     missing = "" if reading.doubt else reader.missing()
+    if program.settings and (missing or not (program.needs or program.guarded)):
+        return replace(reading, settings=program.settings)
     return replace(reading, doubt=f"{name} without {missing}") if missing else reading
 
 
@@ -98,7 +103,9 @@ def _program(entry: dict[str, Any], *, pager: bool) -> Program:
         long |= {"help": "", "version": ""}
     fields: dict[str, Any] = {key: value for key, value in entry.items() if key not in ("short", "long")}
     fields |= {
-        key: frozenset(fields[key].split()) for key in ("words", "takes", "guarded", "guards", "recursive") if key in fields
+        key: frozenset(fields[key].split())
+        for key in ("words", "takes", "guarded", "guards", "recursive", "settings")
+        if key in fields
     }
     fields["needs"] = tuple(frozenset(group.split()) for group in fields.get("needs", ()))
     return Program(short=short, long=long, **fields)

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from freeact_sub.kernels.wall.git_settings import read_settings
-from freeact_sub.system.safe_files import read_file
+from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
 
 MAX_FOLDERS: Final = 4000
 """The number of folders that are examined: some 80 ms the first time, 10 ms later."""
 LAST: Final = ("node_modules", "site-packages", "__pycache__")
 """Folders that are examined after all others: large, and seldom somebody's working tree."""
-MAX_INCLUDES: Final = 10
 SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
 FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
 """Settings that name folders with programs."""
@@ -75,10 +73,7 @@ class _RepositorySearch:
     def __init__(self, roots: tuple[str, ...]) -> None:
         self.roots = roots
         self.kept: set[str] = set()
-        folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-        usual = ("~/.gitconfig", f"{folder}/git/config", "/etc/gitconfig")
-        others = (os.environ.get(f"GIT_CONFIG_{name}", "") for name in ("GLOBAL", "SYSTEM"))
-        self._settings_of_user = [os.path.expanduser(path) for path in (*usual, *others) if path]
+        self._settings_of_user = files_of_user("config")
         self._seen: set[tuple[str, str]] = set()
         self._looked_into = 0
 
@@ -127,12 +122,9 @@ class _RepositorySearch:
     def _pointer(self, path: str, tree: str) -> None:
         """A `.git`: a repository, a link to one, or a file that names one. `tree` is the working tree that it stands in."""
         self.keep(path)
-        real = os.path.realpath(path)
-        if os.path.isdir(real):
-            self._repository(real, tree)
-        elif target := _text(real).removeprefix("gitdir:").strip():
-            self.keep(os.path.join(tree, target))
-            self._repository(os.path.realpath(os.path.join(tree, target)), tree)
+        if named := pointed_folder(path):
+            self.keep(named)
+            self._repository(os.path.realpath(named), tree)
 
     def _repository(self, folder: str, tree: str) -> None:
         if not self._is_new(folder, tree):
@@ -148,27 +140,22 @@ class _RepositorySearch:
         for path in (f"{common}/config", f"{folder}/config.worktree", *self._settings_of_user):
             self._settings(path, tree)
 
-    def _settings(self, path: str, tree: str, includes: int = 0) -> None:
+    def _settings(self, start: str, tree: str) -> None:
         """A file with settings of git, and what it names."""
-        if includes > MAX_INCLUDES or not self._is_new(path, tree):
+        if not self._is_new(start, tree):
             return
-        self.keep(path)
-        for section, name, value in read_settings(_text(path)):
-            if section in ("include", "includeif") and name == "path":
-                self._settings(self._place(value, os.path.dirname(path)), tree, includes + 1)
-            elif (section, name) in FOLDERS:
-                named = self._place(value, tree)
-                self.keep(named)
-                for folder in (named, f"{named}/hooks"):
-                    self._keep_targets(folder)
-            elif section not in SECTIONS_WITHOUT_PROGRAMS:
-                for word in (value, *re.findall(r"[^\s'\"|&;()<>!=]+", value)):
-                    if os.path.isfile(place := self._place(word, tree)):
-                        self.keep(place)
-
-    def _place(self, text: str, base: str) -> str:
-        text = text.replace("\0", "").removeprefix(":(optional)")
-        return os.path.join(base, os.path.expanduser(text))
+        for path, settings in settings_of(start):
+            self.keep(path)
+            for section, name, value in settings or ():
+                if (section, name) in FOLDERS:
+                    named = named_path(value, tree)
+                    self.keep(named)
+                    for folder in (named, f"{named}/hooks"):
+                        self._keep_targets(folder)
+                elif section not in SECTIONS_WITHOUT_PROGRAMS:
+                    for word in (value, *re.findall(r"[^\s'\"|&;()<>!=]+", value)):
+                        if os.path.isfile(place := named_path(word, tree)):
+                            self.keep(place)
 
     def _is_new(self, path: str, tree: str) -> bool:
         new = (path, tree) not in self._seen
@@ -251,8 +238,4 @@ def _list(folder: str, *identity: int) -> _Listing:
 
 
 def _text(path: str) -> str:
-    """A small text file; empty if it is none."""
-    try:
-        return read_file(Path(path)).decode("utf-8", "surrogateescape").replace("\0", "")
-    except OSError:
-        return ""
+    return text_of(path) or ""

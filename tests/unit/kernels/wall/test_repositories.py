@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.thorough import examples
 
-from freeact_sub.kernels.wall.git_settings import read_settings
 from freeact_sub.kernels.wall.repositories import find_repositories
+from freeact_sub.system.git_settings import read_settings
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

@@ -1,0 +1,127 @@
+"""What git would start in a work tree: read from the settings and attributes there as they are now.
+
+Filters, textconv and external diffs have names of their own, so a kernel's environment cannot switch them off. The files are
+read here as git reads them; nothing is started for it. What cannot be read counts as if it named a program.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.approvals.paths import is_within, possible_paths
+from freeact_sub.approvals.rules.patterns import UNKNOWN
+from freeact_sub.system.git_index import read_index
+from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
+
+DRIVERS: Final = {"filter": ("clean", "smudge", "process"), "diff": ("command", "textconv")}
+"""Settings that name a program for files with an attribute, by section."""
+OTHERS: Final = {
+    ("diff", "external"): "",
+    ("diff", "submodule"): "diff",
+    ("attr", "tree"): "",
+    ("extensions", "objectformat"): "sha256",
+}
+"""Settings that name a program for all files, or hide something from this look, and the value that does; empty: any."""
+SHOWING: Final = frozenset({"filter", "diff"})
+"""The sections for what shows files of the work tree."""
+MAX_REPOSITORIES: Final = 100
+"""A repository with its submodules and what is around it."""
+ATTRIBUTES: Final = ".gitattributes"
+
+
+class StartsProgramError(Exception):
+    """git may start a program here; says why."""
+
+
+def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], operands: Sequence[str]) -> list[str]:
+    """The paths of the files that a command of git shows, if it starts no program.
+
+    Args:
+        folder: Where git runs: absolute, or relative to the workspace.
+        workspace: The agent's workspace.
+        sections: The settings that count: `filter` where git looks at the work tree, `diff` where it shows patches.
+        operands: The words that may be paths: outside of the work tree they are compared, without a repository.
+
+    Raises:
+        StartsProgramError: git may start a program there.
+    """
+    start = possible_paths("", folder, workspace)[-1]
+    around = () if UNKNOWN in start else (start, *map(str, Path(start).parents))
+    trees = deque(tree for tree in around if os.path.lexists(f"{tree}/.git") or os.path.isdir(f"{tree}/objects"))
+    if not trees:
+        raise StartsProgramError("no repository is seen there")
+    paths = [path for word in operands for path in possible_paths(word, folder, workspace)]
+    if sections >= SHOWING and not all(is_within(path, Path(trees[0])) for path in paths):
+        raise StartsProgramError("it may read what is outside of the work tree")
+    files = list[str]()
+    for _ in range(MAX_REPOSITORIES):
+        if not trees:
+            return files if sections >= SHOWING else []
+        tree = trees.popleft()
+        for path, is_submodule in _look_at(tree, sections):
+            if not is_submodule:
+                files.append(f"{tree}/{path}")
+            elif os.path.lexists(f"{tree}/{path}/.git"):
+                trees.append(os.path.realpath(f"{tree}/{path}"))
+    raise StartsProgramError("there are too many submodules to look at")
+
+
+def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
+    """The paths in the index of one repository, each with whether it is a submodule."""
+    pointer = f"{tree}/.git"
+    named = pointed_folder(pointer) if os.path.lexists(pointer) else tree
+    folder = os.path.realpath(named)
+    common = os.path.realpath(os.path.join(folder, (text_of(f"{folder}/commondir") or "").strip()))
+    if not named or not os.path.isdir(f"{common}/objects"):
+        raise StartsProgramError(f"{pointer} is not understood")
+    attributes = [f"{common}/info/attributes", *files_of_user("attributes")]
+    drivers: list[str] = []
+    for path, section, name, value in _settings(f"{common}/config", f"{folder}/config.worktree"):
+        if (section, name) == ("core", "attributesfile"):
+            attributes.append(named_path(value, tree))
+        if (section, name) == ("core", "worktree") and os.path.realpath(os.path.join(folder, value)) != os.path.realpath(
+            tree
+        ):
+            raise StartsProgramError(f"core.worktree in {path} names another folder")
+        if section in sections and name in DRIVERS[section]:
+            drivers.append(f"{section}.*.{name} in {path} names a program")
+        if (section in sections or section not in DRIVERS) and OTHERS.get((section, name)) in ("", value.lower()):
+            raise StartsProgramError(f"{section}.{name} is set in {path}")
+    if drivers and "filter" not in sections:
+        raise StartsProgramError(drivers[0])  # attributes count for the paths of all commits
+    try:
+        entries = read_index(f"{folder}/index")
+    except (OSError, ValueError) as error:
+        raise StartsProgramError(f"the index of {tree} cannot be read: {error}") from error
+    if drivers and (place := _named_by(attributes, tree, dict(entries))):
+        raise StartsProgramError(f"{drivers[0]}, {place} for which files")
+    return entries
+
+
+def _settings(*paths: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each setting of the files and of the user, with the file that it stands in."""
+    for path, settings in settings_of(*paths, *files_of_user("config")):
+        if settings is None:
+            raise StartsProgramError(f"{path} cannot be read")
+        for setting in settings:
+            yield path, *setting
+
+
+def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool]) -> str:
+    """The first file with attributes that may name a driver; empty: none does."""
+    folders = {""}
+    for path in entries:
+        while (path := path.rpartition("/")[0]) not in folders:
+            folders.add(path)
+    inner = [f"{folder}/{ATTRIBUTES}".lstrip("/") for folder in folders]
+    missing = (name for name in inner if name in entries and not os.path.lexists(f"{tree}/{name}"))
+    if name := next(missing, ""):
+        return f"the {name} in the index"  # which git reads where there is none in the work tree
+    for file in (*attributes, *(f"{tree}/{name}" for name in inner)):
+        text = text_of(file)
+        if text is None or "filter=" in text or "diff=" in text:
+            return file
+    return ""
