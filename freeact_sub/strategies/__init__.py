@@ -11,8 +11,9 @@ from freeact_sub.strategies.functions import agent_function
 from freeact_sub.strategies.mixtures import Mixture, mixture
 from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.plans import PlanResult, Step, StepResult, plan_and_execute
-from freeact_sub.strategies.searches import Evaluation, Player, Search, SearchNode, SearchResult, Simulation, State, search
+from freeact_sub.strategies.searches import Search, SearchResult, search
 from freeact_sub.strategies.side_by_side import parallel, pipeline
+from freeact_sub.strategies.states import Evaluation, Player, SearchNode, Simulation, State
 from freeact_sub.strategies.trees import LATS, SIMULATE, BeamSearch, BestFirst, TreeAlgorithm, Trial, top_k
 from freeact_sub.strategies.votes import Vote, count, vote
 

@@ -75,8 +75,8 @@ class Member:
         return (await agent.task(_with_history(told, history), **given)).output
 
 
-def members(given: int | Sequence[Member | str], word: str) -> tuple[Member, ...]:
-    """Returns members. Args: given: a number, or a list of `Member`s and model names. word: names one member.
+def members(given: int | str | Member | Sequence[Member | str], word: str) -> tuple[Member, ...]:
+    """Returns members. Args: given: a number, a `Member`, a model name, or a list of these. word: names one member.
 
     Raises:
         ValueError: There are none.
@@ -84,15 +84,21 @@ def members(given: int | Sequence[Member | str], word: str) -> tuple[Member, ...
     if isinstance(given, int):
         found = [Member(name=f"{word} {number}") for number in range(1, given + 1)]
     else:
-        found = [Member(name=each, model=each) if isinstance(each, str) else each for each in given]
+        those = [given] if isinstance(given, str | Member) else given
+        found = [Member(name=each, model=each) if isinstance(each, str) else each for each in those]
     if not found:
         raise ValueError(f"at least one {word} is needed")
     return tuple(found)
 
 
 def text_of(answer: Any) -> str:
-    """Returns an answer as text: strings unchanged, other values as JSON."""
-    return answer if isinstance(answer, str) else json.dumps(answer, default=_plain, ensure_ascii=False, sort_keys=True)
+    """Returns an answer as text: strings unchanged, other values as JSON, or as Python shows them if JSON cannot."""
+    if isinstance(answer, str):
+        return answer
+    try:
+        return json.dumps(answer, default=_plain, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError):  # keys that are no text, or a value that holds itself
+        return repr(answer)
 
 
 def _plain(value: Any) -> Any:

@@ -42,18 +42,14 @@ class _Debater:
     answer: Any = None
     """The last answer, or the exception instead of one."""
 
-    async def speak(self, agent: AgentLike, prompt: str, output: Any) -> Any:
-        """Answer, within the conversation so far. A debater that fails keeps its last answer."""
-        try:
-            answer = await self.member.answer(agent, prompt, output=output, history=tuple(self.history))
-        except Exception as error:  # border: one failure must not affect the others
-            if self.answer is None or isinstance(self.answer, Exception):
-                self.answer = error
-            raise
+    def said(self, prompt: str, answer: Any) -> None:
+        """Continue the conversation. A debater that fails keeps its last answer."""
+        if isinstance(answer, Exception):
+            self.answer = answer if not self.history else self.answer
+            return
         role = f"{self.member.role}\n\n" if self.member.role and not self.history else ""
         self.history += [role + prompt, text_of(answer)]
         self.answer = answer
-        return answer
 
 
 async def debate(  # the literature's names; all but two have a default
@@ -89,10 +85,12 @@ async def debate(  # the literature's names; all but two have a default
     for number in range(rounds):
         prompts = [question if number == 0 else _revision(question, each, those) for each in those]
         thunks = [
-            lambda each=each, prompt=prompt: each.speak(agent, prompt, output)
+            lambda each=each, prompt=prompt: each.member.answer(agent, prompt, output=output, history=tuple(each.history))
             for each, prompt in zip(those, prompts, strict=True)
         ]
         said.append(tuple(await parallel(thunks)))
+        for each, prompt, answer in zip(those, prompts, said[-1], strict=True):
+            each.said(prompt, answer)
     voted = count((each.answer for each in those), key=key)
     answer = voted.answer
     if judge is not None:

@@ -58,7 +58,7 @@ async def mixture(  # the literature's names; all but two have a default
         found = tuple(await parallel(thunks))
         said.append(found)
         prompt = _aggregation(question, found)
-    [last] = members([aggregator] if aggregator is not None else 1, "aggregator")
+    [last] = members(aggregator if aggregator is not None else 1, "aggregator")
     return Mixture(answer=await last.answer(agent, prompt, output=output), layers=tuple(said))
 
 

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from freeact_sub.strategies.agent_like import AgentLike
-from freeact_sub.strategies.searches import Evaluation, SearchNode, Simulation
+from freeact_sub.strategies.states import NEUTRAL, Evaluation, SearchNode, Simulation
 
 SIMULATED_TURNS: Final = 10
-NEUTRAL: Final = 0.5
-"""The score of a simulation that tells nothing: it could not start, or did not end by itself."""
 REWARDS: Final = {"completed": 1.0, "failed": 0.0}
 MAX_OUTPUT_CHARS: Final = 2000
 

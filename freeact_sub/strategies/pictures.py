@@ -1,10 +1,9 @@
 """The picture of a search: a rich tree in a terminal, SVG in a notebook and a report."""
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from freeact_sub.strategies.searches import SearchNode
+from freeact_sub.strategies.states import SearchNode
 
 COLUMN: Final = 190
 ROW: Final = 34
@@ -19,8 +18,8 @@ STYLE: Final = (
 class SearchPicture:
     """Draws the tree of a result."""
 
-    root: "SearchNode"
-    best: "SearchNode"
+    root: SearchNode
+    best: SearchNode
 
     def __rich__(self) -> Any:
         """The tree, for rich."""
@@ -29,7 +28,7 @@ class SearchPicture:
 
         chosen = self.best.path
 
-        def grown(node: "SearchNode", tree: Tree) -> Tree:
+        def grown(node: SearchNode, tree: Tree) -> Tree:
             for child in node.children:
                 label = Text(
                     _label(child), style="bold green" if child in chosen else "dim" if child.status == "failed" else ""
@@ -46,7 +45,7 @@ class SearchPicture:
         boxes: list[str] = []
         rows = [0]
 
-        def drawn(node: "SearchNode") -> float:
+        def drawn(node: SearchNode) -> float:
             """Draws a node and its descendants; returns the position of its middle."""
             x = node.depth * COLUMN + 10
             below = [drawn(child) for child in node.children]
@@ -76,7 +75,7 @@ class SearchPicture:
         return self.svg()
 
 
-def _label(node: "SearchNode", chars: int = 60) -> str:
+def _label(node: SearchNode, chars: int = 60) -> str:
     if node.parent is None:
         return "search"
     end = " ✓" if node.terminal and node.status != "failed" else ""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
+from freeact_sub.strategies.side_by_side import parallel
 
 MAX_RESULT_CHARS: Final = 6000
 """Characters of a step's result that a prompt shows, as for the tool `delegate`."""
@@ -35,7 +36,7 @@ Is the task done? Then give its answer as `answer`, and no steps. Else leave `an
 still needed, as a new plan; their `depends_on` counts from 0 within the new plan. What was found so far is told to \
 all of them."""
 STEP: Final = "{task}\n\nThis is step {number} of a plan for a larger task, which is:\n{whole}{results}"
-WRONG: Final = "The plan cannot be carried out: {problem}. Give the whole plan again."
+WRONG: Final = "This cannot be carried out: {problem}. Give all of it again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +103,11 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
 
     Raises:
         StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, or none can be carried out.
+        ValueError: A bound is too small.
         Exception: The planner gave no answer.
     """
+    if max_replans < 0 or max_steps < 1 or levels < 1:
+        raise ValueError("max_replans must be at least 0, max_steps and levels at least 1")
     prompt = PLAN.format(task=task, large=LARGE if levels > 1 else "")
     conversation = _Conversation(agent, planner)
     steps = await conversation.steps(prompt)
@@ -143,30 +147,38 @@ class _Conversation:
 
     async def steps(self, prompt: str) -> list[Step]:
         """Return the first plan."""
-        found: list[Step] = await self._valid(prompt, list[Step], lambda steps: steps, needed=True)
+        found: list[Step] = await self._valid(prompt, list[Step], _problem)
         return found
 
     async def review(self, prompt: str) -> Review:
         """Return the answer or further steps."""
-        found: Review = await self._valid(prompt, Review, lambda review: review.steps, needed=False)
+
+        def problem_of(review: Review) -> str:
+            if review.steps:
+                return _problem(review.steps)
+            return "" if review.answer.strip() else "it has neither an answer nor steps"
+
+        found: Review = await self._valid(prompt, Review, problem_of)
         return found
 
-    async def _valid(self, prompt: str, output: Any, steps_of: Any, *, needed: bool) -> Any:
+    async def _valid(self, prompt: str, output: Any, problem_of: Callable[[Any], str]) -> Any:
         for _ in range(INVALID_PLANS + 1):
             answer = await self._planner.answer(self._agent, prompt, output=output, history=tuple(self._history))
             self._history += [prompt, text_of(answer)]
-            problem = _problem(steps_of(answer), needed=needed)
+            problem = problem_of(answer)
             if not problem:
                 return answer
             prompt = WRONG.format(problem=problem)
         raise StrategyError(f"the planner has made no plan that can be carried out: {problem}")
 
 
-def _problem(steps: Sequence[Step], *, needed: bool) -> str:
+def _problem(steps: Sequence[Step]) -> str:
     """Return what is wrong with a plan; empty if nothing is."""
-    if needed and not steps:
+    if not steps:
         return "it has no steps"
     for number, step in enumerate(steps):
+        if not step.task.strip():
+            return f"step {number} has no text"
         wrong = [other for other in step.depends_on if not 0 <= other < number]
         if wrong:
             return f"step {number} depends on step {wrong[0]}, which is not before it"
@@ -213,13 +225,17 @@ class _Work:
     async def _one(self, number: int, step: Step, known: Sequence[StepResult]) -> StepResult:
         results = f"\n\nWhat was found so far:\n\n{_told(known)}" if known else ""
         prompt = STEP.format(task=step.task, number=number, whole=self._task, results=results)
-        try:
+
+        async def do() -> StepResult:
             if step.divide and self._divide is not None:
                 plan = await self._divide(prompt)
                 return StepResult(step=step, output=plan.answer, plan=plan)
             return StepResult(step=step, output=await self._executor.answer(self._agent, prompt))
-        except Exception as error:  # noqa: BLE001  # border: the planner reads of a failed step
-            return StepResult(step=step, error=f"{error}" or type(error).__name__)
+
+        [result] = await parallel([do])
+        if isinstance(result, Exception):  # the planner reads of it
+            return StepResult(step=step, error=f"{result}" or type(result).__name__)
+        return result
 
 
 def _told(results: Sequence[StepResult]) -> str:

@@ -6,130 +6,24 @@ nothing, because it still exists. States that the algorithm no longer needs are 
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike
+from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.pictures import SearchPicture
 from freeact_sub.strategies.side_by_side import parallel
-from freeact_sub.strategies.trees import LATS, SIMULATE, TreeAlgorithm
+from freeact_sub.strategies.states import NEUTRAL, Evaluation, Player, SearchNode, Simulation, State
+from freeact_sub.strategies.trees import LATS, SIMULATE, TreeAlgorithm, at_least_one
 from freeact_sub.system.closing import carry_out
 
 EXPAND: Final = "expand"
 CLOSE_SECONDS: Final = 60.0
-
-
-class State(Protocol):
-    """A state of the world: a `KernelNode`, or anything else that can be copied."""
-
-    async def branch(self, description: str = "", **options: Any) -> Any:
-        """Returns an independent copy of its present state. Args: options: see `Search`."""
-        ...
-
-    async def execute(self, code: str) -> Any:
-        """Carries out an action; returns a value with `status` (`ok`, or how it failed) and `text`."""
-        ...
-
-    async def close(self) -> None:
-        """Closes it; copies live on. Can be called again."""
-        ...
-
-
-@dataclass(kw_only=True, eq=False)
-class SearchNode:
-    """A state reached by a search."""
-
-    name: str
-    """Its place in the tree, such as `0.2.1`: the second child of the third child of the root. The root's is empty."""
-    parent: "SearchNode | None" = None
-    action: str = ""
-    """The action that led to it from its parent."""
-    output: str = ""
-    """The action's output."""
-    status: str = "ok"
-    """The outcome of the action. `failed`: it could not be tried; `reason` says why."""
-    score: float = 0.0
-    """The evaluation, from 0 to 1; 0 if the action could not be tried."""
-    reason: str = ""
-    """The reason of the evaluation."""
-    terminal: bool = False
-    """The task is done in this state, or nothing can follow."""
-    simulation: "Simulation | None" = None
-    """The result of a simulation from here."""
-    state: Any = None
-    """The live state. None: closed."""
-    children: list["SearchNode"] = field(default_factory=list)
-
-    @property
-    def depth(self) -> int:
-        """Distance from the root."""
-        return 0 if self.parent is None else self.parent.depth + 1
-
-    @property
-    def path(self) -> list["SearchNode"]:
-        """The actions from the root to this state."""
-        return [] if self.parent is None else [*self.parent.path, self]
-
-    @property
-    def value(self) -> float:
-        """The mean of evaluation and simulation."""
-        return self.score if self.simulation is None else (self.score + self.simulation.score) / 2
-
-    @property
-    def answer(self) -> Any:
-        """The simulation's answer, or the action's output if the task is done here. None: neither."""
-        if self.simulation is not None and self.simulation.answer is not None:
-            return self.simulation.answer
-        return self.output if self.terminal and self.status != "failed" else None
-
-    def below(self) -> Iterator["SearchNode"]:
-        """Yields the node and its descendants, parents before children."""
-        yield self
-        for child in self.children:
-            yield from child.below()
-
-    def __repr__(self) -> str:
-        return f"SearchNode({self.name!r}, score={self.score:.2f}, status={self.status!r})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """A player's judgement of a state."""
-
-    score: float
-    """From 0 to 10."""
-    reason: str = ""
-    done: bool = False
-    """Whether the task is done in this state."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Simulation:
-    """The result of playing on from a state."""
-
-    score: float
-    """From 0 to 1."""
-    answer: Any = None
-    """None: it found no answer."""
-
-
-class Player(Protocol):
-    """Knows the task: proposes, evaluates, simulates."""
-
-    async def propose(self, node: SearchNode, n: int) -> Sequence[str]:
-        """Returns up to n distinct actions that could follow; those of `node.children` were tried already."""
-        ...
-
-    async def evaluate(self, node: SearchNode) -> Evaluation:
-        """Judges how promising a state is."""
-        ...
-
-    async def simulate(self, node: SearchNode) -> Simulation:
-        """Plays on from a state to an end, without changing the state."""
-        ...
+MAX_WARNINGS: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +35,8 @@ class SearchResult(SearchPicture):
     root: SearchNode
     trials: int
     """The number of trials that the algorithm requested."""
-    error: str = ""
-    """The last reason why something could not be tried. Empty: everything could."""
+    warnings: tuple[str, ...] = ()
+    """What could not be tried, and what a player returned that was of no use: each once, in order."""
 
     @property
     def answer(self) -> Any:
@@ -175,11 +69,16 @@ class Search:
             tree: Decides where to continue. Default: `LATS()`.
             actions: Names of ways to continue, for algorithms that choose among several (TreeQuest).
             options: Arguments of each `branch` besides the name, such as `own_files=True`.
+
+        Raises:
+            ValueError: There are no actions.
         """
+        if not actions:
+            raise ValueError("actions: at least one is needed")
         self.algorithm: TreeAlgorithm = tree if tree is not None else LATS()
         self.root = SearchNode(name="", state=root)
         self.trials = 0
-        self.error = ""
+        self._warnings: dict[str, None] = {}
         """See `SearchResult`."""
         self._player = player
         self._actions = [*actions]
@@ -195,7 +94,7 @@ class Search:
         """See `SearchResult`. Raises StrategyError: no state was reached."""
         reached = [node for node in self.root.below() if node is not self.root and node.status != "failed"]
         if not reached:
-            raise StrategyError(f"the search has reached no state: {self.error or 'nothing was proposed'}")
+            raise StrategyError(f"the search has reached no state: {[*(self._warnings or ['nothing was proposed'])][-1]}")
         return max(reached, key=lambda node: (node.answer is not None, node.value))
 
     async def step(self, batch_size: int | None = None) -> bool:
@@ -203,8 +102,11 @@ class Search:
 
         Args:
             batch_size: How many. None: as many as a state gets children, or 1.
+
+        Raises:
+            ValueError: `batch_size` is below 1.
         """
-        size = batch_size or self._branching or 1
+        size = at_least_one(batch_size=self._branching or 1 if batch_size is None else batch_size)
         self._tree, trials = self.algorithm.ask_batch(self._tree, size, self._actions)
         await carry_out(self._close_all(keep=self._needed()), timeout_seconds=CLOSE_SECONDS)
         if not trials:
@@ -221,10 +123,16 @@ class Search:
         return True
 
     async def run(self, *, max_trials: int = 200, batch_size: int | None = None) -> SearchResult:
-        """Search until the algorithm has no more trials or `max_trials` are done."""
+        """Search until the algorithm has no more trials or `max_trials` are done.
+
+        Raises:
+            StrategyError: No state was reached.
+            ValueError: A number is below 1.
+        """
+        at_least_one(max_trials=max_trials)
         while self.trials < max_trials and await self.step(batch_size):
             pass
-        return SearchResult(best=self.best, root=self.root, trials=self.trials, error=self.error)
+        return SearchResult(best=self.best, root=self.root, trials=self.trials, warnings=tuple(self._warnings))
 
     def top_k(self, k: int = 1) -> list[SearchNode]:
         """Return the best states by the algorithm's scores, best first."""
@@ -252,14 +160,16 @@ class Search:
             if parent.terminal or (untried is not None and (self._branching is not None or len(untried) >= wanted)):
                 return
             known = {child.action for child in parent.children}
-            fresh = dict.fromkeys(action for action in await self._player.propose(parent, wanted) if action not in known)
-            self._proposed[parent] = [*dict.fromkeys([*(untried or ()), *fresh])]
+            proposed = await self._player.propose(parent, wanted)
+            if isinstance(proposed, str) or not all(isinstance(action, str) for action in proposed):
+                raise TypeError(f"the player proposes {_cut(proposed)}, which is no list of texts")
+            self._proposed[parent] = [*dict.fromkeys([*(untried or ()), *(each for each in proposed if each not in known)])]
 
         parents = [*dict.fromkeys(parents)]
         found = await parallel([lambda parent=parent: one(parent) for parent in parents])  # type: ignore[misc]
         for parent, error in zip(parents, found, strict=True):
             if isinstance(error, Exception):
-                self._failed(error)
+                self._warn(error)
                 self._proposed.setdefault(parent, [])
 
     async def _carry_out(self, trial: Any) -> tuple[SearchNode, float] | None:
@@ -272,33 +182,45 @@ class Search:
         return await self._child(node, actions.pop(0)) if actions else None
 
     async def _simulated(self, node: SearchNode) -> float:
-        try:
-            found = await self._player.simulate(node)
-        except Exception as error:  # noqa: BLE001  # border: a state from which nothing can follow is worth nothing
-            self._failed(error)
+        [found] = await parallel([lambda: self._player.simulate(node)])
+        if isinstance(found, Exception):  # a state from which nothing can follow is worth nothing
+            self._warn(found)
             found = Simulation(score=0.0)
-        node.simulation = Simulation(score=_bounded(found.score), answer=found.answer)
+        try:
+            node.simulation = Simulation(score=_bounded(found.score), answer=found.answer)
+        except (AttributeError, TypeError, ValueError):
+            self._warn(f"the player's simulation of {node.name} is of no use, and counts as neutral: {_cut(found)}")
+            node.simulation = Simulation(score=NEUTRAL)
         return node.simulation.score
 
     async def _child(self, parent: SearchNode, action: str) -> tuple[SearchNode, float]:
         name = f"{parent.name}.{len(parent.children)}".lstrip(".")
-        child = SearchNode(name=name, parent=parent, action=action, status="failed", terminal=True)
+        child = SearchNode(name=name, parent=parent, action=action)
         parent.children.append(child)
-        try:
-            child.state = await parent.state.branch(name, **self._options)
-            ended = await child.state.execute(action)
-            child.output = str(ended.text)
-            child.status, child.terminal = str(ended.status), False
-            found = await self._player.evaluate(child)
-        except Exception as error:  # noqa: BLE001  # border: a failed trial must not affect the others
-            child.status, child.terminal, child.reason = "failed", True, self._failed(error)
+        [found] = await parallel([lambda: self._evaluated(child, parent.state)])
+        if isinstance(found, Exception):  # a failed trial must not affect the others
+            child.status, child.terminal, child.reason = "failed", True, self._warn(found)
             return child, 0.0
-        child.score, child.reason, child.terminal = _bounded(found.score / 10), found.reason, found.done
+        try:
+            child.score, child.reason, child.terminal = _bounded(found.score / 10), str(found.reason), bool(found.done)
+        except (AttributeError, TypeError, ValueError):
+            child.score = NEUTRAL
+            child.reason = self._warn(
+                f"the player's evaluation of {name} is of no use, and counts as neutral: {_cut(found)}"
+            )
         return child, child.score
 
-    def _failed(self, error: Exception) -> str:
-        self.error = f"{error}" or type(error).__name__
-        return self.error
+    async def _evaluated(self, child: SearchNode, origin: Any) -> Evaluation:
+        child.state = await origin.branch(child.name, **self._options)
+        ended = await child.state.execute(child.action)
+        child.output, child.status = str(ended.text), str(ended.status)
+        return await self._player.evaluate(child)
+
+    def _warn(self, what: Exception | str) -> str:
+        told = f"{what}" or type(what).__name__
+        if len(self._warnings) < MAX_WARNINGS:
+            self._warnings[told] = None
+        return told
 
     def _needed(self) -> list[SearchNode]:
         """Return the nodes whose states the algorithm may still need, and the best one."""
@@ -345,24 +267,24 @@ async def search(  # all but the first two have a default and are keyword-only
 
     Raises:
         StrategyError: No state was reached.
+        ValueError: `max_trials` is below 1.
         Exception: The agent's kernel cannot be branched.
     """
-    from freeact_sub.strategies.model_player import ModelPlayer  # noqa: PLC0415  # it imports this module
-
+    at_least_one(max_trials=max_trials)
     options: dict[str, Any] = {"own_files": True} if own_files else {}
-    begin = root
-    if begin is None:
-        begin = await agent.branch("search", **options)  # type: ignore[attr-defined]  # agents with kernels have it
-    searching = Search(begin, player if player is not None else ModelPlayer(agent, task, **options), tree, **options)
+    begin = root if root is not None else await agent.branch("search", **options)  # type: ignore[attr-defined]  # if it has a kernel
+    searching: Search | None = None
 
     async def close(kept: SearchNode | None) -> None:
         try:
-            await searching.aclose(keep=kept)
+            if searching is not None:
+                await searching.aclose(keep=kept)
         finally:
             if root is None:
                 await carry_out(begin.close(), timeout_seconds=CLOSE_SECONDS)
 
     try:
+        searching = Search(begin, player if player is not None else ModelPlayer(agent, task, **options), tree, **options)
         result = await searching.run(max_trials=max_trials)
         await close(result.best if keep else None)
     except BaseException:
@@ -372,4 +294,10 @@ async def search(  # all but the first two have a default and are keyword-only
 
 
 def _bounded(score: float) -> float:
+    if math.isnan(score):
+        raise ValueError("no number")
     return min(1.0, max(0.0, float(score)))
+
+
+def _cut(value: Any) -> str:
+    return repr(value)[:100]

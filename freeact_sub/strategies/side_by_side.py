@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
+from freeact_sub.errors import StrategyError
+
 T = TypeVar("T")
 
 Stage: TypeAlias = Callable[[Any], Awaitable[Any]]
@@ -19,8 +21,9 @@ async def parallel(thunks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | Exc
         thunks: Async functions without arguments, each called once.
 
     Returns:
-        One item for each, in order: its return value or its exception.
+        One item for each, in order: its return value or its exception; a StrategyError if it was cancelled by itself.
     """
+    thunks = [*thunks]  # else what iterating raises would come from within the group
 
     async def one(thunk: Callable[[], Awaitable[T]]) -> T | Exception:
         try:
@@ -31,7 +34,7 @@ async def parallel(thunks: Iterable[Callable[[], Awaitable[T]]]) -> list[T | Exc
     # not gather: when cancelled, it does not wait for its tasks to end
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(thunk)) for thunk in thunks]
-    return [task.result() for task in tasks]
+    return [StrategyError("it was cancelled") if task.cancelled() else task.result() for task in tasks]
 
 
 async def pipeline(items: Iterable[Any], *stages: Stage) -> list[Any]:

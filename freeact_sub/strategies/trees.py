@@ -52,6 +52,14 @@ class TreeAlgorithm(Protocol):
         ...
 
 
+def at_least_one(**numbers: int) -> int:
+    """Return the last one. Raises ValueError: one is below 1."""
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1")
+    return number
+
+
 def top_k(tree: Any, algorithm: TreeAlgorithm, k: int = 1) -> list[tuple[Any, float]]:
     """Return the best states of a tree with their scores, best first; equal ones in the order they were reached."""
     return sorted(algorithm.get_state_score_pairs(tree), key=lambda pair: -pair[1])[:k]
@@ -127,6 +135,9 @@ class _Search:
 
     branching: int
     depth: int
+
+    def __post_init__(self) -> None:
+        at_least_one(**{name: number for name, number in vars(self).items() if name != "exploration"})
 
     def init_tree(self) -> SearchTree:
         """See `TreeAlgorithm`."""

@@ -44,7 +44,8 @@ async def vote(
         n: A number of voters, or a list of members and model names.
         output: The type of an answer. Short types, such as `int` or a `Literal`, let answers agree. None: text.
         key: Maps an answer to what is counted; equal keys are equal answers. Default: the answer, stripped. A function that
-            returns the last line of a text lets answers agree that got there in different ways.
+            returns the last line of a text lets answers agree that got there in different ways. An answer for which it
+            raises, or has no hash, is a failure.
 
     Raises:
         StrategyError: Nobody answered.
@@ -61,26 +62,31 @@ def count(found: Iterable[Any], *, key: Callable[[Any], Any] = text_of) -> Vote:
     Raises:
         StrategyError: There is no answer.
     """
-    found = tuple(found)
-    failures = tuple(each for each in found if isinstance(each, Exception))
-    answers = tuple(each for each in found if not isinstance(each, Exception))
-    if not answers:
-        raise StrategyError(f"nobody has answered: {failures[0] if failures else 'nobody was asked'}") from (
-            failures or (None,)
-        )[0]
+    answers, failures = list[Any](), list[Exception]()
     first: dict[Any, Any] = {}
     votes: Counter[Any] = Counter()
-    for answer in answers:
-        counted = key(answer)
-        counted = counted.strip() if isinstance(counted, str) else counted
-        first.setdefault(counted, answer)
+    for answer in found:
+        if isinstance(answer, Exception):
+            failures.append(answer)
+            continue
+        try:
+            counted = key(answer)
+            counted = counted.strip() if isinstance(counted, str) else counted
+            first.setdefault(counted, answer)
+        except Exception as error:  # noqa: BLE001  # border: an answer that cannot be counted is none
+            failures.append(error)
+            continue
         votes[counted] += 1
+        answers.append(answer)
+    if not answers:
+        why = failures[0] if failures else None
+        raise StrategyError(f"nobody has answered: {why or 'nobody was asked'}") from why
     ranked = votes.most_common()  # stable: equal counts stay in the order of first appearance
     return Vote(
         answer=first[ranked[0][0]],
         votes=ranked[0][1],
         tied=len(ranked) > 1 and ranked[1][1] == ranked[0][1],
         counts=tuple((first[counted], number) for counted, number in ranked),
-        answers=answers,
-        failures=failures,
+        answers=tuple(answers),
+        failures=tuple(failures),
     )

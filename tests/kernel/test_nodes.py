@@ -104,6 +104,29 @@ async def test_nodes_count_as_live_kernels_and_one_too_many_names_the_setting(ma
         assert (await again.execute("print(1)")).text == "1"
 
 
+async def test_code_that_waits_for_a_branch_is_refused_when_the_last_place_goes_to_a_kept_child(make):
+    may_end = asyncio.Event()
+    branch = "try:\n    await agent.branch()\nexcept Exception as error:\n    print(error)"
+
+    def script(messages, info):
+        del info
+        if not first_prompt(messages).startswith("root"):
+            return may_end if first_prompt(messages).startswith("work") else "kept"
+        returned = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        return [[task("work", background=True)], [task("keep", background=True, keep=True)], [cell(branch)], "done"][
+            len(returned)
+        ]
+
+    async with make(script, mode="auto", kernel={"max_live": 2}) as agent:
+        run = asyncio.create_task(agent.run("root").result())
+        await eventually(lambda: agent.debug.waiting_for_kernels == 2)
+        may_end.set()
+        result = await asyncio.wait_for(run, 60)
+        assert (result.output, result.error) == ("done", "")
+        told = [part.content for message in agent.history for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert "kernel.max_live" in str(told[-1])
+
+
 async def test_a_node_whose_kernel_dies_says_so_and_a_cancel_leaves_the_node(make):
     async with make(LOAD, mode="auto") as agent:
         node = await agent.branch()

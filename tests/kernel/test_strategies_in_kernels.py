@@ -137,7 +137,7 @@ from freeact_sub.strategies import LATS, search
 result = await search(agent, "Reach 24.", tree=LATS(exploration=0.1), own_files=True, keep=True)
 await agent.adopt(result.best.state, ["numbers"])
 await result.best.state.close()
-print(result.answer, numbers, len(result.nodes), log.execute("select count(*) from moves").fetchone()[0], result.error)
+print(result.answer, numbers, len(result.nodes), log.execute("select count(*) from moves").fetchone()[0], *result.warnings)
 """
 )
 

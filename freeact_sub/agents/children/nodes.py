@@ -7,7 +7,7 @@ emits its events. The node's own mode and type, which may be narrower, decide wh
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self
@@ -275,7 +275,9 @@ class Nodes:
             if places.would_never_come(self._agent):
                 raise no_kernel_left(places)
             try:
-                await places.take(code)
+                # while it waits, the agent's own place is none that could become free
+                async with self._agent.run.waiting_for_child() if places.full else nullcontext():
+                    await places.take(code)
                 kernel = origin.resources.kernel if origin is not None else self._kernel
                 resources = self._make_resources(code, kernel, own_files=own_files)
                 try:
