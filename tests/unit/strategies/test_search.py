@@ -221,7 +221,8 @@ async def test_an_algorithm_with_treequests_signatures_drives_a_search():
 
 @pytest.mark.parametrize("name", ["StandardMCTS", "ABMCTSA", "TreeOfThoughtsBFSAlgo"])
 async def test_treequest_itself_drives_a_search(name):
-    treequest = pytest.importorskip("treequest")
+    import treequest  # takes a second, and only this test needs it
+
     algorithm = getattr(treequest, name)()
     root, player = Words(), Hidden(6, length=3)
     async with Search(root, player, algorithm) as searching:
