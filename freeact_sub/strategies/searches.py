@@ -36,7 +36,7 @@ class SearchResult(SearchPicture):
     trials: int
     """The number of trials that the algorithm requested."""
     warnings: tuple[str, ...] = ()
-    """What could not be tried, and what a player returned that was of no use: each once, in order."""
+    """Reasons why something could not be tried, and results of the player that are no score: each once, in order."""
 
     @property
     def answer(self) -> Any:

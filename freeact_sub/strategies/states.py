@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 NEUTRAL: Final = 0.5
-"""The score of what tells nothing: a simulation that could not start, or whatever a player returned that is no score."""
+"""The score of a simulation that could not start, and of a player's result that is no score."""
 
 
 class State(Protocol):

@@ -275,8 +275,7 @@ class Nodes:
             if places.would_never_come(self._agent):
                 raise no_kernel_left(places)
             try:
-                # while it waits, the agent's own place is none that could become free
-                async with self._agent.run.waiting_for_child() if places.full else nullcontext():
+                async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
                     await places.take(code)
                 kernel = origin.resources.kernel if origin is not None else self._kernel
                 resources = self._make_resources(code, kernel, own_files=own_files)
