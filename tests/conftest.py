@@ -1,10 +1,11 @@
 """What all tests share: an empty home, nothing left behind, no request that leaves this machine, real models only with `--live`."""
 
+import gc
 import os
 import signal
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -23,17 +24,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # started in the background of a script: every program that a test starts would ignore its Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-if sys.dont_write_bytecode:
-    # every program that a test starts would compile the package anew; the folders of the sources are left as they are
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# every program that a test starts would compile the package anew, and each worker all tests
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# jsonschema takes 1.2 s to build a grammar of addresses that nothing here reads; without it, it does not know them
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 pytest_plugins = ["support.leaks", "support.network"]
 
 
 PLACES_OF_A_USER = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "IPYTHONDIR")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays: it is not looked through for garbage, neither now nor while tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:

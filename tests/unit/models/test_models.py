@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import pytest
-from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
 
 from freeact_sub.config.schema import Config
@@ -21,6 +20,8 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_builds_the_model_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     model = build_model(Config(model="anthropic:claude-sonnet-5-5"))
+    from pydantic_ai.models.anthropic import AnthropicModel  # not above: it takes longer than all tests of this file
+
     assert isinstance(model, AnthropicModel)
     assert model.model_name == "claude-sonnet-5-5"
 
