@@ -11,7 +11,7 @@ demo: $(DEMO_STAMP)  ## the main job, offline, on real kernels (ARGS=--yes appro
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(STAMP)  ## all tests (ARGS are passed to pytest; THOROUGH=1: all of what they else try a sample of)
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ARGS)
 
 test-fast: $(STAMP)  ## those that start no process and are not slow
 	$(BIN)/python -m pytest -n auto -m "not (kernel or mcp or e2e or slow)" $(ARGS)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.kernel,
+    pytest.mark.slow,
     pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="memory and CPU time are read from /proc"),
 ]
