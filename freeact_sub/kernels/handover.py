@@ -33,7 +33,7 @@ class FarKernel(Protocol):
         """Moves a file there into the scratch folder of another kernel.
 
         Returns:
-            Whether that was possible: both are on one machine, and no wall is between them.
+            Whether that was possible: somebody sees the folders of both.
         """
         ...
 
@@ -80,7 +80,7 @@ async def move_values(name: str, source: Kernel, target: Kernel) -> None:
             async with aclosing(source.read_values(name)) as pieces:
                 await target.write_values(name, pieces)
     elif source.scratch is not None and target.scratch is not None:
-        _move(name, source.scratch, target.scratch)
+        move_file(name, source.scratch, target.scratch)
     else:
         raise KernelError("inputs: these kernels have no way to hand values over: write them to files instead")
 
@@ -157,9 +157,20 @@ def _write(name: str, data: bytes, folder: Path) -> None:
         raise KernelError(f"inputs: they could not be written for the kernel: {error.strerror}") from error
 
 
-def _move(name: str, source: Path, target: Path) -> None:
+def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] = (".", ".")) -> None:
+    """Moves a file of values from folder to folder, and follows no link.
+
+    Args:
+        name: The file's name.
+        source: The folder that it is in.
+        target: The folder that gets it.
+        marks: A name that must exist in each of both, as what shows that the folder is meant.
+
+    Raises:
+        KernelError: There is no such file, or it is not a regular one.
+    """
     try:
-        with _folder(source) as here, _folder(target) as there:
+        with _folder(source, marks[0]) as here, _folder(target, marks[1]) as there:
             os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
             mode = os.stat(name, dir_fd=there, follow_symlinks=False).st_mode
     except OSError as error:
@@ -169,9 +180,10 @@ def _move(name: str, source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[int]:
+def _folder(path: Path, mark: str = ".") -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        os.stat(mark, dir_fd=descriptor, follow_symlinks=False)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -178,7 +178,9 @@ class Host:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             elif content["op"] == "move":  # the mark shows that the other kernel can write where it says that its folder is
                 os.stat(os.path.join(content["folder"], os.path.basename(content["mark"])), follow_symlinks=False)
-                os.rename(path, os.path.join(content["folder"], os.path.basename(path)))
+                there = os.path.join(content["folder"], os.path.basename(path))
+                if os.path.exists(path) or not os.path.exists(there):  # requested twice
+                    os.rename(path, there)
             elif content["op"] == "write":
                 # nothing is cut: a piece may come once more, after others
                 with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb", buffering=0) as file:

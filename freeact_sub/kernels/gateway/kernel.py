@@ -1,11 +1,14 @@
 """`GatewayKernel`: a kernel of a gateway, with what its guest needs to live far from its host."""
 
+import asyncio
 import importlib.resources
 import logging
 import secrets
+import tempfile
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from freeact_sub.config.gateway import GatewayConfig
@@ -14,7 +17,7 @@ from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
 from freeact_sub.kernels.gateway.pieces import PIECE_BYTES, in_order
 from freeact_sub.kernels.guest import guest_source
-from freeact_sub.kernels.handover import FarKernel
+from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.output import CellClock
@@ -55,7 +58,7 @@ class GatewayKernel(JupyterKernel):
         super().__init__(spec, launcher, handler)
         self.launcher = launcher
         self._settings = settings
-        self._known: OrderedDict[Any, None] = OrderedDict()
+        self._known: OrderedDict[int, None] = OrderedDict()
 
     @property
     def may_be_replaced(self) -> bool:
@@ -64,37 +67,40 @@ class GatewayKernel(JupyterKernel):
 
     def on_request(self, content: dict[str, Any], clock: CellClock | None) -> None:
         """See `KernelOwner`. The guest asks again what is not answered; it may have been heard all the same."""
-        request_id = content.get("id")
-        if isinstance(request_id, str) and request_id in self._known:
-            return
-        if isinstance(request_id, str):
-            self._known[request_id] = None
+        if isinstance(request_id := content.get("id"), str):
+            known = hash(request_id)  # a kernel may send ids of any length
+            if known in self._known:
+                return
+            self._known[known] = None
             if len(self._known) > KNOWN_REQUESTS:
                 self._known.popitem(last=False)
         super().on_request(content, clock)
 
     async def move_values(self, name: str, target: FarKernel) -> bool:
-        """Move a file of its scratch folder into that of another kernel, if both see one disk.
+        """Move a file of its scratch folder into that of another kernel, if one of both or this program sees both folders.
+
+        A path proves nothing, for another machine may have the same; a random name in the folder does.
 
         Returns:
             Whether it is there now; else it is still here.
         """
-        here, there = self.launcher.server, target.launcher.server if isinstance(target, GatewayKernel) else None
-        if not isinstance(target, GatewayKernel) or here is None or there is None or here.url != there.url:
+        if not isinstance(target, GatewayKernel):
             return False
+        async with target._marked() as there:  # noqa: SLF001  # another one of ours
+            if await _done(self.ask_of_values(op="move", name=name, folder=there[0], mark=there[1])):
+                return True
+            async with self._marked() as here:
+                return await _done(asyncio.to_thread(_move_here, name, here, there))
+
+    @asynccontextmanager
+    async def _marked(self) -> AsyncIterator[tuple[str, str]]:
+        """The path of the scratch folder, and the name of an empty file that is in it meanwhile; nobody can guess it."""
         mark = f"mark-{secrets.token_hex(16)}"
         try:
-            answer, _ = await target.ask_of_values(op="mark", name=mark)
-            try:
-                await self.ask_of_values(op="move", name=name, folder=str(answer.get("folder", "")), mark=mark)
-            except KernelLostError:
-                raise
-            except KernelError as error:
-                logger.debug("values are not moved but sent: %s", error)
-                return False
-            return True
+            answer, _ = await self.ask_of_values(op="mark", name=mark)
+            yield str(answer.get("folder", "")), mark
         finally:
-            await target.ask_of_values(op="remove", name=mark)
+            await self.ask_of_values(op="remove", name=mark)
 
     async def read_values(self, name: str) -> AsyncGenerator[bytes]:
         """The content of a file in its scratch folder, in pieces; the file is gone afterwards.
@@ -172,3 +178,24 @@ class GatewayKernel(JupyterKernel):
         if "error" in answer:
             raise KernelError(f"inputs: {answer['error']}")
         return answer, received
+
+
+async def _done(move: Awaitable[object]) -> bool:
+    """Whether values could be moved that way."""
+    try:
+        await move
+    except KernelLostError:
+        raise
+    except KernelError as error:
+        logger.debug("values are not moved: %s", error)
+        return False
+    return True
+
+
+def _move_here(name: str, *marked: tuple[str, str]) -> None:
+    """Move a file between folders that kernels name, if they are here; elsewhere than among temporary files nobody looks."""
+    source, target = (Path(folder) for folder, _ in marked)
+    for path in (source, target):
+        if ".." in path.parts or not path.is_relative_to(tempfile.gettempdir()):
+            raise KernelError(f"{path} is not among the temporary files of this machine")
+    move_file(name, source, target, marks=(marked[0][1], marked[1][1]))

@@ -1,10 +1,12 @@
 """What of a gateway's provider needs no gateway: frames, the order of output, and what is refused."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.kernels import no_host, spec
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
@@ -12,6 +14,9 @@ from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway import frames
+from freeact_sub.kernels.gateway.channels import GatewayChannels
+from freeact_sub.kernels.gateway.kernel import GatewayKernel
+from freeact_sub.kernels.gateway.launcher import GatewayLauncher
 from freeact_sub.kernels.gateway.numbered import NUMBER, NumberedOutput
 from freeact_sub.kernels.messages import MessageError
 from freeact_sub.testing import ScriptedModel
@@ -130,3 +135,15 @@ def test_a_url_is_checked_and_one_needs_no_list():
         GatewayConfig(url=["a:1/x"])
     assert "geheim" not in repr(GatewayConfig(url="http://a:1", token="geheim", headers={"X": "geheim"}))
     assert json.loads(KernelConfig(options={"a": 1}).model_dump_json())["options"] == {"a": 1}
+
+
+async def test_ids_of_any_length_take_no_memory(tmp_path):
+    launcher = GatewayLauncher(spec(tmp_path), list, "", GatewayChannels)
+    kernel = GatewayKernel(spec(tmp_path), launcher, no_host, settings=GatewayConfig())
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            kernel.on_request({"id": f"{number}" + "x" * 100_000, "method": "give_up"}, None)
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
