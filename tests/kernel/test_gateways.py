@@ -16,7 +16,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind, read, root_text
 from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
-from support.kernels import open_kernel, run_cell
+from support.kernels import no_host, open_kernel, run_cell, spec
 from support.mcp_host import Host
 from support.waiting import eventually, is_running
 
@@ -127,6 +127,27 @@ async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_run
     for pid in json.loads(host.stdout.decode().replace("(", "[").replace(")", "]")):
         await eventually(lambda pid=pid: not is_running(pid))
     await eventually(lambda: not kernels_at(gateways[0]))
+
+
+async def test_a_start_that_is_cancelled_or_loses_its_answer_leaves_no_kernel(gateways, start, tmp_path):
+    """However far it has come: the server starts a kernel though nobody waits for it any more."""
+    steps = [b"POST /api/kernels", b"upgrade: websocket", b"freeact_guest", b"freeact_values"]
+    for step, cut in [*((step, False) for step in steps), (steps[0], True)]:
+        async with Proxy(gateways[0]).running() as proxy:
+            provider = start(behind(proxy))
+            starting = asyncio.create_task(provider.start(spec(tmp_path), no_host))
+            await eventually(lambda step=step, proxy=proxy: step.lower() in proxy.plain().lower())
+            proxy.cut() if cut else starting.cancel()
+            await asyncio.wait({starting}, timeout=120)
+            assert starting.cancelled() != cut
+            await provider.aclose()
+    # a server that has started this one has started those before
+    headers = {"Authorization": f"token {TOKEN}"}
+    async with httpx2.AsyncClient(base_url=gateways[0].url, headers=headers, trust_env=False, timeout=120) as client:
+        last = (await client.post("/api/kernels", json={})).json()["id"]
+        left = [kernel["id"] for kernel in (await client.get("/api/kernels")).json() if kernel["id"] != last]
+        await client.delete(f"/api/kernels/{last}")
+    assert left == []
 
 
 async def test_what_is_wrong_is_one_sentence_that_says_what_to_do(gateways, start, tmp_path):

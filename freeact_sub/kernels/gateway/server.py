@@ -16,11 +16,15 @@ from websockets.typing import Subprotocol
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.errors import ConfigError, KernelStartError
 from freeact_sub.kernels.messages import MAX_MESSAGE_BYTES
+from freeact_sub.system.closing import end_task
 
 REQUEST_SECONDS: Final = 15.0
 """For requests that wait for no kernel."""
 END_SECONDS: Final = 5.0
 """Seconds that a server may take to end a kernel: a busy one ends it later."""
+UNWANTED_SECONDS: Final = 20.0
+"""How long a server may take to start a kernel that nobody waits for any more, so that it can be ended."""
+LOOK_SECONDS: Final = 0.25
 HANG_SECONDS: Final = 5.0
 """Seconds that a server may be silent after it accepts a connection."""
 HANGS: Final = "the gateway {url} hangs: it takes connections and answers nothing"
@@ -54,6 +58,8 @@ class GatewayServer:
         self._client = self._new_client(httpx2.Timeout(REQUEST_SECONDS))
         self.asked_last_until = 0.0
         """When it may be chosen again as any other; it could not be reached."""
+        self._ending: set[asyncio.Task[None]] = set()
+        """The tasks that end kernels whose start was given up."""
 
     def _new_client(self, timeout: httpx2.Timeout) -> httpx2.AsyncClient:
         # the environment's proxies are for what is far away
@@ -94,6 +100,16 @@ class GatewayServer:
         if self.asked_last_until and await self.hangs(HANG_SECONDS):  # else the start would wait for as long as one may take
             raise UnreachableError(HANGS.format(url=self.url))
         wanted = str(uuid.uuid4())
+        starting = asyncio.create_task(self._start(name, wanted, timeout_seconds), name=f"start kernel {wanted}")
+        try:
+            return await asyncio.shield(starting)
+        except (asyncio.CancelledError, UnreachableError):
+            # the server may start the kernel all the same, and does not know it before
+            self._ending.add(ending := asyncio.create_task(self._end_started(starting, wanted), name=f"end kernel {wanted}"))
+            ending.add_done_callback(self._ending.discard)
+            raise
+
+    async def _start(self, name: str, wanted: str, timeout_seconds: float) -> str:
         # no `env`: a gateway may give what one start names to the kernels that others start at the same time
         body = {"kernel_id": wanted, **({"name": name} if name else {})}
         try:
@@ -108,6 +124,20 @@ class GatewayServer:
         except (ValueError, KeyError, TypeError) as error:
             raise KernelStartError(f"{self.url} does not answer as a Jupyter server does: is it one?") from error
 
+    async def _end_started(self, starting: asyncio.Task[str], wanted: str) -> None:
+        """End a kernel that nobody waits for any more, as soon as its server has started it."""
+        try:
+            await self.end_kernel(await starting)
+        except UnreachableError as error:
+            if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+                return  # the server has not heard of it
+            for _ in range(int(UNWANTED_SECONDS / LOOK_SECONDS)):
+                if await self.end_kernel(wanted) != NOT_FOUND:
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
+        except KernelStartError:
+            return
+
     async def interrupt(self, kernel_id: str) -> None:
         """Interrupt what a kernel does."""
         try:
@@ -115,14 +145,17 @@ class GatewayServer:
         except httpx2.HTTPError as error:
             logger.warning("the kernel %s at %s could not be interrupted: %s", kernel_id, self.url, error)
 
-    async def end_kernel(self, kernel_id: str) -> bool:
-        """End a kernel. False: the server could not be asked; the kernel ends by itself when its lease has run out."""
+    async def end_kernel(self, kernel_id: str) -> int:
+        """End a kernel.
+
+        Returns:
+            The status of the server's answer. 0: there is none; the kernel ends by itself when its lease has run out.
+        """
         try:
-            answer = await self._client.delete(f"/api/kernels/{quote(kernel_id)}", timeout=END_SECONDS)
+            return (await self._client.delete(f"/api/kernels/{quote(kernel_id)}", timeout=END_SECONDS)).status_code
         except httpx2.HTTPError as error:
             logger.info("the kernel %s at %s could not be ended: %s", kernel_id, self.url, error)
-            return False
-        return answer.is_success or answer.status_code == NOT_FOUND
+            return 0
 
     async def get(self, path: str) -> httpx2.Response:
         """The answer to a GET request, whatever it is.
@@ -161,7 +194,11 @@ class GatewayServer:
         )
 
     async def aclose(self) -> None:
-        """Close the connections for requests."""
+        """Close the connections for requests, when the kernels that nobody waits for have ended, or it takes too long."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=UNWANTED_SECONDS)
+        for ending in tuple(self._ending):
+            await end_task(ending)
         await self._client.aclose()
 
     def _unreachable(self, error: Exception) -> UnreachableError:
