@@ -169,6 +169,7 @@ class Server:
             reason = "it could not be begun"
             try:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                self.control.close()  # whose end tells the host that the server has ended
                 if os.getppid() == me:
                     reason = sys.modules["freeact_layer"].reason_against(request)
             except BaseException as error:  # noqa: BLE001  # border: the host gets the reason
