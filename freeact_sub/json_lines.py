@@ -7,14 +7,16 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from pydantic_core import to_json
+
 
 def json_line(value: Any) -> str:
     """The value as JSON without line breaks; file names that are no text are escaped."""
     try:
-        text = _ENCODER.encode(value)
-    except (ValueError, TypeError):  # a circle, a number that JSON does not have, a key that is no text
+        return to_json(value, inf_nan_mode="strings", fallback=_of_no_json_type).decode()
+    except ValueError:  # a circle, or half a character
         text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def content(value: Any) -> dict[str, Any]:
@@ -29,15 +31,8 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _of_no_json_type(value: Any) -> Any:
-    """Money and unknown types become text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return content(value)
-    if isinstance(value, Mapping):
-        return {str(key): item for key, item in value.items()}
-    return list(value) if isinstance(value, set | frozenset) else str(value)
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_of_no_json_type)
+    """Other mappings become objects, and unknown types text."""
+    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else str(value)
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:

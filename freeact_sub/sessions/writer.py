@@ -44,12 +44,21 @@ class Target:
     bodies: Bodies
     chains: dict[str, list[int]] = field(default_factory=dict)
     """The known entries of each agent's conversation."""
+    moved: set[str] = field(default_factory=set)
+    """The agents whose conversation is another one than at the last commit."""
     begun: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """The rows of calls that have not ended, by agent, run and number."""
 
     def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         """Runs a statement."""
         return self.connection.execute(statement, values)
+
+    def set_heads(self) -> None:
+        """Writes the ends of the conversations that have moved."""
+        for agent_id in self.moved:
+            head = self.chains[agent_id][-1] if self.chains[agent_id] else None
+            self.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, self.session_id, agent_id)
+        self.moved.clear()
 
     def json(self, value: Any) -> str:
         """The database's value for a Python value."""
@@ -235,8 +244,7 @@ class SessionWriter:
                 chain.append(
                     _insert(to, "entries", {**columns, "message": to.bodies.stored(_message_json(message, first=not chain))})
                 )
-            head = chain[-1] if chain else None
-            to.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, to.session_id, agent_id)
+            to.moved.add(agent_id)
 
         self.put(write)
 
@@ -307,6 +315,7 @@ class SessionWriter:
             target.execute("BEGIN IMMEDIATE")
             for write in writes:
                 self._one(target, write)
+            target.set_heads()
             target.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
             self._fail(_reason(error))
