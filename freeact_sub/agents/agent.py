@@ -139,11 +139,11 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         Returns: The id of the copy.
 
         Raises:
-            AgentBusyError: A run is live.
+            AgentBusyError: A run is live, of the agent or of a detached child.
             SessionError: There is no session, or it cannot be copied.
         """
-        if self._run is not None:
-            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then fork")
+        if self._run is not None or self._tree.at_work:
+            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
         check_event_loop(self._home)
         return await self._session.fork()
 
@@ -269,6 +269,14 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         await self._session.open()
         self._home = asyncio.get_running_loop()
         self._resources.push_async_callback(self._session.aclose)  # closed last: everything before it is still recorded
+        try:
+            await self._open()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def _open(self) -> None:
         self._shared.renew()
         if recover(self.config.workspace):
             self._notice(UNDONE)
@@ -281,7 +289,6 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._resources.push_async_callback(self._session.follow(self._loop, is_new=not self.history))
         self._loop.resources.kernel.start_soon()  # ready when the first prompt comes
-        return self
 
     async def __aenter__(self) -> Self:
         return await self.open()

@@ -51,12 +51,16 @@ class KeptHistories:
         """Keep one, and forget the oldest where there are too many. Args: reused_from: whose answer the child was given."""
         self._by_id.pop(agent_id, None)
         if reused_from:
-            self._answered_by[agent_id] = self.answered_by(reused_from)
+            self.same_as(agent_id, reused_from)
             return
         size = sum(size_of(part) for message in messages for part in message.parts)
         self._by_id[agent_id] = KeptHistory(messages=messages, size=size, model=model)
         while len(self._by_id) > MAX_HISTORIES or sum(kept.size for kept in self._by_id.values()) > MAX_BYTES:
             del self._by_id[next(iter(self._by_id))]
+
+    def same_as(self, agent_id: str, other: str) -> None:
+        """A child was given the answer of another one."""
+        self._answered_by[agent_id] = self.answered_by(other)
 
     def answered_by(self, agent_id: str) -> str:
         """The agent whose conversation led to a child's answer: the child, or the one whose answer was reused."""

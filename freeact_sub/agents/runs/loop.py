@@ -28,7 +28,7 @@ from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
-from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, opening_prompt
+from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, known_news, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
@@ -95,8 +95,7 @@ class AgentLoop:
         """Returns what to tell the model about a kernel that is younger than the conversation. None: nothing to tell."""
         saved = node.shared.journal.variables
         self._variables = None if saved is None or parent is None else saved.of_child(node, self.resources.kernel)
-        self._tree = tree
-        self._parent = parent
+        self._tree, self._parent = tree, parent
         self._output_type = output_type
         self._is_branch = branch_of is not None
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or node.in_background]
@@ -298,11 +297,17 @@ class AgentLoop:
         else:
             self.node.emitter.put(event)
 
+    async def bring_back(self) -> str:
+        """Give a new kernel what the one before had; return what the model is to read of it with its next prompt."""
+        news = "" if self.kernel_news is None else await self.kernel_news()
+        self.kernel_news = known_news(news) if news else None
+        return news
+
     async def _opening_prompt(self, work: Work) -> str:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
-        news = "" if self.kernel_news is None else await self.kernel_news()  # first: what is undone later goes back to that
+        news = await self.bring_back()  # first: what is undone later goes back to that
         if self.before_prompt is not None:
             await self.before_prompt(work.prompt)
         self.kernel_news = None

@@ -2,7 +2,7 @@
 
 import functools
 import importlib.resources
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from string import Template
 from typing import Final
 
@@ -28,9 +28,17 @@ BRANCHED: Final = (
 )
 
 
-async def kernel_is_new() -> str:
-    """The text for a model whose kernel has nothing of the conversation so far."""
-    return KERNEL_IS_NEW
+def known_news(news: str) -> Callable[[], Awaitable[str]]:
+    """Returns what tells a model this about its kernel."""
+
+    async def told() -> str:
+        return news
+
+    return told
+
+
+kernel_is_new: Final = known_news(KERNEL_IS_NEW)
+"""For a model whose kernel has nothing of the conversation so far."""
 
 
 def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:

@@ -32,7 +32,7 @@ class UserCells(ABC):
         loop = self._opened
 
         async def run() -> str:
-            await _bring_back(loop)
+            await loop.bring_back()
             await run_code(loop, code, "user-")
             return ""
 
@@ -44,17 +44,6 @@ class UserCells(ABC):
 
     @abstractmethod
     def _begin(self, work: Work, budget: Budget) -> Run: ...
-
-
-async def _bring_back(loop: AgentLoop) -> None:
-    """Give a new kernel what the one before had, as before a prompt; the model reads of it with its next prompt."""
-    if loop.kernel_news is not None:
-        news = await loop.kernel_news()
-
-        async def known() -> str:
-            return news
-
-        loop.kernel_news = known
 
 
 async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolResult]:

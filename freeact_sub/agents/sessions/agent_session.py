@@ -92,6 +92,8 @@ class AgentSession:
             return tree.add_root(history)
         root = tree.add_root(self.resumed.history, self.resumed.root_id)
         tree.shared.ledger.spent = self.resumed.usage
+        for agent_id, other in self.resumed.answered_by.items():
+            tree.shared.histories.same_as(agent_id, other)
         tree.notice(self.resumed.told())
         return root
 
@@ -103,6 +105,7 @@ class AgentSession:
             SessionError: It was used elsewhere since it was read.
         """
         if self.session_id is None:
+            self._sweep_soon()
             return
         lock = self._store.lock(self.session_id)
         try:
@@ -255,7 +258,7 @@ class AgentSession:
         def work() -> None:
             try:
                 days, size = settings.archive_after_days, settings.max_bytes
-                sweep(self._store, archive_after_days=days, max_bytes=size, stop=self._stop)
+                sweep(self._store, self._config.workspace, archive_after_days=days, max_bytes=size, stop=self._stop)
             except (SessionError, OSError) as error:  # it is tried again
                 logger.info("sessions are not swept: %s", error)
 

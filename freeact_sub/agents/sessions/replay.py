@@ -68,9 +68,12 @@ class Replay:
         """
         while self._left:
             number, cell = self._left.pop(0)  # one that is cancelled is not run a second time
-            problem = await self._again(cell)
-            if problem:
-                self._failed.append(f"cell {number} ({one_line(cell.code, 60)}): {one_line(problem, REASON_CHARS)}")
+            problem = "cut off with its run"
+            try:
+                problem = await self._again(cell)
+            finally:
+                if problem:
+                    self._failed.append(f"cell {number} ({one_line(cell.code, 60)}): {one_line(problem, REASON_CHARS)}")
         failed = "; ".join(self._failed[:NAMED]) + ("; …" if self._failed[NAMED:] else "")
         done = f"{self._number - len(self._failed)} of {self._number} cells of the session were run again"
         self._notice(f"{done}\n{len(self._failed)} failed: {failed}" if failed else done)

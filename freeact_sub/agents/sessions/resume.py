@@ -37,6 +37,8 @@ class Resumed:
     history: list[ModelMessage]
     """The same, with results for calls that were cut off."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
+    answered_by: dict[str, str] = field(default_factory=dict)
+    """By child: the one whose answer it was given."""
     cut_off: bool = False
     """Whether the last run was cut off."""
 
@@ -90,6 +92,7 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         written=written,
         history=[*written, *cut_off(written, root_runs, calls, at_work)],
         answers=dict(answers),
+        answered_by={run.agent_id: run.reused_from for run in all_runs if run.reused_from},
         cut_off=last.ended is None,
     )
 

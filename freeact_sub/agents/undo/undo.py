@@ -9,6 +9,7 @@ few states have one. The variables of the others, and of kernels that cannot be 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,8 @@ class _State:
     """The state between two prompts."""
 
     history: list[ModelMessage]
+    kernel_news: Callable[[], Awaitable[str]] | None = None
+    """What the model is still to read of the kernel."""
     tree: str = ""
     """The tree of the files. Empty: they are not stored."""
     files_problem: str = ""
@@ -210,6 +213,7 @@ class Undo:
         await self._restore_variables(present, target, outcome)
         node = self._loop.node
         node.run.keep_history(target.history)
+        self._loop.kernel_news = target.kernel_news
         node.shared.journal.messages(node.agent_id, node.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
@@ -223,7 +227,8 @@ class Undo:
     async def _present(self) -> _State:
         """Returns the present state, without the kernel."""
         is_new = not self._loop.resources.kernel.is_used
-        state = _State(history=list(self._loop.node.run.record.history), is_new=is_new)
+        history = list(self._loop.node.run.record.history)
+        state = _State(history=history, kernel_news=self._loop.kernel_news, is_new=is_new)
         try:
             state.tree = await self._files.record()
         except ShadowError as error:

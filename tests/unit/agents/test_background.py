@@ -7,6 +7,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub.agents.children.messages import NO_ANSWER
+from freeact_sub.errors import AgentBusyError
 from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, ResponseChunk, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -298,6 +299,8 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
         assert (await run.result()).output == "I go home"  # nobody was asked about a child that lives on
         [child] = agent.debug.at_work
         child = agent.debug.agents[child]
+        with pytest.raises(AgentBusyError, match="or a detached child, is at work"):
+            await agent.fork()
         go.set()
         while agent.debug.at_work:
             await asyncio.sleep(0)

@@ -232,6 +232,9 @@ async def test_a_child_whose_answer_is_known_from_before_a_crash_has_the_convers
         reused, again = result.output
     assert reused != first
     assert (again.agent_id, again.output) == (first, "answer 2")
+    async with make(script, config=FULL, session=agent.session_id) as last:
+        _, result = await asked_on(last, reused)
+    assert result.output.output == "answer 3"
 
 
 async def test_a_root_that_may_do_less_now_gives_less(make, store):

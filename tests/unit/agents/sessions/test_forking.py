@@ -59,7 +59,7 @@ async def test_what_cannot_be_forked(make, store, monkeypatch):
             await agent.fork()
     async with make(script, config=FULL, chunk_chars=len(LONG), session="new") as agent:
         async with agent.run("begin") as run:
-            with pytest.raises(AgentBusyError, match="wait for its run to end, or cancel it, then fork"):
+            with pytest.raises(AgentBusyError, match="wait for its end, or cancel it, then fork"):
                 await agent.fork()
             await run.result()
         monkeypatch.setattr("freeact_sub.sessions.forking.os.link", _no_room)

@@ -198,3 +198,18 @@ async def test_a_session_that_is_open_is_not_opened_twice(make, store):
         await other.aclose()
     async with make(["done"], session=agent.session_id) as again:
         assert again.history == agent.history
+
+
+async def test_an_agent_that_cannot_be_opened_gives_its_session_back(make, store, monkeypatch):
+    agent = make(["done"], session="new")
+    with monkeypatch.context() as broken:
+        broken.setattr("freeact_sub.agents.agent.recover", _no_workspace)
+        with pytest.raises(OSError, match="no workspace"):
+            await agent.open()
+    async with agent:
+        await read(agent.run("root"))
+    assert [session.session_id for session in store.sessions()] == [agent.session_id]
+
+
+def _no_workspace(_):
+    raise OSError("no workspace")

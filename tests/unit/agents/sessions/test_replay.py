@@ -89,6 +89,19 @@ async def test_cells_of_nodes_do_not_run_in_the_kernel_of_their_owner(make, stor
 
 
 @pytest.mark.kernel
+async def test_one_that_its_run_has_cut_off_is_told_as_that(make, store):
+    async with make([cell("x = 1"), cell("y = 2"), "done"], config=FULL, session="new") as agent:
+        await read(agent.run("root"))
+    async with make(["done"], config={"mode": "ask"}, session=agent.session_id, replay=True) as again:
+        run = again.run("go on")
+        async for event in run:
+            if isinstance(event, ApprovalRequest):
+                run.cancel()
+        await read(again.run("go on"), lambda _: Decision(allowed=True))
+        assert "1 of 2 cells of the session were run again" in last_prompt(again)
+        assert "These failed: cell 1 (x = 1): cut off with its run" in last_prompt(again)
+
+
 async def test_asks_and_children_of_the_cells_answer_from_the_session(store, tmp_path):
     asked = []
 

@@ -129,6 +129,15 @@ async def test_undo_of_the_first_prompt_of_a_session_that_goes_on_gives_what_cam
         await again.undo()
         events, _ = await read(again.run_cell("print(x)"))
         assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
+        await read(again.run("x = 6"))
+        told = prompts(again.history)[-1]
+        assert told.startswith("[Your kernel is new. These variables came back:\n- x]")
+        await read(again.run("x = 7"))
+        assert prompts(again.history)[-1] == "x = 7"
+        await again.undo(2)
+        await again.redo()
+        await read(again.run("x = 8"))
+        assert prompts(again.history)[-2:] == [told, "x = 8"]
 
 
 async def test_what_was_undone_does_not_come_back(make, store):
