@@ -1,7 +1,8 @@
 """Sweeping: archives old sessions and removes the oldest above the limit, but never one that is open.
 
 An archived session keeps its rows and can be resumed; its variables and the long outputs of its agents in the workspace are
-removed. When all sessions exceed the limit in bytes, the oldest are removed.
+removed. When all sessions exceed the limit in bytes, the oldest are removed. Outputs of agents without a session are removed
+when they are as old as a session that is archived.
 """
 
 import logging
@@ -10,6 +11,8 @@ import re
 import stat
 import threading
 import time
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,11 +52,19 @@ def is_due(store: SessionStore) -> bool:
         return True
 
 
-def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event) -> Swept:
+def sweep(
+    store: SessionStore,
+    workspace: Path,
+    *,
+    archive_after_days: float | None,
+    max_bytes: int | None,
+    stop: threading.Event,
+) -> Swept:
     """Sweeps all sessions.
 
     Args:
         store: The sessions.
+        workspace: A folder whose outputs are swept as those in the workspaces of sessions are.
         archive_after_days: Days without use after which a session is archived. None: never.
         max_bytes: Bytes that all sessions may take on disk. None: no limit.
         stop: Ends the sweep soon once it is set.
@@ -62,21 +73,23 @@ def sweep(store: SessionStore, *, archive_after_days: float | None, max_bytes: i
         SessionError: They cannot be read.
     """
     swept, sessions = Swept(), store.sessions()[::-1]
-    now = time.time()
+    before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
     for session in sessions:
-        old = archive_after_days is not None and now - session.updated > archive_after_days * DAY_SECONDS
+        old = session.updated < before
         if old and not session.archived and not stop.is_set() and _archive(store, session):
             swept.archived.append(session.session_id)
     agents = store.agents()
+    for each in {workspace, *(session.workspace for session in sessions)}:
+        _remove_strays(each, {agent_id for ids in agents.values() for agent_id in ids}, before, stop)
     sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
     total = sum(sizes.values()) + store.database_bytes
     for session in sessions:
         if max_bytes is None or total <= max_bytes or stop.is_set():
             break
-        before = store.database_bytes
+        size = store.database_bytes
         if _remove(store, session):
             swept.removed.append(session.session_id)
-            total -= sizes[session.session_id] + before - store.database_bytes
+            total -= sizes[session.session_id] + size - store.database_bytes
     if store.folder.is_dir():
         (store.folder / MARK).touch(mode=0o600)
     return swept
@@ -114,11 +127,16 @@ def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int
     """The bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
-        for place, _, names in os.walk(f"{folder}/{agent_id}"):  # it follows no link
-            for name in names:
-                with suppress(OSError):
-                    size += os.lstat(f"{place}/{name}").st_size
+        size += sum(found.st_size for found in _stats(f"{folder}/{agent_id}"))
     return size
+
+
+def _stats(folder: str) -> Iterator[os.stat_result]:
+    """Yields the status of each file below a folder, without following links."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                yield os.lstat(f"{place}/{name}")
 
 
 def _agents(store: SessionStore, session: StoredSession) -> list[str]:
@@ -134,6 +152,16 @@ def _remove_outputs(workspace: Path, agents: list[str]) -> None:
     folder = _outputs(workspace)
     for agent_id in agents if folder is not None else ():
         remove(f"{folder}/{agent_id}")
+
+
+def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop: threading.Event) -> None:
+    """Removes the outputs of agents without a session that were last written before a time."""
+    folder = _outputs(workspace)
+    for path in folder.iterdir() if folder is not None else ():
+        if AGENT_ID.fullmatch(path.name) and path.name not in known and not stop.is_set():
+            written = [path.lstat().st_mtime, *(found.st_mtime for found in _stats(str(path)))]
+            if max(written) < before:
+                remove(str(path))
 
 
 def _outputs(workspace: Path) -> Path | None:

@@ -209,6 +209,7 @@ def _prune(config: "Config") -> int:
     settings = config.sessions
     swept = sweep(
         SessionStore(state_folder()),
+        config.workspace,
         archive_after_days=settings.archive_after_days,
         max_bytes=settings.max_bytes,
         stop=threading.Event(),

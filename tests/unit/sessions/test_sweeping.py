@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from support.sessions import root, writing
@@ -29,11 +30,11 @@ async def two(store, tmp_path):
     return store
 
 
-def swept(store, days=90.0, size=None, stop=False):
+def swept(store, days=90.0, size=None, stop=False, workspace=Path("/nowhere")):
     event = threading.Event()
     if stop:
         event.set()
-    found = sweep(store, archive_after_days=days, max_bytes=size, stop=event)
+    found = sweep(store, workspace, archive_after_days=days, max_bytes=size, stop=event)
     return found.archived, found.removed
 
 
@@ -62,6 +63,21 @@ async def test_an_open_session_is_neither_archived_nor_removed(two):
     lock.take()
     assert swept(two, size=0) == ([], ["new"])
     lock.give_back()
+
+
+async def test_outputs_of_agents_without_a_session_go_when_they_are_old(store, two, tmp_path):
+    for name, folder in (("same", tmp_path), ("other", tmp_path / "other")):
+        for agent_id, days in (("agent-0000000a", 100), ("agent-0000000b", 80), ("agent-0000000c", 100), ("mine", 100)):
+            place = folder / ".freeact" / "outputs" / agent_id
+            place.mkdir(parents=True)
+            (place / name).write_text("x")
+            for path in (place / name, place):
+                os.utime(path, (0, time.time() - days * DAY_SECONDS))
+        os.utime(folder / ".freeact" / "outputs" / "agent-0000000c")  # something was written there since
+    assert swept(two, workspace=tmp_path / "other") == (["old"], [])
+    for folder in (tmp_path, tmp_path / "other"):
+        left = {path.name for path in (folder / ".freeact" / "outputs").iterdir()}
+        assert left - {"agent-00000002"} == {"agent-0000000b", "agent-0000000c", "mine"}
 
 
 async def test_a_sweep_ends_when_it_is_told_to(two):
