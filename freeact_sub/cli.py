@@ -356,7 +356,7 @@ def _replays(options: argparse.Namespace) -> bool:
 
 
 def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
-    from freeact_sub.agents import Agent  # noqa: PLC0415
+    from freeact_sub import Agent  # noqa: PLC0415
 
     agent = Agent(config, session=session, replay=replay)
     if not gc.isenabled():  # the first agent

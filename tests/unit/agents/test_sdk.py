@@ -15,6 +15,11 @@ import pytest
 import freeact_sub
 from freeact_sub import FreeactError
 
+OPENAI_AGENT = """
+from freeact_sub import Agent, Config
+Agent(Config(model="openai-chat:any", base_url="http://localhost:1/v1"))
+"""
+
 
 def test_every_promised_name_is_there_and_every_name_that_is_there_is_promised():
     assert sorted(freeact_sub.__all__) == freeact_sub.__all__
@@ -72,6 +77,10 @@ def test_an_unknown_name_is_an_attribute_error():
                 "prompt_toolkit",
                 "rich",
             ),
+        ),
+        (
+            OPENAI_AGENT,
+            ("anthropic", "openai.types.beta", "openai.types.fine_tuning", "openai.types.images_response"),
         ),
     ],
 )

@@ -1,0 +1,85 @@
+"""Imports of other packages that wait until somebody uses what they bring.
+
+The types and resources of openai and anthropic are hundreds of modules for requests that no agent makes, a fifth of the
+time up to a first request. Whoever looks into these packages finds the same names as ever: by attribute, by `import *`, by
+`dir`.
+"""
+
+import builtins
+import gc
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import resolve_name
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import Any, Final
+
+REEXPORTING: Final = ("openai.types", "anthropic.types", "anthropic.resources")
+"""Packages whose code, and that of the packages in them, is nothing but imports from their own modules."""
+
+
+def import_lean(name: str) -> ModuleType:
+    """Import a module. From now on, the packages above are imported without what they import.
+
+    Garbage is not collected meanwhile: what is imported stays, and to look through it takes a tenth of the time.
+    """
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        if collects:
+            gc.enable()
+
+
+class _Finder:
+    def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name.startswith(REEXPORTING) else None
+        if spec is not None and spec.submodule_search_locations is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _AtFirstUse(name, spec.loader.path)
+        return spec
+
+
+_FINDER: Final[Any] = _Finder()
+
+
+class _AtFirstUse(SourceFileLoader):
+    """Loads a package in which `from .module import name` imports the module when the name is first looked up."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the package's code, whose imports of its own modules are only noted."""
+        package, names = module.__name__, module.__dict__
+
+        def note(name: str, space: Any = None, local: Any = None, wanted: Sequence[str] = (), level: int = 0) -> Any:
+            if not level or not wanted or "*" in wanted:
+                return __import__(name, space, local, wanted, level)
+            home = resolve_name("." * level + name, package)
+            return SimpleNamespace(**{one: _Noted((home, one)) for one in wanted})
+
+        code: CodeType = self.get_code(package)  # type: ignore[assignment]  # it has a file
+        names["__builtins__"] = vars(builtins) | {"__import__": note}
+        exec(code, names)  # noqa: S102  # as the import system does it
+        names["__builtins__"] = builtins
+        homes = {name: names.pop(name) for name, value in tuple(names.items()) if isinstance(value, _Noted)}
+
+        def look_up(name: str) -> Any:
+            if name in homes:
+                home, there = homes[name]
+                value = getattr(importlib.import_module(home), there)
+            elif not name.startswith("_") and PathFinder.find_spec(f"{package}.{name}", module.__path__):
+                value = importlib.import_module(f"{package}.{name}")
+            else:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+            return names.setdefault(name, value)
+
+        names.setdefault("__all__", [name for name in (*names, *homes) if not name.startswith("_")])
+        names |= {"__getattr__": look_up, "__dir__": lambda: {*names, *homes}}
+
+
+class _Noted(tuple[str, str]):
+    """The module in which something is, and its name there."""
+
+    __slots__ = ()

@@ -1,0 +1,61 @@
+"""Packages whose imports wait: whoever looks into them finds what is always there."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from freeact_sub.system import deferred_imports
+
+FILES = {
+    "shop/__init__.py": "",
+    "shop/types/__init__.py": (
+        "from __future__ import annotations\n"
+        "import os as _os\n"
+        "from .prices import Price as Price, as_text\n"
+        "from .sale.offers import (Offer as Bargain,)\n"
+    ),
+    "shop/types/prices.py": "class Price: pass\ndef as_text(): return 'one'\n",
+    "shop/types/rest.py": "",
+    "shop/types/sale/__init__.py": "from .offers import Offer\n__all__ = ['Offer']\n",
+    "shop/types/sale/offers.py": "from shop.types import Price\nclass Offer(Price): pass\n",
+}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(deferred_imports, "REEXPORTING", ("shop.types",))
+    yield deferred_imports.import_lean("shop.types")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+def imported() -> set[str]:
+    return {name.removeprefix("shop.") for name in sys.modules if name.startswith("shop.")}
+
+
+def test_a_name_imports_the_module_in_which_it_is_and_nothing_else(shop):
+    assert imported() == {"types"}
+    assert shop.as_text() == "one"
+    assert shop.Price is shop.Price is sys.modules["shop.types.prices"].Price
+    assert imported() == {"types", "types.prices"}
+    assert issubclass(shop.Bargain, shop.Price)
+
+
+def test_all_names_are_found_by_an_import_of_all_and_by_dir(shop):
+    found: dict = {}
+    exec("from shop.types import *", found)
+    assert {"Price", "as_text", "Bargain"} <= set(found) & set(dir(shop))
+    assert importlib.import_module("shop.types.sale").__all__ == ["Offer"]
+
+
+def test_a_module_of_the_package_is_its_attribute_and_what_is_nowhere_is_none(shop):
+    assert shop.rest is importlib.import_module("shop.types.rest")
+    with pytest.raises(AttributeError, match="module 'shop.types' has no attribute 'Nothing'"):
+        _ = shop.Nothing
+    assert not hasattr(shop, "_private")
