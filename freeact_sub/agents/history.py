@@ -41,14 +41,14 @@ class KeptHistory:
 
 
 class KeptHistories:
-    """The conversations of the children of a root that have ended last, so that they can be asked on."""
+    """The conversations of the children of a root that ended last, for resuming them."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, KeptHistory] = {}
         self._answered_by: dict[str, str] = {}
 
     def keep(self, agent_id: str, messages: list[ModelMessage], model: Model, reused_from: str = "") -> None:
-        """Keep one, and forget the oldest where there are too many. Args: reused_from: whose answer the child was given."""
+        """Keeps a conversation; the oldest make room. Args: reused_from: the agent whose answer the child took over."""
         self._by_id.pop(agent_id, None)
         if reused_from:
             self.same_as(agent_id, reused_from)
@@ -67,7 +67,7 @@ class KeptHistories:
         return self._answered_by.get(agent_id, agent_id)
 
     def get(self, agent_id: str) -> KeptHistory | None:
-        """The record of a child. None: there is none."""
+        """The conversation of a child. None: it is not kept."""
         return self._by_id.get(agent_id)
 
     def models_are_closed(self) -> None:

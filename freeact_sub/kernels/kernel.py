@@ -174,7 +174,7 @@ class KernelProvider(Protocol):
     """Starts kernels, for one root agent or several. Whoever makes one closes it, after the last of its kernels."""
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
-        """The means of the place where an agent's kernels run.
+        """Describes the place where an agent's kernels run.
 
         Args:
             mode: Of the agent.

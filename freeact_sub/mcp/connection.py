@@ -51,7 +51,7 @@ LOG_BYTES: Final = 10_000_000
 LOG_TAIL_BYTES: Final = 4096
 REASON_CHARS: Final = 300
 MAX_TOOLS: Final = 10_000
-"""The connection to one server."""
+"""Tools of one server that are read."""
 
 
 class McpConnection:

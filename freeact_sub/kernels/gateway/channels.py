@@ -61,7 +61,7 @@ TAKES_TOO_LITTLE: Final = (
 )
 LOST_OUTPUT: Final = "[the connection to the kernel was cut off for a while: output of this cell may be missing]\n"
 ANSWERS: Final = frozenset({"freeact_values", "freeact_end"})
-"""Of the guest to `ask`."""
+"""Types of the guest's replies to `ask`."""
 LIMITED: Final = b"rate exceeded"
 RATE_LIMIT: Final = re.compile(r"IOPub (message|data) rate exceeded")
 """The beginning of a server's notice that it drops output and everything else on iopub."""

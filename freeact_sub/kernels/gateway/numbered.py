@@ -13,7 +13,7 @@ NUMBER: Final = "freeact_number"
 
 
 class NumberedOutput:
-    """The number of the present cell."""
+    """Puts the output of the present cell in order, and drops repetitions."""
 
     def __init__(self) -> None:
         self.cell_id = ""
@@ -24,13 +24,13 @@ class NumberedOutput:
         """Messages that wait for earlier ones. None: nothing is held."""
 
     def begin(self, cell_id: str) -> None:
-        """A cell is sent."""
+        """Starts with a new cell."""
         self.cell_id, self._low = cell_id, 0
         self._seen.clear()
         self._held = None
 
     def hold(self) -> int:
-        """The connection has dropped. Returns the first number that has not come."""
+        """Holds messages back after the connection has dropped. Returns the first missing number."""
         self._held = self._held or {}
         return self._low
 

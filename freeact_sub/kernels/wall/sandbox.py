@@ -70,7 +70,7 @@ class Limits:
     """Bounds on the processes of a kernel; None: none."""
 
     memory_bytes: int | None = None
-    """Of each process."""
+    """Bytes of each process."""
     processes: int | None = None
     """Threads and processes of the kernel, together."""
     processes_wanted: bool = True
@@ -78,7 +78,7 @@ class Limits:
     file_bytes: int | None = None
     """Bytes of each file that is written."""
     cpu_seconds: int | None = None
-    """Of each process."""
+    """Seconds of each process."""
 
 
 @dataclass(frozen=True, kw_only=True)
