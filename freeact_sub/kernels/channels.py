@@ -43,7 +43,7 @@ class KernelChannels(Protocol):
         Args:
             channel: `shell` or `control`.
             kind: Jupyter's `msg_type`.
-            content: Of the message.
+            content: The content of the message.
 
         Returns:
             The message's id, which its answers have as that of their parent.

@@ -142,9 +142,9 @@ class Kernel(Protocol):
         time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
 
         Args:
-            folder: Of the host, outside what kernels may write, and of this agent alone, for its kernels know what is in
+            folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know what is in
                 it; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
-            max_bytes: What it may take; small variables come first. None: 4 GiB.
+            max_bytes: Bytes that it may take; small variables come first. None: 4 GiB.
 
         Raises:
             KernelSnapshotError: Nothing is saved; the snapshot before is still there. The message says why.
@@ -177,9 +177,9 @@ class KernelProvider(Protocol):
         """Describes the place where an agent's kernels run.
 
         Args:
-            mode: Of the agent.
-            settings: What they get, and may reach besides the workspace, as far as it is there where they run.
-            workspace: Of the agent, on this machine.
+            mode: The mode of the agent.
+            settings: The kernels' settings, of which only what exists where they run counts.
+            workspace: The workspace of the agent, on this machine.
 
         Raises:
             ConfigError: The provider has no kernels for such an agent; the message names the setting that would let it.

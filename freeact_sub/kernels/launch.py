@@ -64,8 +64,8 @@ class Launcher(Protocol):
         """Returns a launcher for a branch of the live kernel.
 
         Args:
-            spec: Of the branch.
-            branches: Of the kernel; they have it fork itself.
+            spec: The settings of the branch.
+            branches: The branches of the kernel; they have it fork itself.
 
         Raises:
             KernelBranchError: The kernel cannot be branched; the message says why.

@@ -63,7 +63,7 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
 
     Args:
         parts: The JSON of header, parent, metadata and content, then buffers, which nobody reads.
-        max_bytes: Of all parts together.
+        max_bytes: The largest size of all parts together.
 
     Raises:
         MessageError: It is no Jupyter message.

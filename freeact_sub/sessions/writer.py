@@ -104,10 +104,10 @@ class SessionWriter:
         """Make a writer; nothing is opened yet.
 
         Args:
-            folder: Of all sessions.
+            folder: The folder of all sessions.
             session_id: The session; it is made with `session`.
-            session_folder: Of this session.
-            secrets: What is never written.
+            session_folder: The folder of this session.
+            secrets: Values that are never written.
             on_failure: Called once, in the writer's thread, with the reason why nothing more is kept.
         """
         self.session_id = session_id
@@ -233,7 +233,7 @@ class SessionWriter:
 
         Args:
             agent_id: The agent.
-            keep: How many messages at its begin are the same as before.
+            keep: The number of messages at its start that are the same as before.
             new: The messages after them, of pydantic-ai.
         """
 

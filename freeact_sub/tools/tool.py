@@ -144,7 +144,7 @@ class BackgroundChildren(Protocol):
         Args:
             agent_id: The child.
             text: The answer, the message or the prompt.
-            tool_call_id: Of the call that does this.
+            tool_call_id: The id of the call that does this.
 
         Returns:
             The outcome, in one sentence.

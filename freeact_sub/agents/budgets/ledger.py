@@ -272,7 +272,7 @@ class Ledger:
 
         Args:
             account: That of the requesting agent.
-            estimate: What the request may use.
+            estimate: The upper bound on the request's usage.
             last: It is the last report, which may use what is reserved for it.
             wait: False: refuse a request that does not fit at this moment.
 

@@ -139,7 +139,7 @@ async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Mode
 
     Args:
         earlier: The child.
-        other: What a new child of its type would have.
+        other: The model of a new child of its type.
         node: Who asks.
     """
     shared, wanted = node.shared, earlier.model_id

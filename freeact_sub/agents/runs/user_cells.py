@@ -23,7 +23,7 @@ class UserCells(ABC):
         `CodeExecutionOutput` among the events.
 
         Args:
-            code: Of the cell; `!command` runs a command.
+            code: The code of the cell; `!command` runs a command.
 
         Raises:
             AgentBusyError: The agent's present run has not ended.

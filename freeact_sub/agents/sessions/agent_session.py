@@ -55,7 +55,7 @@ class AgentSession:
 
         Args:
             choice: `new`, or the id of one to go on with. None: there is none.
-            config: What is secret in it is written nowhere.
+            config: The settings; their secrets are written nowhere.
             notice: Tells people something.
             replay: The session's cells are run again; its variables are not read from files.
 
@@ -143,7 +143,7 @@ class AgentSession:
         """Keep the variables of the root's kernel, and bring back those of before.
 
         Args:
-            loop: Of the root, just made.
+            loop: The loop of the root, just made.
             is_new: There is no conversation.
 
         Returns:

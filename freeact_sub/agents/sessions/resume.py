@@ -104,8 +104,8 @@ def cut_off(
 
     Args:
         history: The conversation as the session has it.
-        runs: Of the agent, in order.
-        calls: Of the agent.
+        runs: The runs of the agent, in order.
+        calls: The calls of the agent.
         at_work: The children that the program's end has cut off.
     """
     times = (getattr(item, "timestamp", None) for message in history for item in (message, *message.parts))

@@ -62,7 +62,7 @@ class SessionVariables:
         """Save nothing yet.
 
         Args:
-            folder: Of the session's variables.
+            folder: The folder of the session's variables.
             last_cell: When the last cell of an agent ended, by its id; 0: it had none.
             notice: Tells people something.
         """
@@ -131,12 +131,12 @@ class Variables:
         """Follow nothing yet.
 
         Args:
-            folder: Of the session's variables.
+            folder: The folder of the session's variables.
             agent_id: The agent.
             kernel: Its own.
             last_cell: See `SessionVariables`.
             notice: Tells people something.
-            of_child: What is not saved is told when it is asked on.
+            of_child: The model reads what was not saved only if the child is resumed.
             on_end: Called last.
         """
         self.held_back = False
@@ -267,8 +267,8 @@ def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None
     """Remove the snapshots of children that are the oldest, until all of them together take no more than this.
 
     Args:
-        folder: Of a session's variables.
-        max_bytes: What they may take.
+        folder: The folder of a session's variables.
+        max_bytes: Bytes that they may take.
         spared: The root, and children at work.
     """
     found = []

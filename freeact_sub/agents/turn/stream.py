@@ -88,9 +88,9 @@ async def relay_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: E
     """Emit the answers to calls of the latest response that never ran; their pydantic-ai events nobody has read.
 
     Args:
-        ctx: Of the next request.
+        ctx: The context of the next request.
         outputs: Names of the tools that hand over answers, of which no event tells.
-        emitter: Of the agent.
+        emitter: The emitter of the agent.
     """
     latest = ctx.messages[-1] if ctx.messages else None
     if not isinstance(latest, ModelRequest) or latest.run_id != ctx.run_id:

@@ -19,7 +19,7 @@ def install_kernelspec(folder: Path, python: str, *, name: str = NAME, wall: str
     Args:
         folder: What has Jupyter's `kernels` below it, such as the prefix's `share/jupyter`.
         python: That runs the kernels; it needs this package.
-        name: Of the kernelspec.
+        name: The name of the kernelspec.
         wall: The mode whose wall is around each kernel, or `none`.
         network: Kernels in `auto` have the network.
 

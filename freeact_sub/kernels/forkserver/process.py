@@ -140,7 +140,7 @@ class ForkServer:
         """Has the server expect a branch, which its own kernel has forked of itself.
 
         Args:
-            pid: Of the branch, as the kernel says; the server looks whether it can be true.
+            pid: The process id of the branch, as reported by the kernel; the server checks it.
             origin: Process id of the kernel.
 
         Returns:

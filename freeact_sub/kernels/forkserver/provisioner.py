@@ -166,7 +166,7 @@ def _built(
         settings: See `ForkProvisioner.wall`.
         python: The kernel's.
         environment: The kernel's; what is private to it is added.
-        folder: Of the kernel's own.
+        folder: The folder of the kernel's own.
 
     Returns:
         Its working directory, and what its wall leaves open.

@@ -88,9 +88,9 @@ class GatewayChannels:
         Args:
             server: That has the kernel.
             kernel_id: Its id there.
-            lease_seconds: What the kernel is promised.
-            on_lost: Told once how the kernel has ended, and whether its server has gone with it.
-            on_notice: Told what a person should mend at the server.
+            lease_seconds: Seconds of the kernel's lease.
+            on_lost: Called once with the reason of the kernel's end, and whether its server is gone too.
+            on_notice: Called with what a person should change at the server.
             protocols: The requested subprotocols.
         """
         self._server, self._kernel_id = server, kernel_id

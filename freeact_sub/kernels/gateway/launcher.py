@@ -36,9 +36,9 @@ class GatewayLauncher:
         """Make it.
 
         Args:
-            spec: Of the kernel.
+            spec: The settings of the kernel.
             choose: The servers, in the order in which they are to be asked.
-            kernel_name: Of the kernelspec there.
+            kernel_name: The name of the kernelspec there.
             make_channels: Called with the server, the kernel's id and `on_lost`.
         """
         self._spec = spec

@@ -87,7 +87,7 @@ class GatewayServer:
         """Start a kernel; it need not be ready.
 
         Args:
-            name: Of its kernelspec; empty: the server's usual one.
+            name: The name of its kernelspec; empty: the server's usual one.
             timeout_seconds: How long the server may take.
 
         Returns:

@@ -47,7 +47,7 @@ def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Rep
 
     Args:
         roots: Folders, searched to the bound; repositories around them count as well.
-        others: What else is to be kept where it exists.
+        others: Further paths to protect if they exist.
     """
     search = _RepositorySearch(tuple(dict.fromkeys(os.path.realpath(root) for root in roots)))
     for path in others:

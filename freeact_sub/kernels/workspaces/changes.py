@@ -89,8 +89,8 @@ def difference(before: Mapping[str, Stamp], found: Found, *, is_layer: bool) -> 
     """Return what was added, perhaps changed, and deleted.
 
     Args:
-        before: Of the workspace.
-        found: Of the copy.
+        before: The files of the workspace.
+        found: The files of the copy.
         is_layer: The copy holds only what differs from the workspace.
     """
     here = found.entries

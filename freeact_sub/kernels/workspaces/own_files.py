@@ -90,7 +90,7 @@ def is_protected(path: str, kept: Iterable[str]) -> bool:
 
     Args:
         path: Relative to the workspace.
-        kept: What a wall keeps as it is (`find_repositories`), relative to it as well.
+        kept: The paths that a wall protects (`find_repositories`), relative to it as well.
     """
     name = path.rstrip("/")
     parts = name.casefold().split("/")
@@ -111,9 +111,9 @@ async def lay_over(
     """Makes a branch's own copy: an overlay where the machine can, else a copy.
 
     Args:
-        workspace: Of the agent.
-        folder: Of the branch.
-        pid: Of the kernel that is branched, whose mounts the branch has.
+        workspace: The workspace of the agent.
+        folder: The folder of the branch.
+        pid: The process id of the kernel that is branched, whose mounts the branch has.
         origin: That kernel's own copy. None: it works in the workspace itself.
         lay: Mounts an overlay (`ForkServer.lay`).
         kept: Real paths that the wall keeps as they are.

@@ -30,7 +30,7 @@ def status_line(state: Sequence[Piece], facts: Sequence[Piece], columns: int) ->
     Args:
         state: What goes on and what can be done, from the left.
         facts: What stands at the right end.
-        columns: Of the terminal.
+        columns: The columns of the terminal.
     """
     state, facts = [piece for piece in state if piece.text], [piece for piece in facts if piece.text]
     while _width(state, facts) > columns and len(state) + len(facts) > 1:

@@ -38,8 +38,8 @@ class Pictures:
 
         Args:
             file: The picture.
-            columns: Of the terminal.
-            rows: Of the terminal.
+            columns: The columns of the terminal.
+            rows: The rows of the terminal.
             cell: Width and height of a character in pixels.
         """
         if self.way == "off" or self.missing:

@@ -75,7 +75,7 @@ def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: s
 
     Args:
         namespace: The variables of the kernel.
-        salt: Of this kernel: what the ids of its classes end with.
+        salt: The mark of this kernel: what the ids of its classes end with.
         arrays: Ids of arrays whose views must stay views.
         files: Gets the names under which the sources of functions are known.
     """
