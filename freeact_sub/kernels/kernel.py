@@ -142,8 +142,8 @@ class Kernel(Protocol):
         time; a second call waits. Cancelling leaves nothing behind but the snapshot before.
 
         Args:
-            folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know what is in
-                it; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
+            folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know its
+                files; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
             max_bytes: Bytes that it may take; small variables come first. None: 4 GiB.
 
         Raises:
