@@ -13,7 +13,7 @@ from freeact_sub.sessions.lock import NAME as LOCK
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {
     "sessions": {"created": ":now", "updated": ":now"},
     "agents": {"head": "head + :shift"},
-    "runs": {},
+    "runs": {"head": "head + :shift"},
     "entries": {"entry_id": "entry_id + :shift", "parent": "parent + :shift"},
     "calls": {"call_id": "NULL"},
     "answers": {"answer_id": "NULL"},

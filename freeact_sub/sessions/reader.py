@@ -90,7 +90,11 @@ class SessionReader:
 
     def runs(self, agent_id: str | None = None) -> list[StoredRun]:
         """The runs of an agent, in order of their start. None: of all agents."""
-        return [self._run(row) for row in self._of_agent("SELECT * FROM runs", agent_id, "began, rowid")]
+        select = (
+            "SELECT *, head IS (SELECT head FROM agents WHERE session_id = runs.session_id AND agent_id = runs.agent_id) "
+            "AS at_head FROM runs"
+        )
+        return [self._run(row) for row in self._of_agent(select, agent_id, "began, rowid")]
 
     def messages(self, agent_id: str) -> "list[ModelMessage]":
         """An agent's present conversation, without what undo and compaction removed."""
@@ -168,6 +172,7 @@ class SessionReader:
             files_removed=tuple(ending.get("files_removed", ())),
             warnings=tuple(ending.get("warnings", ())),
             undone=bool(row["undone"]),
+            unwritten=row["ended"] is None and not row["undone"] and bool(row["at_head"]),
         )
 
     def _call(self, row: sqlite3.Row) -> StoredCall:

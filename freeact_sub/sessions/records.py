@@ -90,6 +90,8 @@ class StoredRun:
     warnings: tuple[str, ...]
     undone: bool
     """The run was undone and not redone."""
+    unwritten: bool
+    """The program ended, or the run is about to begin, before any of it was in the conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,9 +56,14 @@ class Target:
     def set_heads(self) -> None:
         """Writes the ends of the conversations that have moved."""
         for agent_id in self.moved:
-            head = self.chains[agent_id][-1] if self.chains[agent_id] else None
+            head = self.head(agent_id)
             self.execute("UPDATE agents SET head = ? WHERE session_id = ? AND agent_id = ?", head, self.session_id, agent_id)
         self.moved.clear()
+
+    def head(self, agent_id: str) -> int | None:
+        """The last entry of an agent's conversation. None: it is empty."""
+        chain = self.chains.get(agent_id)
+        return chain[-1] if chain else None
 
     def json(self, value: Any) -> str:
         """The database's value for a Python value."""
@@ -192,8 +197,8 @@ class SessionWriter:
         began = time.time()
 
         def write(to: Target) -> None:
-            text = to.bodies.clean(prompt)
-            columns = {"agent_id": agent_id, "number": number, "root_run": root_run, "began": began}
+            text, head = to.bodies.clean(prompt), to.head(agent_id)
+            columns = {"agent_id": agent_id, "number": number, "root_run": root_run, "began": began, "head": head}
             _insert(to, "runs", {**columns, "prompt": to.json(prompt), "budget": to.json(budget)}, or_="REPLACE")
             to.execute(
                 "UPDATE sessions SET updated = ?, title = CASE WHEN title = '' THEN ? ELSE title END WHERE session_id = ?",

@@ -18,8 +18,6 @@ BEGUN: Final = (
 )
 KNOWN_AGAIN: Final = "Children and asks that have completed are not paid again: asked for the same, they answer at once."
 SHOWN_CHARS: Final = 300
-CLOCK_SECONDS: Final = 0.01
-"""Seconds by which a message's time may precede that of its run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +106,7 @@ def cut_off(
         calls: The calls of the agent.
         at_work: The children that the program's end has cut off.
     """
-    times = (getattr(item, "timestamp", None) for message in history for item in (message, *message.parts))
-    newest = max((time.timestamp() for time in times if time is not None), default=0.0) + CLOCK_SECONDS
-    # a prompt joins the conversation after its run's start; these runs ended before theirs was written
-    lost = [run for run in runs if run.ended is None and run.began > newest]
+    lost = [run for run in runs if run.unwritten]
     written = max((run.number for run in runs if run not in lost), default=0)
     returns = cut_off_calls(history, [call for call in calls if call.run >= written], at_work)
     return [*returns, *(ModelRequest(parts=[UserPromptPart(run.prompt)]) for run in lost)]
