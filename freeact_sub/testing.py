@@ -206,6 +206,9 @@ class FakeKernel:
         await self._lost.wait()
         return self.lost_reason or ""
 
+    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+        """See `Kernel.ask_about`. Nothing is asked here."""
+
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":
         """See `Kernel.branch`. Names are the branch's own; values that can be changed are shared, unlike in a real one."""
         if self.lost_reason is not None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.approvals import unasked_writes
+from freeact_sub.approvals import Policy, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
@@ -21,6 +23,8 @@ from freeact_sub.tools import KernelAccess
 MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
 
+LOOK_SECONDS: Final = 1.0
+"""How often the rule files are looked at while a kernel lives: code that writes unasked makes no request."""
 SWAP_SECONDS: Final = 5.0
 OWN_FILES: Final = (
     "Its working directory is {root}, a copy of the workspace: use relative paths; what you write there nobody else sees."
@@ -49,7 +53,7 @@ class AgentKernel:
         place = provider.place(node.policy.mode, settings, node.shared.config.workspace)
         self.told = place.told
         """Tells the model where the kernel runs."""
-        self._spec = KernelSpec(
+        self._plain_spec = KernelSpec(
             owner_id=node.agent_id,
             python=settings.python,
             workspace=node.shared.config.workspace,
@@ -58,7 +62,6 @@ class AgentKernel:
             mcp_servers=mcp_servers,
             sandbox=place.wall,
             own_files=own_files,
-            audit=provider.hook(_audit_settings(node, network=place.wall is None or place.wall.network)),
         )
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
@@ -70,6 +73,19 @@ class AgentKernel:
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
         """It has been handed out, so code may have run in it."""
+
+    @property
+    def _spec(self) -> KernelSpec:
+        return replace(self._plain_spec, audit=self._audit(self._policy()))
+
+    def _policy(self) -> Policy:
+        """The agent's, by the rules as they are saved now."""
+        return self._node.shared.gate.as_saved(self._node.policy)
+
+    def _audit(self, policy: Policy) -> AuditSettings | None:
+        wall = self._plain_spec.sandbox
+        settings = _audit_settings(self._node, policy, network=wall is None or wall.network)
+        return self._node.shared.provider.hook(settings)
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless it has begun."""
@@ -191,7 +207,7 @@ class AgentKernel:
 
     async def _watch(self, kernel: Kernel) -> None:
         """Report the kernel's death at once and start a new one."""
-        reason = self._lost_reason = await kernel.wait_lost()
+        reason = self._lost_reason = await self._until_lost(kernel)
         if self._kept:
             self._closed = True
             await carry_out(kernel.aclose())
@@ -202,6 +218,17 @@ class AgentKernel:
         if self.deaths < MAX_DEATHS:
             self.start_soon()
         await carry_out(kernel.aclose())
+
+    async def _until_lost(self, kernel: Kernel) -> str:
+        """Wait for the kernel's end; meanwhile its hook learns of rules as they are saved."""
+        known: Policy | None = None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    return await kernel.wait_lost()
+            if (policy := self._policy()) != known and (audit := self._audit(policy)) is not None:
+                known = policy
+                kernel.ask_about(audit.asked)
 
     async def _drop(self) -> None:
         """End the kernel; cancel a pending start first, so that nobody begins to watch it."""
@@ -218,11 +245,11 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-def _audit_settings(node: AgentNode, *, network: bool) -> AuditSettings:
+def _audit_settings(node: AgentNode, policy: Policy, *, network: bool) -> AuditSettings:
     """The actions that the agent's code takes without asking."""
     workspace = node.shared.config.workspace
-    folders, asked = unasked_writes(node.policy, (workspace / name for name in PROTECTED))
-    no_network = "" if network else f"denied: the sandbox has no network (mode {node.policy.mode})"
+    folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
+    no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
     return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked, no_network=no_network)
 
 

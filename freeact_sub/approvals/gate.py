@@ -114,9 +114,9 @@ class Gate:
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
         """
-        for problem in self._files.refresh() if self._files is not None else ():
-            emitter.put(Notice(content=problem))
         ruling = self.ruling(call, policy)
+        for problem in self._files.notices() if self._files is not None else ():
+            emitter.put(Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
         if ruling.verdict == "allow":
             tally.allow(call)
@@ -134,8 +134,11 @@ class Gate:
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
-        current = policy if self._files is None else policy.with_rules(self._files.rules)
-        return decide(call, current.with_session(self._session))
+        return decide(call, self.as_saved(policy).with_session(self._session))
+
+    def as_saved(self, policy: Policy) -> Policy:
+        """The policy with the rules as their files are now."""
+        return policy if self._files is None else policy.with_rules(self._files.rules)
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest, ...]:

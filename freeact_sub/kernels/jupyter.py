@@ -5,7 +5,7 @@ end. Where the process comes from, and what it has on that machine, is its launc
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -148,6 +148,10 @@ class JupyterKernel:
     async def interrupt(self) -> None:
         """See `Kernel.interrupt`."""
         self._client.interrupt()
+
+    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+        """See `Kernel.ask_about`."""
+        self._client.tell("freeact_rules", {"asked": names})
 
     async def wait_lost(self) -> str:
         """See `Kernel.wait_lost`."""

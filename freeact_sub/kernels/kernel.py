@@ -1,6 +1,6 @@
 """The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,6 +114,10 @@ class Kernel(Protocol):
 
     async def wait_lost(self) -> str:
         """Waits until the kernel's process has ended, and returns how."""
+        ...
+
+    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+        """Has its hook ask about these names from now on, instead of those of `AuditSettings.asked`."""
         ...
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "Kernel":

@@ -1,9 +1,11 @@
 """What code in cells does by itself, from the kernel's hook to a person's answer: modes, rules, children, hostile requests."""
 
+import asyncio
 import sys
 
 import pytest
 from support.agents import cell, of_kind, read, task
+from support.waiting import eventually
 
 from freeact_sub import Agent, Config
 from freeact_sub.calls import CodeAction, FileWrite, NetworkConnect, ShellCommand, SpawnCall
@@ -94,6 +96,39 @@ async def test_rules_hold_in_the_workspace_and_for_how_code_names_a_file(run, tm
     assert [event.call.summary.replace(str(tmp_path), "") for event in asked][0] == "write /work/notes.md"
     assert len(asked) == 3
     assert all("PATH=" in event.call.summary for event in asked[1:])
+
+
+LOOP = """
+while True:
+    try:
+        open({name!r}, 'w').close()
+    except PermissionError as error:
+        print(error)
+        break
+"""
+
+
+async def test_a_rule_that_is_saved_while_a_cell_writes_counts_for_that_cell(run, tmp_path):
+    given, made = tmp_path / "rules.toml", tmp_path / "work/.freeact/permissions.toml"
+    given.write_text("deny = []")
+
+    async def save():
+        for name, file, text in (("one", given, 'deny = ["write:one"]'), ("two", made, 'ask = ["write:two"]')):
+            await eventually((tmp_path / "work" / name).exists)
+            file.write_text(text)
+
+    saving = asyncio.create_task(save())
+    codes = [LOOP.format(name=name) for name in ("one", "two")]
+
+    def rule(request):
+        return Decision(allowed=not isinstance(request.call, FileWrite), reason="not this")
+
+    asked, texts = await run(
+        *codes, mode="ask", permission_files=(given,), rule=rule, kernel=KernelConfig(cell_timeout_seconds=60)
+    )
+    await saving
+    assert ["write:one" in texts[0], "not this" in texts[1]] == [True, True]
+    assert [event.call.path for event in asked] == [str(tmp_path / "work/two")]
 
 
 async def test_auto_with_the_network_connects_unasked(run):

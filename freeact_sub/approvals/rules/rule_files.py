@@ -44,16 +44,22 @@ class RuleFiles:
         self._levels = {path: _read(path) for path in self._given}
         self._first = dict(self._levels)
         self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
-        self.rules = self._joined()
-        """The rules at the last reading."""
+        self._rules = self._joined()
+        self._untold: list[str] = []
 
-    def refresh(self) -> tuple[str, ...]:
-        """Reads changed files again; returns notices about them for people."""
+    @property
+    def rules(self) -> Rules:
+        """The rules as the files are now; the same object until one changes."""
         changed = [path for path, mark in self._marks.items() if _mark(path) != mark]
-        told = [sentence for path in changed if (sentence := self._renew(path))]
+        self._untold += [sentence for path in changed if (sentence := self._renew(path))]
         if changed:
-            self.rules = self._joined()
-        return tuple(told)
+            self._rules = self._joined()
+        return self._rules
+
+    def notices(self) -> tuple[str, ...]:
+        """What people should know of files that have changed; each sentence is returned once."""
+        untold, self._untold = tuple(self._untold), []
+        return untold
 
     def _renew(self, path: Path) -> str:
         self._marks[path] = _mark(path)

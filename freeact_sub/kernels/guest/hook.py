@@ -358,6 +358,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
         watch.renew(ask, settings)
     if settings is not None:
         keep_notes_of_ipython(shell)
+        shell.kernel.control_handlers["freeact_rules"] = on_rules
     if WATCHES or settings is None:
         return
     watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask), settings["no_network"])
@@ -373,6 +374,12 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
     tell_of_opens_in_folders(watch.asking)
     used.add_hook(make_hook(watch, used, is_service_thread))
+
+
+def on_rules(_stream: Any, _idents: Any, message: dict[str, Any]) -> None:
+    """The rules have changed. Called in the control thread."""
+    for watch in WATCHES:
+        watch.files.ask_about(message["content"]["asked"])
 
 
 @contextlib.contextmanager

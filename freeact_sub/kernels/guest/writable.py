@@ -57,9 +57,13 @@ class Files:
     def set(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
         """Changes the rules."""
         self.folders = tuple(f"{path.rstrip('/')}/" for folder in folders for path in (folder, os.path.realpath(folder)))
+        self.ask_about(asked)
+
+    def ask_about(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Changes the exceptions. Called in any thread: who still looks by the old ones leaves nothing for later."""
         self.asked = [(re.compile(folder, re.DOTALL).fullmatch, name) for folder, name in asked]
-        self.tests.clear()
-        self.forget()
+        self.tests, self.known = {}, {}
+        self.free.clear()
 
     def are_free(self, path: str) -> bool:
         """The quick test of a path as code names it; False where more has to be found out. `make_hook` examines `free`."""
@@ -76,10 +80,10 @@ class Files:
 
     def learn(self, path: str) -> Folder | None:
         """Looks at a folder."""
-        started = time.monotonic()
+        started, known = time.monotonic(), self.known
         places = frozenset(f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path)))
         if not all(place.startswith(self.folders) for place in places):
-            self.known[path] = None
+            known[path] = None
             return None
         try:
             with os.scandir(path or ".") as entries:
@@ -88,17 +92,18 @@ class Files:
             links = frozenset()  # the action will fail by itself
         ended = time.monotonic()
         until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
-        folder = self.known[path] = Folder(until, links, self.names_asked(places))
+        folder = known[path] = Folder(until, links, self.names_asked(places))
         return folder
 
     def names_asked(self, places: frozenset[str]) -> Callable[[str], Any]:
         """The test whether a name needs a question in a folder of these paths; other paths are resolved first."""
-        test = self.tests.get(places)
+        tests = self.tests
+        test = tests.get(places)
         if test is None:
             names = [name for is_about, name in self.asked if any(map(is_about, places))]
-            if len(self.tests) >= MAX_TESTS:
-                self.tests.clear()
-            test = self.tests[places] = one_of([r"\.{0,2}", *names])
+            if len(tests) >= MAX_TESTS:
+                tests.clear()
+            test = tests[places] = one_of([r"\.{0,2}", *names])
         return test
 
     def is_free(self, path: str, operation: str) -> bool:
