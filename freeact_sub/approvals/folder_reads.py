@@ -36,7 +36,7 @@ def judge_wildcard(word: str, folder: str, policy: Policy) -> Ruling:
 def _judge(word: str, folder: str, policy: Policy, *, below: bool, hidden: bool = True) -> Ruling:
     paths = possible_paths(word, folder, policy.workspace)
     if any(UNKNOWN in path for path in paths):
-        return judge_read(word, folder, policy)
+        return judge_read(f"{word}/{UNKNOWN}" if below else word, folder, policy)
     try:
         starts = [start for path in paths for start in expanded(path)]
         files = (

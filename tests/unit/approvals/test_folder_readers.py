@@ -4,6 +4,7 @@ import pytest
 
 from freeact_sub.approvals import Policy, decide
 from freeact_sub.approvals.rules.rule import make_rules, shipped_rules
+from freeact_sub.approvals.shell.folder_readers import ALWAYS, COPIES, PACKS, READERS, RECURSIVE
 from freeact_sub.calls import ShellCommand
 from freeact_sub.modes import MODES
 
@@ -41,3 +42,17 @@ def test_a_denied_file_in_a_folder_that_is_read_is_not_read_unasked(policy, comm
 @pytest.mark.parametrize("command", OTHER)
 def test_what_reads_no_denied_file_is_allowed(policy, command):
     assert decide(ShellCommand(command=command), policy["ask"]).verdict == "allow"
+
+
+UNKNOWN = ["$UNKNOWN/x", '"$(pwd)"/x', "./$UNKNOWN/../x", "${UNKNOWN}plain/x", "$UNKNOWN/*/x"]
+TOLD = {ALWAYS: "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y"}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_folder_that_nobody_knows_is_asked_about(policy, name):
+    lines = [f"{name} {TOLD[READERS[name]]} {word} y" for word in UNKNOWN]
+    lines += [f"cd $UNKNOWN; {name} {TOLD[READERS[name]]} x y", f"{name} {TOLD[READERS[name]]} y -C $UNKNOWN/x in"]
+    if name in ("tar", "gtar", "bsdtar", "star"):
+        lines += [f"{name} cf y -C$UNKNOWN/x in", f"{name} cf y --directory=$UNKNOWN/x in"]
+    found = {line: decide(ShellCommand(command=line), policy["full"]).verdict for line in lines}
+    assert set(found.values()) == {"ask"}, found
