@@ -5,38 +5,25 @@ layer less between us and the server's process (`MCPToolset` keeps the process a
 its shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered
 it. Hence the owner task: it enters, hands the client out, waits, and leaves. Requests come from any task.
 
-A stdio server is started through the process guard, so that it and everything it has started end with us, even after a
-`kill -9`. A connection is used once: when it fails or is lost, the next use makes another.
+`transports.py` reaches the server. A connection is used once: when it fails or is lost, the next use makes another.
 
-This module alone imports the SDK (0.8 s), so it is imported when the first connection is made.
+This module and `transports.py` import the SDK (0.8 s), so they are imported when the first connection is made.
 """
 
 import asyncio
 import logging
 import math
-import os
-import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import anyio
-import httpx2
 import mcp
-from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
-from freeact_sub.mcp.streams import AnsweringStream, BoundedStream, Garbage, OpenRequests, WatchedStream
-from freeact_sub.system.closing import carry_out
-from freeact_sub.system.guard import GUARD_COMMAND
-from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
-from freeact_sub.system.safe_files import beneath, is_folder
+from freeact_sub.mcp.transports import reason_of, transport_for
 
 logger = logging.getLogger(__name__)
 
@@ -44,12 +31,6 @@ T = TypeVar("T")
 
 CLOSE_SECONDS: Final = 5.0
 """The bound on closing a connection: the server is asked to end, then terminated, then killed."""
-CONNECT_SECONDS: Final = 30.0
-"""For a TCP connection; the server's settings bound the wait for an answer."""
-LOG_BYTES: Final = 10_000_000
-"""Bound on the log of a server's standard error; when it is full, its older half is dropped."""
-LOG_TAIL_BYTES: Final = 4096
-REASON_CHARS: Final = 300
 MAX_TOOLS: Final = 10_000
 """Tools of one server that are read."""
 
@@ -58,14 +39,10 @@ class McpConnection:
     """Connects in the background as soon as it is made; the first request waits for the connection."""
 
     def __init__(self, server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> None:
-        """Args: log_file: takes the standard error of a stdio server. log_root: see `McpServers`."""
+        """Args: log_file, log_root: see `Transport`."""
         self._server = server
         self._config = config
-        self._log_file = log_file
-        self._log_opener = beneath(log_root)
-        self._log_start = 0
-        self._http_status = ""
-        self._garbage = Garbage(server)
+        self._transport = transport_for(server, config, log_file=log_file, log_root=log_root)
         self._failure: BaseException | None = None
         self._closing = False
         self._may_be_cancelled = False
@@ -98,7 +75,7 @@ class McpConnection:
         except McpError:
             raise
         except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
-            raise McpError(f"{what} answered with an error: {_reason(error)}", server=self._server) from error
+            raise McpError(f"{what} answered with an error: {reason_of(error)}", server=self._server) from error
 
     async def call(self, tool: str, args: dict[str, Any]) -> McpResult:
         """Call a tool; one that fails, or that the server refuses to call, is a result.
@@ -149,8 +126,8 @@ class McpConnection:
         try:
             return request.result()
         except Exception as error:
-            if self._http_status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
-                self._stop.set()  # the server has forgotten the session
+            if self._transport.has_forgotten(client):
+                self._stop.set()
             if self.usable:
                 raise
             raise await self._loss(error) from error
@@ -164,20 +141,12 @@ class McpConnection:
         try:
             with self._scope:
                 if not self._closing:
-                    await self._serve()
+                    await self._use(mcp.Client(self._transport.open(self._limit_start, self._stop.set)))
         except Exception as error:  # noqa: BLE001  # the border to the SDK: whatever ends it becomes an `McpError`
             self._failure = _leaf(error)
         finally:
             if not self._ready.done():
                 self._ready.set_exception(self._start_error())
-
-    async def _serve(self) -> None:
-        async with AsyncExitStack() as stack:
-            if self._config.url is not None:
-                transport = self._http(self._config.url)
-            else:
-                transport = self._stdio(await stack.enter_async_context(_process_folder()))
-            await self._use(mcp.Client(transport))
 
     async def _use(self, opening: mcp.Client) -> None:
         async with opening as client:
@@ -189,41 +158,6 @@ class McpConnection:
                 self._stop.set()
             self._scope.deadline = anyio.current_time() + CLOSE_SECONDS
 
-    @asynccontextmanager
-    async def _stdio(self, folder: Path) -> AsyncIterator[Any]:
-        config = self._config
-        environment = get_default_environment() | config.env
-        self._check_command(environment)
-        bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
-        parameters = mcp.StdioServerParameters(
-            command=GUARD_COMMAND[0],
-            args=[*GUARD_COMMAND[1:], str(os.getpid()), *bounds, str(config.command), *config.args],
-            env=environment | {VARIABLE: str(folder)},
-            cwd=config.cwd,
-            encoding_error_handler="replace",  # else one wrong byte would end all reading without a word
-        )
-        with open(self._log_file, "a+", encoding="utf-8", opener=self._log_opener) as log:  # noqa: ASYNC230  # one small open on a local disk
-            self._log_start = log.tell()
-            async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
-                self._limit_start()
-                requests = OpenRequests()
-                watched = WatchedStream(incoming, requests, on_end=self._stop.set, on_garbage=self._garbage.add)
-                yield watched, AnsweringStream(outgoing, requests)
-
-    @asynccontextmanager
-    async def _http(self, url: str) -> AsyncIterator[Any]:
-        client = httpx2.AsyncClient(
-            # what is small on its way may fill the memory once it is unpacked
-            headers={"Accept-Encoding": "identity", **self._config.headers},
-            # an answer that is late would end the whole transport: each request has a bound of its own
-            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-            event_hooks={"response": [self._note_status, self._bound]},
-        )
-        self._limit_start()
-        async with client, streamable_http_client(url, http_client=client) as streams:
-            requests = OpenRequests()
-            yield WatchedStream(streams[0], requests), AnsweringStream(streams[1], requests)
-
     def _limit_start(self) -> None:
         """Starts the clock of the start. Not while a process is made: a cancel then would lose its pipes in asyncio."""
         self._may_be_cancelled = True
@@ -231,84 +165,22 @@ class McpConnection:
         if self._closing:
             self._scope.cancel()
 
-    async def _note_status(self, response: httpx2.Response) -> None:
-        """Notes the status of a refusal, which the SDK drops: it tells of a wrong key."""
-        self._http_status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
-
-    async def _bound(self, response: httpx2.Response) -> None:
-        """Bounds the body of an answer; a larger one ends the connection before it fills the memory."""
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding.strip().lower() not in ("", "identity"):
-            raise httpx2.ReadError(f"the answer is packed ({encoding[:40]}), which was not asked for")
-        if isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = BoundedStream(response.stream, self._config.max_answer_bytes)
-
-    def _check_command(self, environment: dict[str, str]) -> None:
-        """Raises if the program is missing: that is clearer than the failure of its process."""
-        command, folder = str(self._config.command), Path(self._config.cwd or ".")
-        if not is_folder(folder):
-            raise self._error(f"cannot be started: its folder {folder} is not there; correct `cwd`")
-        path = str(folder / command) if "/" in command else command
-        if shutil.which(path, path=environment.get("PATH")) is None:
-            raise self._error(f"cannot be started: there is no program {command!r}; install it, or correct `command`")
-
     def _start_error(self) -> McpError:
         if isinstance(self._failure, McpError):
             return self._failure
         if self._closing:
             return self._error("was closed before it was ready")
-        late = self._scope.cancel_called
-        seconds = f"{self._config.init_timeout_seconds:g} s"
-        if self._config.url is not None:
-            reason = f"no answer within {seconds}" if late else self._http_status or _reason(self._failure)
-            return self._error(f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`")
-        what = f"was not ready within {seconds}" if late else "ended before it was ready"
-        return self._error(f"{what}{self._last_words()}; its log is {self._log_file}")
+        late_seconds = self._config.init_timeout_seconds if self._scope.cancel_called else None
+        return self._error(self._transport.start_failure(self._failure, late_seconds))
 
     async def _loss(self, error: Exception) -> McpError:
         await asyncio.wait({self._owner}, timeout=CLOSE_SECONDS)
         if self._closing:
             return self._error("was closed during the request")
-        if self._config.url is None:
-            return self._error(f"has ended{self._last_words()}; the next call starts it anew; its log is {self._log_file}")
-        reason = _reason(self._failure or error)
-        return self._error(f"at {self._url} was lost during the request ({reason}); the next call connects anew")
+        return self._error(self._transport.loss(self._failure or error))
 
     def _error(self, text: str) -> McpError:
         return McpError(f"MCP server {self._server!r} {text}", server=self._server)
-
-    @property
-    def _url(self) -> str:
-        """The URL without its secret parts."""
-        url = urlsplit(self._config.url or "")
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
-
-    def _last_words(self) -> str:
-        """The last line of the server's log since its start."""
-        try:
-            with open(self._log_file, "rb", opener=self._log_opener) as log:
-                size = log.seek(0, os.SEEK_END)
-                log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
-                lines = log.read().decode(errors="replace").split("\n")
-        except OSError:
-            return ""
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" ({last[:REASON_CHARS]})" if last else ""
-
-
-@asynccontextmanager
-async def _process_folder() -> AsyncIterator[Path]:
-    """A folder whose name marks a server and its descendants, so that daemons are found even if the guard was killed."""
-    folder = make_folder()
-    try:
-        yield folder
-    finally:
-        await carry_out(asyncio.to_thread(_end_all_of, folder))
-
-
-def _end_all_of(folder: Path) -> None:
-    end_processes_of(folder)
-    remove_soon(folder)
 
 
 async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
@@ -324,10 +196,6 @@ async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
         if page.next_cursor is None or page.next_cursor == cursor:
             return tuple(tools)
         cursor = page.next_cursor
-
-
-def _reason(error: BaseException | None) -> str:
-    return (str(error) or type(error).__name__)[:REASON_CHARS]
 
 
 def _leaf(error: BaseException) -> BaseException:

@@ -23,7 +23,7 @@ from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, wait
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import ConfigError, McpError
 from freeact_sub.mcp import McpResult
-from freeact_sub.mcp.connection import LOG_BYTES
+from freeact_sub.mcp.transports import LOG_BYTES
 from freeact_sub.system.private_folders import sweep
 
 pytestmark = pytest.mark.mcp

@@ -1,0 +1,221 @@
+"""How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it; `transport_for` chooses.
+
+A stdio server is started through the process guard, so that it and everything it has started end with us, even after a
+`kill -9`.
+"""
+
+import asyncio
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import mcp
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from freeact_sub.config.schema import McpServerConfig
+from freeact_sub.errors import McpError
+from freeact_sub.mcp.streams import AnsweringStream, BoundedStream, Garbage, OpenRequests, WatchedStream
+from freeact_sub.system.closing import carry_out
+from freeact_sub.system.guard import GUARD_COMMAND
+from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
+from freeact_sub.system.safe_files import beneath, is_folder
+
+CONNECT_SECONDS: Final = 30.0
+"""For a TCP connection; the server's settings bound the wait for an answer."""
+LOG_BYTES: Final = 10_000_000
+"""Bound on the log of a server's standard error; when it is full, its older half is dropped."""
+LOG_TAIL_BYTES: Final = 4096
+REASON_CHARS: Final = 300
+
+
+@dataclass(kw_only=True)
+class Transport(ABC):
+    """The way to one server, used once."""
+
+    server: str
+    config: McpServerConfig
+    log_file: Path
+    """Takes the standard error of a server that we start."""
+    log_root: Path
+    """See `McpServers`."""
+
+    @abstractmethod
+    def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AbstractAsyncContextManager[Any]:
+        """Reach the server.
+
+        Args:
+            on_begin: Called when the wait for the server begins; a cancel is safe from then on.
+            on_end: Called when the server ends the stream.
+
+        Returns:
+            A context manager of the streams from and to the server, as `mcp.Client` takes them.
+        """
+
+    @abstractmethod
+    def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
+        """Why the server is not ready, in words that follow its name. Args: late_seconds: the time limit that has passed."""
+
+    @abstractmethod
+    def loss(self, failure: BaseException | None) -> str:
+        """How the server was lost during a request, in words that follow its name."""
+
+    def has_forgotten(self, client: mcp.Client) -> bool:
+        """Whether the server no longer knows our session, so that only a new connection helps."""
+        del client
+        return False
+
+
+@dataclass(kw_only=True)
+class StdioTransport(Transport):
+    """Starts a program, and talks to it over its standard input and output."""
+
+    _log_start: int = field(default=0, init=False)
+
+    @asynccontextmanager
+    async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
+        """See `Transport.open`."""
+        config = self.config
+        environment = get_default_environment() | config.env
+        self._check_command(environment)
+        async with _process_folder() as folder:
+            bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
+            parameters = mcp.StdioServerParameters(
+                command=GUARD_COMMAND[0],
+                args=[*GUARD_COMMAND[1:], str(os.getpid()), *bounds, str(config.command), *config.args],
+                env=environment | {VARIABLE: str(folder)},
+                cwd=config.cwd,
+                encoding_error_handler="replace",  # else one wrong byte would end all reading without a word
+            )
+            opener = beneath(self.log_root)
+            with open(self.log_file, "a+", encoding="utf-8", opener=opener) as log:  # noqa: ASYNC230  # one small open on a local disk
+                self._log_start = log.tell()
+                async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
+                    on_begin()
+                    requests, garbage = OpenRequests(), Garbage(self.server)
+                    watched = WatchedStream(incoming, requests, on_end=on_end, on_garbage=garbage.add)
+                    yield watched, AnsweringStream(outgoing, requests)
+
+    def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
+        """See `Transport.start_failure`."""
+        del failure
+        what = "ended before it was ready" if late_seconds is None else f"was not ready within {late_seconds:g} s"
+        return f"{what}{self._last_words()}; its log is {self.log_file}"
+
+    def loss(self, failure: BaseException | None) -> str:
+        """See `Transport.loss`."""
+        del failure
+        return f"has ended{self._last_words()}; the next call starts it anew; its log is {self.log_file}"
+
+    def _check_command(self, environment: dict[str, str]) -> None:
+        """Raises if the program is missing: that is clearer than the failure of its process."""
+        command, folder = str(self.config.command), Path(self.config.cwd or ".")
+        if not is_folder(folder):
+            raise self._error(f"cannot be started: its folder {folder} is not there; correct `cwd`")
+        path = str(folder / command) if "/" in command else command
+        if shutil.which(path, path=environment.get("PATH")) is None:
+            raise self._error(f"cannot be started: there is no program {command!r}; install it, or correct `command`")
+
+    def _error(self, text: str) -> McpError:
+        return McpError(f"MCP server {self.server!r} {text}", server=self.server)
+
+    def _last_words(self) -> str:
+        """The last line of the server's log since its start."""
+        try:
+            with open(self.log_file, "rb", opener=beneath(self.log_root)) as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" ({last[:REASON_CHARS]})" if last else ""
+
+
+@dataclass(kw_only=True)
+class HttpTransport(Transport):
+    """Connects to a URL by streamable HTTP."""
+
+    _status: str = field(default="", init=False)
+    """The status of the last answer if it was a refusal."""
+
+    @asynccontextmanager
+    async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
+        """See `Transport.open`."""
+        del on_end
+        client = httpx2.AsyncClient(
+            # what is small on its way may fill the memory once it is unpacked
+            headers={"Accept-Encoding": "identity", **self.config.headers},
+            # an answer that is late would end the whole transport: each request has a bound of its own
+            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
+            event_hooks={"response": [self._note_status, self._bound]},
+        )
+        on_begin()
+        async with client, streamable_http_client(str(self.config.url), http_client=client) as streams:
+            requests = OpenRequests()
+            yield WatchedStream(streams[0], requests), AnsweringStream(streams[1], requests)
+
+    def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
+        """See `Transport.start_failure`."""
+        reason = self._status or reason_of(failure) if late_seconds is None else f"no answer within {late_seconds:g} s"
+        return f"cannot be reached at {self._url} ({reason}); check its `url` and `headers`"
+
+    def loss(self, failure: BaseException | None) -> str:
+        """See `Transport.loss`."""
+        return f"at {self._url} was lost during the request ({reason_of(failure)}); the next call connects anew"
+
+    def has_forgotten(self, client: mcp.Client) -> bool:
+        """See `Transport.has_forgotten`."""
+        return self._status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+
+    @property
+    def _url(self) -> str:
+        """The URL without its secret parts."""
+        url = urlsplit(self.config.url or "")
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+
+    async def _note_status(self, response: httpx2.Response) -> None:
+        """Notes the status of a refusal, which the SDK drops: it tells of a wrong key."""
+        self._status = f"{response.status_code} {response.reason_phrase}" if response.is_error else ""
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        """Bounds the body of an answer; a larger one ends the connection before it fills the memory."""
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in ("", "identity"):
+            raise httpx2.ReadError(f"the answer is packed ({encoding[:40]}), which was not asked for")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = BoundedStream(response.stream, self.config.max_answer_bytes)
+
+
+def transport_for(server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> Transport:
+    """The transport that a server's settings name. Args: log_file, log_root: see `Transport`."""
+    kind = StdioTransport if config.url is None else HttpTransport
+    return kind(server=server, config=config, log_file=log_file, log_root=log_root)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """The text of an error, cut, or its type."""
+    return (str(error) or type(error).__name__)[:REASON_CHARS]
+
+
+@asynccontextmanager
+async def _process_folder() -> AsyncIterator[Path]:
+    """A folder whose name marks a server and its descendants, so that daemons are found even if the guard was killed."""
+    folder = make_folder()
+    try:
+        yield folder
+    finally:
+        await carry_out(asyncio.to_thread(_end_all_of, folder))
+
+
+def _end_all_of(folder: Path) -> None:
+    end_processes_of(folder)
+    remove_soon(folder)
