@@ -48,7 +48,7 @@ UNKNOWN = ["$UNKNOWN/x", '"$(pwd)"/x', "./$UNKNOWN/../x", "${UNKNOWN}plain/x", "
 TOLD = {ALWAYS: "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y"}
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", sorted(READERS))
 def test_a_folder_that_nobody_knows_is_asked_about(policy, name):
     lines = [f"{name} {TOLD[READERS[name]]} {word} y" for word in UNKNOWN]
     lines += [f"cd $UNKNOWN; {name} {TOLD[READERS[name]]} x y", f"{name} {TOLD[READERS[name]]} y -C $UNKNOWN/x in"]
