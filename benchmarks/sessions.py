@@ -25,6 +25,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
 from benchmarks.killed_agents import EXPECTED, begin
 from freeact_sub import Agent, Config, SpawnRequest
+from freeact_sub.agents.undo.shadow_files import ShadowFiles
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.sessions.database import NAME
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
@@ -39,6 +40,7 @@ FIRST_SECONDS = 4.0
 LIMIT_SECONDS = 300
 PAIRS, CELLS = 11, 100
 CHILDREN = 15
+FILES = 50_000
 RESUME_MS, CELL_MS = 1500, 1.0
 
 
@@ -57,6 +59,8 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
                 os.environ["XDG_STATE_HOME"] = str(folder / f"resume-{number}")
                 asyncio.run(_resume(series, folder, 1 if small else 100))
             asyncio.run(_children(series, folder, 1 if small else CHILDREN))
+            for number in range(1 if small else 5):
+                asyncio.run(_files(series, folder / f"undo-{number}", 200 if small else FILES))
         finally:
             os.environ.pop("XDG_STATE_HOME")
             if kept is not None:
@@ -74,6 +78,8 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
         "a child of one cell, wall time": "ms",
         "a child of one cell, CPU time of the host": "ms",
         "a child asked on, to its first request": "ms",
+        "files before a prompt, wall time": "ms",
+        "files before a prompt, CPU time": "ms",
         "database, 1,000 events": "kB",
     }
     rows = [series.row(figure, units.get(figure, ""), *filter(None, [goals.get(figure)])) for figure in series.values]
@@ -165,6 +171,29 @@ async def _children(series: Series, folder: Path, children: int) -> None:
                 series.add(f"a child of one cell, {figure}", "none", values[None])
                 series.add(f"a child of one cell, {figure}", "session", values["new"])
                 series.add(f"a child of one cell, {figure}", "added", values["new"] - values[None])
+
+
+async def _files(series: Series, folder: Path, number: int) -> None:
+    """What undo does with the files of a workspace before a prompt; CPU time with that of git."""
+    workspace = folder / "work"
+    for place in range(number // 100):
+        (workspace / f"{place % 20}" / f"{place}").mkdir(parents=True)
+        for name in range(100):
+            (workspace / f"{place % 20}" / f"{place}" / f"{name}.py").write_text(f"x = {place * 100 + name}\n" * 20)
+    files = ShadowFiles(workspace, folder / "kept")
+    for which in ("first", "unchanged", "one changed"):
+        if which == "one changed":
+            (workspace / "0" / "0" / "0.py").write_text("y = 1\n")
+        began, used = clock(), _cpu_seconds()
+        await files.record()
+        series.add("files before a prompt, wall time", which, (clock() - began) * 1000)
+        series.add("files before a prompt, CPU time", which, (_cpu_seconds() - used) * 1000)
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _kills(series: Series, folder: Path, rounds: int, most: int) -> list[str]:

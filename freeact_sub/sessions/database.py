@@ -60,7 +60,7 @@ MIGRATIONS: Final[Sequence[str]] = (
     """,
     "ALTER TABLE agents ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN undone INTEGER NOT NULL DEFAULT 0",
-    "ALTER TABLE runs ADD COLUMN head INTEGER; ALTER TABLE runs ADD COLUMN files TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE runs ADD COLUMN head INTEGER; ALTER TABLE runs ADD COLUMN files TEXT",
 )
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 

@@ -100,12 +100,15 @@ class SessionReader:
         """An agent's present conversation, without what undo and compaction removed."""
         from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # the import takes half a second
 
-        found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
-        chain = chain_of(self._connection, found[0]["head"]) if found else []
         rows = self._of_agent("SELECT entry_id, message FROM entries", agent_id, "entry_id")
         texts = {row["entry_id"]: row["message"] for row in rows}
-        lines = ",".join(self._bodies.text(texts[entry]) for entry in chain)
+        lines = ",".join(self._bodies.text(texts[entry]) for entry in self.chain(agent_id))
         return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
+
+    def chain(self, agent_id: str) -> list[int]:
+        """The entries of an agent's present conversation, one for each message."""
+        found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
+        return chain_of(self._connection, found[0]["head"]) if found else []
 
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
         """The calls of an agent, in order of their start. None: of all agents."""
@@ -172,6 +175,8 @@ class SessionReader:
             files_removed=tuple(ending.get("files_removed", ())),
             warnings=tuple(ending.get("warnings", ())),
             undone=bool(row["undone"]),
+            head=row["head"],
+            files=row["files"],
             unwritten=row["ended"] is None and not row["undone"] and bool(row["at_head"]),
         )
 

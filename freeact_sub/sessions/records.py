@@ -90,6 +90,10 @@ class StoredRun:
     warnings: tuple[str, ...]
     undone: bool
     """The run was undone and not redone."""
+    head: int | None
+    """The last entry of the conversation before it. None: the conversation began with it."""
+    files: str | None
+    """The state of the workspace's files before it; empty: it is not kept. None: it cannot be undone."""
     unwritten: bool
     """The program ended, or the run is about to begin, before any of it was in the conversation."""
 

@@ -25,7 +25,8 @@ from freeact_sub.system.removal import remove
 
 DAY_SECONDS: Final = 86_400
 VARIABLES: Final = "variables"
-LARGE: Final = (VARIABLES,)
+FILES: Final = "files"
+LARGE: Final = (VARIABLES, FILES)
 """Folders that an archived session does not keep."""
 MARK: Final = "swept"
 """The file whose time is that of the last sweep."""

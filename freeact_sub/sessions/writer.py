@@ -221,6 +221,11 @@ class SessionWriter:
 
         self.put(write, now=True)
 
+    def files(self, agent_id: str, number: int, tree: str) -> None:
+        """The state of the workspace's files before a run. Args: tree: empty: it is not kept."""
+        update = "UPDATE runs SET files = ? WHERE session_id = ? AND agent_id = ? AND number = ?"
+        self.put(lambda to: to.execute(update, tree, to.session_id, agent_id, number))
+
     def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
         """Runs of an agent were undone, or done again."""
 

@@ -30,7 +30,7 @@ from freeact_sub.sessions import (
     new_session_id,
     state_folder,
 )
-from freeact_sub.sessions.sweeping import VARIABLES, is_due, sweep
+from freeact_sub.sessions.sweeping import FILES, VARIABLES, is_due, sweep
 
 if TYPE_CHECKING:
     from freeact_sub.agents.runs.loop import AgentLoop
@@ -82,7 +82,7 @@ class AgentSession:
             self.session_id = self.resumed.stored.session_id
             self._last_used = self.resumed.stored.updated
             self.journal.root_run, self.journal.runs = self.resumed.root_run, self.resumed.runs
-            self.journal.answers = self.resumed.answers
+            self.journal.answers, self.journal.earlier = self.resumed.answers, self.resumed.earlier
             if self.resumed.root_id is not None:
                 self.journal.goes_on(self.resumed.root_id, self.resumed.written)
 
@@ -135,6 +135,7 @@ class AgentSession:
         self.journal.writer.start()
         self.journal.open_reader = self._reader
         folder = self._store.folder_of(self.session_id) / VARIABLES
+        self.journal.files = self._store.folder_of(self.session_id) / FILES
         self.journal.variables = SessionVariables(folder, self._last_cell, self._notice)
         self._sweep_soon()
         self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
@@ -224,7 +225,7 @@ class AgentSession:
     async def aclose(self) -> None:
         """Write what is left, and let others have the session. Can be called again."""
         writer, self.journal.writer = self.journal.writer, None
-        self.journal.variables = None
+        self.journal.variables = self.journal.files = None
         self._stop.set()
         try:
             if self._sweeping is not None:

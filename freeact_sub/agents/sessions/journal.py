@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.cells import StreamText
 from freeact_sub.ending import Ending
 from freeact_sub.events import (
@@ -67,6 +69,10 @@ class Journal:
     """Reads what was kept. None: there is no session."""
     variables: "SessionVariables | None" = None
     """Saves the variables of agents. None: nothing is kept."""
+    files: Path | None = None
+    """The folder for states of the workspace's files. None: nothing is kept."""
+    earlier: Sequence[EarlierPrompt] = ()
+    """The prompts of earlier programs that can be undone, until there is another one."""
     root_run: int = 0
     """The number of the root's present or last run."""
     runs: Counter[str] = field(default_factory=Counter)
@@ -92,6 +98,7 @@ class Journal:
         """Records the start of a run."""
         if node.parent is None:
             self.root_run += 1
+            self.earlier = ()
         self.runs[node.agent_id] += 1
         self._calls[node.agent_id] = 0
         if self.writer is None:
@@ -143,8 +150,14 @@ class Journal:
 
     def undone(self, agent_id: str, runs: Sequence[int], *, undone: bool) -> None:
         """Runs of an agent, by their numbers, were undone or done again."""
+        self.earlier = ()
         if self.writer is not None:
             self.writer.undone(agent_id, runs, undone=undone)
+
+    def can_be_undone(self, agent_id: str, tree: str) -> None:
+        """The present run of an agent can be undone. Args: tree: the files before it; empty: they are not kept."""
+        if self.writer is not None:
+            self.writer.files(agent_id, self.runs[agent_id], tree)
 
     def kernel_changed(self, agent_id: str) -> None:
         """An agent's variables are others now, though no cell of its own has ended."""

@@ -21,6 +21,19 @@ SHOWN_CHARS: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
+class EarlierPrompt:
+    """A prompt of an earlier program that can be undone."""
+
+    prompt: str
+    run: int
+    """Its number."""
+    messages: int
+    """How many messages there were before it."""
+    files: str
+    """The state of the workspace's files before it. Empty: it is not kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resumed:
     """The state of a session that agents resume from."""
 
@@ -35,6 +48,8 @@ class Resumed:
     history: list[ModelMessage]
     """The same, with results for calls that were cut off."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
+    earlier: list[EarlierPrompt] = field(default_factory=list)
+    """The prompts that can be undone."""
     answered_by: dict[str, str] = field(default_factory=dict)
     """By child: the one whose answer it was given."""
     cut_off: bool = False
@@ -82,6 +97,7 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         last = root_runs[-1]
         at_work = [run.agent_id for run in all_runs if run.ended is None and run.agent_id != root.agent_id]
         calls = reader.calls(root.agent_id)
+        earlier = earlier_prompts(root_runs, reader.chain(root.agent_id))
     return Resumed(
         stored=stored,
         root_id=root.agent_id,
@@ -90,9 +106,28 @@ def load(store: SessionStore, session_id: str) -> Resumed:
         written=written,
         history=[*written, *cut_off(written, root_runs, calls, at_work)],
         answers=dict(answers),
+        earlier=earlier,
         answered_by={run.agent_id: run.reused_from for run in all_runs if run.reused_from},
         cut_off=last.ended is None,
     )
+
+
+def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[EarlierPrompt]:
+    """Returns the prompts that can be undone: those since the last compaction.
+
+    Args:
+        runs: Of the root, in order.
+        chain: The entries of its conversation.
+    """
+    places = {None: 0} | {entry: place for place, entry in enumerate(chain, 1)}
+    found: list[EarlierPrompt] = []
+    for run in reversed(runs):
+        if run.files is not None and not run.undone:
+            if run.head not in places:
+                break
+            messages = places[run.head]
+            found.append(EarlierPrompt(prompt=run.prompt, run=run.number, messages=messages, files=run.files))
+    return found[::-1]
 
 
 def cut_off(

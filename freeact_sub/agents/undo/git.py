@@ -8,14 +8,16 @@ files back ourselves (`shadow_files.py`).
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import FreeactError
+from freeact_sub.sessions import state_folder
 from freeact_sub.system.removal import remove
 
 SETTINGS: Final = {
@@ -35,9 +37,14 @@ SETTINGS: Final = {
 }
 ATTRIBUTES: Final = "* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
 LEFT_OUT: Final = (".freeact", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints")
-MAX_FILES: Final = 20_000
+MAX_FILES: Final = 100_000
 MAX_BYTES: Final = 2**30
-MAX_LIST_BYTES: Final = 8 * 2**20
+"""Of files that are new or have changed."""
+MAX_LIST_BYTES: Final = 16 * 2**20
+MAX_KEPT_BYTES: Final = 2 * 2**30
+"""Of all states; above it the earlier ones are forgotten."""
+ONE_PACK: Final = ("-c", "core.bigFileThreshold=1")
+"""Git writes one file, not one for each; what comes later is small."""
 SUBMODULE: Final = "160000"
 READ_BYTES: Final = 2**16
 
@@ -65,10 +72,12 @@ class ShadowRepository:
     """Trees of files, by their git id."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
-        """Args: folder: a private, empty folder."""
+        """Args: folder: a private folder, empty or of an earlier program."""
         self._folder = folder
         self._workspace = workspace
         self._git: str | None = None
+        self._tree: str | None = None
+        """That of the files as git knows them."""
 
     async def record(self) -> str:
         """Stores the files as they are now, and returns the id of their tree.
@@ -80,12 +89,19 @@ class ShadowRepository:
             await self._open()
         with contextlib.suppress(FileNotFoundError):
             (self._folder / "index.lock").unlink()  # left by a killed git
-        await self._check_size()
-        await self._run("add", "--all", "--ignore-errors", accept=(0, 1))  # 1: a file cannot be read, so it is not stored
-        return (await self._run("write-tree")).decode().strip()
+        if await self._has_changed() or self._tree is None:
+            await self._forget_too_much()
+            how = () if (self._folder / "index").exists() else ONE_PACK
+            await self._run(
+                *how, "add", "--all", "--ignore-errors", accept=(0, 1)
+            )  # 1: a file cannot be read, and is left out
+            self._tree = (await self._run("write-tree")).decode().strip()
+        return self._tree
 
     async def changes(self, before: str, after: str) -> list[FileChange]:
         """Returns the changes from the first tree to the second."""
+        if not (await self._has(before) and await self._has(after)):
+            raise ShadowError("they are not kept so far back")
         raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = raw.split(b"\0")
         found = []
@@ -129,20 +145,45 @@ class ShadowRepository:
         """Creates the repository."""
         self._git = _git_outside(self._workspace)
         try:
-            await self._run("init", "--quiet", "--template=")
             info = self._folder / "info"
-            info.mkdir(exist_ok=True)
+            if not (info / "exclude").exists():
+                await self._run("init", "--quiet", "--template=")
+                info.mkdir(exist_ok=True)
             (info / "attributes").write_text(ATTRIBUTES, encoding="utf-8")
-            (info / "exclude").write_text("".join(f"{name}\n" for name in LEFT_OUT), encoding="utf-8")
+            (info / "exclude").write_bytes(b"".join(b"%s\n" % name for name in self._left_out()))
         except BaseException:
             self._git = None
             remove(str(self._folder))  # locks of a killed git would stop the next one
             self._folder.mkdir(mode=0o700)
             raise
 
-    async def _check_size(self) -> None:
-        """Refuses a workspace that is too large."""
-        async with self._started("ls-files", "-z", "--cached", "--others", "--exclude-standard") as process:
+    def _left_out(self) -> Iterator[bytes]:
+        """Yields patterns of what is not stored."""
+        yield from map(str.encode, LEFT_OUT)
+        if state_folder().is_relative_to(self._workspace):
+            name = os.fsencode(state_folder().relative_to(self._workspace))
+            yield b"/" + re.sub(rb"([\\*?\[ ])", rb"\\\1", name)
+
+    async def _has(self, tree: str) -> bool:
+        async with self._started("cat-file", "-e", tree) as process:
+            await process.communicate()
+        return process.returncode == 0
+
+    async def _forget_too_much(self) -> None:
+        """Begins anew if the states take too much space."""
+        counted = dict(line.split(": ") for line in (await self._run("count-objects", "-v")).decode().splitlines())
+        if (int(counted["size"]) + int(counted["size-pack"])) * 1024 > MAX_KEPT_BYTES:
+            await asyncio.to_thread(remove, str(self._folder))
+            self._folder.mkdir(mode=0o700)
+            await self._open()
+
+    async def _has_changed(self) -> bool:
+        """Returns whether files are other ones than git knows. It looks at each, but reads none.
+
+        Raises:
+            TooLargeError: They are too many, or too large.
+        """
+        async with self._started("ls-files", "-z", "--modified", "--others", "--exclude-standard") as process:
             listed = b""
             while process.stdout is not None and (piece := await process.stdout.read(READ_BYTES)):
                 listed += piece
@@ -154,6 +195,7 @@ class ShadowRepository:
         size = await asyncio.to_thread(_size_of, os.fsencode(self._workspace), names)
         if size > MAX_BYTES:
             raise TooLargeError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
+        return bool(names)
 
     async def _run(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> bytes:
         """Runs git to its end, and returns its output."""
@@ -174,7 +216,7 @@ class ShadowRepository:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            cwd=self._folder,
+            cwd=self._workspace,
             env=self._environment(),
             start_new_session=True,
         )

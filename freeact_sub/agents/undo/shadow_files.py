@@ -6,6 +6,7 @@ link at the end is replaced.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import stat
@@ -26,10 +27,14 @@ FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ShadowFiles:
-    """States of a workspace's files. Its folder is removed with it, or swept by a later start."""
+    """States of a workspace's files."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, folder: Path | None = None) -> None:
+        """Args: folder: keeps them beyond this program. None: they go with it, or are swept by a later start."""
         self._workspace = workspace
+        self._mark = hashlib.sha256(os.fsencode(workspace)).hexdigest()[:16]
+        """Stands before each state: a session may go on in another workspace."""
+        self._kept = folder
         self._folder: Path | None = None
         self._repository: ShadowRepository | None = None
         self._too_large: TooLargeError | None = None
@@ -43,13 +48,15 @@ class ShadowFiles:
         if self._too_large is not None:
             raise self._too_large  # another attempt would cost each prompt as much
         try:
-            if self._folder is None:
-                self._folder = make_folder()
-                shadow = self._folder / "git"
-                shadow.mkdir(mode=0o700)
+            if self._repository is None:
+                shadow = self._kept
+                if shadow is None:
+                    self._folder = make_folder()
+                    shadow = self._folder / "git"
+                shadow.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._repository = ShadowRepository(shadow, self._workspace)
             async with asyncio.timeout(RECORD_SECONDS):
-                return await self._opened.record()
+                return f"{self._mark}:{await self._opened.record()}"
         except TooLargeError as error:
             self._too_large = error
             raise
@@ -74,11 +81,17 @@ class ShadowFiles:
         """
         try:
             async with asyncio.timeout(RESTORE_SECONDS):
-                return await self._restore(await self._opened.changes(now, before))
+                return await self._restore(await self._changes(now, before))
         except TimeoutError as error:
             raise ShadowError(f"the files were not all brought back within {RESTORE_SECONDS:g} s") from error
         except (OSError, EOFError, ValueError) as error:  # git died, or its output is malformed
             raise ShadowError(f"the files were not all brought back: {error}") from error
+
+    async def _changes(self, before: str, after: str) -> list[FileChange]:
+        trees = [tree for mark, _, tree in (state.partition(":") for state in (before, after)) if mark == self._mark]
+        if len(trees) < 2:  # one of them is of elsewhere
+            raise ShadowError("the files are those of another workspace")
+        return await self._opened.changes(*trees)
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
         done: list[str] = []
@@ -102,8 +115,8 @@ class ShadowFiles:
         """
         try:
             async with asyncio.timeout(RESTORE_SECONDS):
-                new = {change.path: change.blob for change in await self._opened.changes(before, now) if change.mode}
-                old = {change.path: change.blob for change in await self._opened.changes(now, before) if change.mode}
+                new = {change.path: change.blob for change in await self._changes(before, now) if change.mode}
+                old = {change.path: change.blob for change in await self._changes(now, before) if change.mode}
                 blobs = [*dict.fromkeys([*old.values(), *new.values()])]
                 sizes = dict(zip(blobs, await self._opened.sizes(blobs), strict=True))
                 small = [blob for blob in blobs if sizes[blob] <= MAX_FILE_BYTES]
@@ -124,7 +137,7 @@ class ShadowFiles:
         ]
 
     def close(self) -> None:
-        """Removes all stored states."""
+        """Removes all states that are not to be kept."""
         folder, self._folder, self._repository = self._folder, None, None
         if folder is not None:
             remove_soon(folder)

@@ -9,7 +9,7 @@ few states have one. The variables of the others, and of kernels that cannot be 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,8 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.prompt import known_news
+from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
@@ -33,6 +35,8 @@ MAX_SAVED_BYTES: Final = 4 * 2**30
 MOVE_SECONDS: Final = 600.0
 CLOSE_SECONDS: Final = 30.0
 NOT_KEPT: Final = "they are not kept so far back"
+STARTED_AGAIN: Final = "the program was started again since then"
+OTHER_VARIABLES: Final = "[What came after this was undone, but your variables are not as they were here: {reason}.]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,13 +88,15 @@ class Undo:
 
     def __init__(self, loop: AgentLoop, workspace: Path) -> None:
         """Args: loop: the agent's."""
+        journal, history = loop.node.shared.journal, loop.node.run.record.history
+        earlier = journal.earlier[-MAX_STATES:]
         self._loop = loop
-        self._files = ShadowFiles(workspace)
+        self._files = ShadowFiles(workspace, journal.files)
         self._folder = make_folder()
-        self._prompts: list[str] = []
-        self._runs: list[int] = []
+        self._prompts = [each.prompt for each in earlier]
+        self._runs = [each.run for each in earlier]
         """The number of each prompt's run, as the session counts them."""
-        self._states: list[_State | None] = [None]
+        self._states: list[_State | None] = [*(_of_earlier(each, history) for each in earlier), None]
         """One more than the prompts; None marks the agent's present state."""
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
@@ -127,7 +133,9 @@ class Undo:
         here = self._position
         dropped = [each for each in self._states[here + 1 :] if each is not None]
         self._states[here:], self._prompts[here:] = [state, None], [prompt]
-        self._runs[here:] = [self._loop.node.shared.journal.runs[self._loop.node.agent_id]]
+        journal, agent_id = self._loop.node.shared.journal, self._loop.node.agent_id
+        self._runs[here:] = [journal.runs[agent_id]]
+        journal.can_be_undone(agent_id, state.tree)
         while len(self._states) > MAX_STATES:
             first = self._states.pop(0)
             self._prompts.pop(0)
@@ -213,7 +221,10 @@ class Undo:
         await self._restore_variables(present, target, outcome)
         node = self._loop.node
         node.run.keep_history(target.history)
-        self._loop.kernel_news = target.kernel_news
+        if not outcome.variables_problem:
+            self._loop.kernel_news = target.kernel_news
+        elif self._loop.kernel_news is None:
+            self._loop.kernel_news = known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem))
         node.shared.journal.messages(node.agent_id, node.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
@@ -330,3 +341,10 @@ class Undo:
         if state.saved is not None:
             remove_soon(state.saved)
         state.saved, state.saved_bytes, state.variables_problem = None, 0, NOT_KEPT
+
+
+def _of_earlier(prompt: EarlierPrompt, history: Sequence[ModelMessage]) -> _State:
+    problem = "" if prompt.files else NOT_KEPT
+    state = _State(history=list(history[: prompt.messages]), tree=prompt.files, files_problem=problem)
+    state.variables_problem = STARTED_AGAIN
+    return state

@@ -171,7 +171,7 @@ async def test_without_git_or_with_one_that_code_can_write_nothing_is_kept(files
 
 @pytest.mark.parametrize(
     ("name", "bound", "told"),
-    [("MAX_FILES", 4, "5 files"), ("MAX_BYTES", 499, "500 bytes"), ("MAX_LIST_BYTES", 3, "more than 20,000 files")],
+    [("MAX_FILES", 4, "5 files"), ("MAX_BYTES", 499, "500 bytes"), ("MAX_LIST_BYTES", 3, "more than 100,000 files")],
 )
 async def test_a_workspace_that_is_too_large_is_refused_and_not_looked_at_again(
     files, workspace, monkeypatch, name, bound, told
