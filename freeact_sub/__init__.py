@@ -27,7 +27,7 @@ _HOMES = {
     "freeact_sub.events": (
         "AgentEvent AgentFinished AgentMessage AgentStarted ApprovalAnswered ApprovalRequest Cancelled Compacted "
         "CodeExecutionOutput CodeExecutionOutputChunk Decision Event KernelLost MessageKind ModelProgress Notice "
-        "Remember Response ResponseChunk Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
+        "Remember Response ResponseChunk StrategyProgress Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
     ),
     "freeact_sub.config.load": "load_config",
     "freeact_sub.export": "export_events export_session",

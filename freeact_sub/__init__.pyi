@@ -74,6 +74,7 @@ from freeact_sub.events import (
     Remember as Remember,
     Response as Response,
     ResponseChunk as ResponseChunk,
+    StrategyProgress as StrategyProgress,
     Thoughts as Thoughts,
     ThoughtsChunk as ThoughtsChunk,
     ToolCallStarted as ToolCallStarted,

@@ -18,6 +18,7 @@ from freeact_sub.events import (
     ModelProgress,
     Response,
     ResponseChunk,
+    StrategyProgress,
     Thoughts,
     ThoughtsChunk,
     ToolCallStarted,
@@ -49,6 +50,8 @@ class Activity:
     """Questions that wait for a person, by id, oldest first."""
     progress: ModelProgress | None = None
     """The progress of its model request. None: the request is quick or was answered."""
+    strategies: dict[str, StrategyProgress] = field(default_factory=dict)
+    """The latest step of each strategy at work, by `strategy_id`."""
     writes: Literal["", "writing", "thinking"] = ""
     """The kind of text that its model is writing."""
 
@@ -97,6 +100,10 @@ class Activity:
         match event:
             case ModelProgress():
                 self.progress = event
+            case StrategyProgress():
+                self.strategies.pop(event.strategy_id, None)
+                if not event.done:
+                    self.strategies[event.strategy_id] = event
             case UsageUpdated():
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
             case AgentStarted():
@@ -108,6 +115,7 @@ class Activity:
                 self.progress, self.writes = None, ""
                 self.calls.clear()
                 self.questions.clear()
+                self.strategies.clear()
 
     def _text(self) -> str:
         if self.questions:
@@ -124,7 +132,11 @@ class Activity:
         for call in self.calls:
             if (call.tool_call_id, call.tool_name) == (output.tool_call_id, output.tool_name):
                 self.calls.remove(call)
-                return
+                break
+        if all(call.tool_call_id != output.tool_call_id for call in self.calls):  # a cell that was cut short tells no end
+            over = [name for name, step in self.strategies.items() if step.tool_call_id == output.tool_call_id is not None]
+            for name in over:
+                del self.strategies[name]
 
 
 class Activities:

@@ -1,11 +1,10 @@
 """The events of a run: one flat, ordered stream per root run, of frozen values.
 
-Every agent of a tree writes to the same stream. Who an event is from stands in its header (`agent_id`, `parent_id`,
-`depth`), not in how it is nested, so a reader treats a root and a great-grandchild alike. Events are created with their
-content only; the channel stamps the header when it takes them in (`channel.py`), which is what keeps `seq` free of gaps.
+Every agent of a tree writes to the same stream; its header (`agent_id`, `parent_id`, `depth`) says who an event is from. The
+channel stamps the header when it takes an event in (`channel.py`), which keeps `seq` free of gaps.
 
-For each run of an agent there is exactly one `AgentStarted` and exactly one `AgentFinished`, which comes last of that run's.
-A child that has ended and is asked on begins another run, under the same `agent_id`.
+For each run of an agent there is exactly one `AgentStarted` and one `AgentFinished`, which comes last of that run's. A child
+that has ended and is asked on begins another run, under the same `agent_id`.
 """
 
 import json
@@ -22,6 +21,7 @@ from freeact_sub.ending import Ending
 from freeact_sub.errors import ConfigError
 from freeact_sub.json_lines import content, json_line
 from freeact_sub.modes import Mode
+from freeact_sub.strategy_step import StrategyStep
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: its answer; `status`: news that need no answer; `cancel`: end your work."""
@@ -65,8 +65,7 @@ class AgentEvent:
 class AgentStarted(AgentEvent):
     """An agent begins a run.
 
-    The `tool_call_id` of a child's is that of its parent's call: of `task` or `delegate`, or of the cell whose code has
-    started it. None: a program has started it, or it is the root.
+    A child's `tool_call_id` is that of its parent's call: `task`, `delegate` or a cell. None: the root's, or a program's.
     """
 
     type: Literal["AgentStarted"] = "AgentStarted"
@@ -348,6 +347,13 @@ class AgentMessage(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StrategyProgress(StrategyStep, AgentEvent):
+    """A strategy (`freeact_sub.strategies`) has done a step, or has ended."""
+
+    type: Literal["StrategyProgress"] = "StrategyProgress"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cancelled(AgentEvent):
     """The run was cancelled from outside; its `AgentFinished` follows."""
 
@@ -373,6 +379,7 @@ Event: TypeAlias = (
     | KernelLost
     | Notice
     | AgentMessage
+    | StrategyProgress
     | Cancelled
 )
 """Every kind of event there is."""

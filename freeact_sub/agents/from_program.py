@@ -59,6 +59,19 @@ class AsInACell(ABC):
         adapter, typed = _typed(output)
         return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
 
+    async def progress(self, **step: Any) -> None:
+        """Report a step of a strategy to the reader of the events; where no run is live, nobody reads.
+
+        Args:
+            step: The fields of a `StrategyStep`: `strategy` and `step`, perhaps `strategy_id`, `of`, `done`, `node`, `best`.
+
+        Raises:
+            InvalidRequestError: A field is invalid.
+        """
+        loop = self._callers_loop
+        if loop.node.run.is_live:
+            await loop.progress.report(step)
+
     async def task(self, prompt: str, **options: Any) -> RunResult:
         """Start a child and wait until it ends.
 

@@ -21,9 +21,10 @@ from freeact_sub.events import (
     Response,
     Thoughts,
 )
-from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, ToolUse
+from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, StrategyReport, ToolUse
 from freeact_sub.export.timeline import Span, Timeline, timeline_of
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
+from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import MESSAGES, error_text
 from freeact_sub.text import one_line, visible
 
@@ -198,6 +199,32 @@ def _question(item: Question) -> str:
     return f'<div class="question">The agent {escaped(visible(item.call.question))}{what}<div>Answer: {answer}</div></div>'
 
 
+def _strategy(item: StrategyReport) -> str:
+    end = "" if item.done else ", did not end"
+    head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{item.steps} steps{end}</span></h3>"
+    return f'{head}<div class="scroll">{tree_svg(_tree(item), inline=True)}</div>' if item.nodes else head
+
+
+def _tree(item: StrategyReport) -> DrawnNode:
+    """The tree of a search. A node whose parent has no report, as of a session that was cut off, is below the root."""
+    drawn = {
+        name: DrawnNode(
+            action=node.action,
+            reason=node.reason,
+            score=node.score,
+            terminal=node.terminal,
+            failed=node.state == "failed",
+            is_best=f"{item.best}.".startswith(f"{name}."),
+        )
+        for name, node in item.nodes.items()
+    }
+    root = DrawnNode()
+    for name in sorted(drawn, key=lambda name: [(len(part), part) for part in name.split(".")]):
+        parent = item.nodes[name].parent
+        (drawn[parent] if parent in drawn and name.startswith(f"{parent}.") else root).children.append(drawn[name])
+    return root
+
+
 def _compacted(item: Compacted) -> str:
     tokens = f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
     summary = f"<details><summary>Summary</summary>{markdown_html(item.summary)}</details>" if item.summary else ""
@@ -211,6 +238,7 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     Cell: _cell,
     ToolUse: _use,
     Question: _question,
+    StrategyReport: _strategy,
     Compacted: _compacted,
     Notice: lambda item: f'<p class="warn">Notice: {escaped(visible(item.content))}</p>',
     KernelLost: lambda item: f'<p class="bad">The kernel was lost: {escaped(visible(item.reason))}</p>',

@@ -21,13 +21,17 @@ from freeact_sub.events import (
     KernelLost,
     Notice,
     Response,
+    StrategyProgress,
     Thoughts,
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.strategy_step import SearchedState
 from freeact_sub.text import one_line
 
 CELL_TOOL = "execute_ipython_cell"
+MAX_NODES = 1_000
+"""Nodes of one search that a report has."""
 Output: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
 """One output of a cell."""
 
@@ -77,6 +81,21 @@ class Question:
     """Seconds until its answer."""
 
 
+@dataclass(kw_only=True)
+class StrategyReport:
+    """A strategy and, if it searches, its tree."""
+
+    name: str
+    time: float
+    steps: int = 0
+    done: bool = False
+    """Whether it has ended by itself."""
+    nodes: dict[str, SearchedState] = field(default_factory=dict)
+    """The latest of each node, by id."""
+    best: str = ""
+    """The id of the best node."""
+
+
 Item: TypeAlias = (
     AgentStarted
     | AgentFinished
@@ -85,6 +104,7 @@ Item: TypeAlias = (
     | Cell
     | ToolUse
     | Question
+    | StrategyReport
     | Notice
     | Compacted
     | KernelLost
@@ -190,6 +210,7 @@ class _EventReader:
         """Calls that have not ended; calls from code have the id of their cell."""
         self._cells: dict[tuple[str, str | None], Cell] = {}
         self._questions: dict[str, Question] = {}
+        self._strategies: dict[tuple[str, str], StrategyReport] = {}
         self._displays: dict[tuple[str, str], tuple[Cell, int]] = {}
 
     def tree(self, agent: AgentReport) -> list[AgentReport]:
@@ -215,11 +236,10 @@ class _EventReader:
                 self._output(event)
             case ApprovalRequest() | ApprovalAnswered():
                 self._question(agent, event)
+            case StrategyProgress():
+                self._strategy(agent, event)
             case AgentFinished():
-                agent.usage += event.usage
-                if agent.work:
-                    agent.work[-1].status = event.status
-                agent.items.append(event)
+                self._finish(agent, event)
             case (
                 AgentStarted()
                 | Thoughts()
@@ -240,6 +260,12 @@ class _EventReader:
         cell = self._cells.get((event.parent_id or "", event.tool_call_id))
         if cell is not None:
             cell.uses_host = True
+
+    def _finish(self, agent: AgentReport, event: AgentFinished) -> None:
+        agent.usage += event.usage
+        if agent.work:
+            agent.work[-1].status = event.status
+        agent.items.append(event)
 
     def _call(self, agent: AgentReport, event: ToolCallStarted | ToolOutput) -> None:
         key = (event.agent_id, event.tool_call_id)
@@ -262,6 +288,16 @@ class _EventReader:
         use = ToolUse(name=event.tool_name, args=event.args, time=event.time, tool_call_id=event.tool_call_id)
         self._uses.setdefault(key, []).append(use)
         agent.items.append(use)
+
+    def _strategy(self, agent: AgentReport, event: StrategyProgress) -> None:
+        key = (event.agent_id, event.strategy_id)
+        found = self._strategies.get(key)
+        if found is None:
+            found = self._strategies[key] = StrategyReport(name=event.strategy, time=event.time)
+            agent.items.append(found)
+        found.steps, found.done, found.best = event.step, event.done, event.best or found.best
+        if event.node is not None and (event.node.node_id in found.nodes or len(found.nodes) < MAX_NODES):
+            found.nodes[event.node.node_id] = event.node
 
     def _output(self, event: CodeExecutionOutputChunk | CodeExecutionOutput) -> None:
         cell = self._cells.get((event.agent_id, event.tool_call_id))

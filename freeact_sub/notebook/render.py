@@ -34,7 +34,7 @@ from freeact_sub.show.safe_html import (
     markdown_html,
     text_html,
 )
-from freeact_sub.show.wording import ending_notes, error_text, who_asks
+from freeact_sub.show.wording import ending_notes, error_text, strategy_text, who_asks
 from freeact_sub.text import busy, clean, one_line, visible
 
 STREAMING_CHARS = 8_000
@@ -139,6 +139,7 @@ def status_line(block: AgentBlock, now: float) -> str:
     parts = [block.shown_status]
     if view.paused_seconds is not None:
         parts.append(busy(view.paused_seconds))
+    parts += map(strategy_text, view.strategies.values())
     if view.usage.turns or view.usage.tokens:
         parts.append(str(view.usage))
     if view.tree_usage != view.usage:

@@ -26,6 +26,7 @@ from freeact_sub.events import (
     Notice,
     Response,
     ResponseChunk,
+    StrategyProgress,
     Thoughts,
     ThoughtsChunk,
     ToolCallStarted,
@@ -244,6 +245,7 @@ ROWS: Final[dict[type, Callable[[AgentView, Any], Rows]]] = {
     KernelLost: _kernel_lost,
     Notice: _notice,
     AgentMessage: _message,
+    StrategyProgress: _nothing,
     Cancelled: _cancelled,
 }
 """One row for each type of event."""

@@ -5,7 +5,7 @@ import binascii
 from typing import Any, Final
 
 from freeact_sub.cells import CellError, MimeBundle
-from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
+from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput, StrategyProgress
 from freeact_sub.text import clean, files_text, one_line
 
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
@@ -59,6 +59,17 @@ def ending_notes(event: AgentFinished) -> list[str]:
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
     notes = [f"{event.usage}, {event.seconds:.1f} s", total, files_text(event.files_written, event.files_removed)]
     return [note for note in notes if note]
+
+
+def strategy_text(step: StrategyProgress) -> str:
+    """The progress of a strategy, in one line."""
+    number = f"{step.step}" if step.of is None else f"{step.step} of {step.of}"
+    parts = [f"{one_line(step.strategy, 60)}: {number}" + (" steps" if step.of is None else "")]
+    if step.node is not None:
+        parts.append(f"{step.node.node_id} {step.node.score:.2f} {one_line(step.node.action, 80)}".strip())
+    if step.best:
+        parts.append(f"best {one_line(step.best, 60)}")
+    return " · ".join(parts)
 
 
 def picture_notes(event: CodeExecutionOutput) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
 from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.steps import Progress
 from freeact_sub.strategies.votes import Vote, count
 
 OTHERS: Final = "These are the solutions to the problem from other agents:"
@@ -82,20 +83,24 @@ async def debate(  # the literature's names; all but two have a default
         raise ValueError("rounds: at least one is needed")
     those = [_Debater(member=member) for member in members(debaters, "debater")]
     said = []
-    for number in range(rounds):
-        prompts = [question if number == 0 else _revision(question, each, those) for each in those]
-        thunks = [
-            lambda each=each, prompt=prompt: each.member.answer(agent, prompt, output=output, history=tuple(each.history))
-            for each, prompt in zip(those, prompts, strict=True)
-        ]
-        said.append(tuple(await parallel(thunks)))
-        for each, prompt, answer in zip(those, prompts, said[-1], strict=True):
-            each.said(prompt, answer)
-    voted = count((each.answer for each in those), key=key)
-    answer = voted.answer
-    if judge is not None:
-        solutions = _solutions(each.answer for each in those)
-        answer = await judge.answer(agent, JUDGE.format(solutions=solutions, question=question), output=output)
+    steps = rounds * len(those) + (judge is not None)
+    async with Progress(agent, "debate", steps) as asking:
+        for number in range(rounds):
+            prompts = [question if number == 0 else _revision(question, each, those) for each in those]
+            thunks = [
+                lambda each=each, prompt=prompt: each.member.answer(
+                    asking, prompt, output=output, history=tuple(each.history)
+                )
+                for each, prompt in zip(those, prompts, strict=True)
+            ]
+            said.append(tuple(await parallel(thunks)))
+            for each, prompt, answer in zip(those, prompts, said[-1], strict=True):
+                each.said(prompt, answer)
+        voted = count((each.answer for each in those), key=key)
+        answer = voted.answer
+        if judge is not None:
+            solutions = _solutions(each.answer for each in those)
+            answer = await judge.answer(asking, JUDGE.format(solutions=solutions, question=question), output=output)
     return Debate(answer=answer, rounds=tuple(said), vote=voted, judged=judge is not None)
 
 

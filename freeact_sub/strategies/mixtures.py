@@ -7,6 +7,7 @@ from typing import Any, Final
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
 from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.steps import Progress
 
 AGGREGATE: Final = (
     "Several models have answered the query below. Make one answer of theirs, of high quality: weigh what they say, as some "
@@ -52,14 +53,16 @@ async def mixture(  # the literature's names; all but two have a default
     if layers < 1:
         raise ValueError("layers: at least one is needed")
     those = members(proposers, "proposer")
-    prompt, said = question, []
-    for _ in range(layers):
-        thunks = [lambda each=each, prompt=prompt: each.answer(agent, prompt) for each in those]
-        found = tuple(await parallel(thunks))
-        said.append(found)
-        prompt = _aggregation(question, found)
     [last] = members(aggregator if aggregator is not None else 1, "aggregator")
-    return Mixture(answer=await last.answer(agent, prompt, output=output), layers=tuple(said))
+    prompt, said = question, []
+    async with Progress(agent, "mixture", layers * len(those) + 1) as asking:
+        for _ in range(layers):
+            thunks = [lambda each=each, prompt=prompt: each.answer(asking, prompt) for each in those]
+            found = tuple(await parallel(thunks))
+            said.append(found)
+            prompt = _aggregation(question, found)
+        answer = await last.answer(asking, prompt, output=output)
+    return Mixture(answer=answer, layers=tuple(said))
 
 
 def _aggregation(question: str, found: Sequence[Any]) -> str:

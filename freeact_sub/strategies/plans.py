@@ -13,6 +13,7 @@ from typing import Any, Final
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, text_of
 from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.steps import Progress
 
 MAX_RESULT_CHARS: Final = 6000
 """Characters of a step's result that a prompt shows, as for the tool `delegate`."""
@@ -109,8 +110,6 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
     if max_replans < 0 or max_steps < 1 or levels < 1:
         raise ValueError("max_replans must be at least 0, max_steps and levels at least 1")
     prompt = PLAN.format(task=task, large=LARGE if levels > 1 else "")
-    conversation = _Conversation(agent, planner)
-    steps = await conversation.steps(prompt)
 
     async def divide(part: str) -> PlanResult:
         return await plan_and_execute(
@@ -123,15 +122,20 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
             levels=levels - 1,
         )
 
-    work = _Work(agent, task, executor, divide if levels > 1 else None)
-    for plans in range(1, max_replans + 2):
-        if len(work.done) + len(steps) > max_steps:
-            raise StrategyError(f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before")
-        await work.carry_out(steps)
-        review = await conversation.review(REVIEW.format(steps=_told(work.done)))
-        if not review.steps:
-            return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
-        steps = review.steps
+    async with Progress(agent, "plan_and_execute") as asking:
+        conversation = _Conversation(asking, planner)
+        steps = await conversation.steps(prompt)
+        work = _Work(asking, task, executor, divide if levels > 1 else None)
+        for plans in range(1, max_replans + 2):
+            if len(work.done) + len(steps) > max_steps:
+                raise StrategyError(
+                    f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before"
+                )
+            await work.carry_out(steps)
+            review = await conversation.review(REVIEW.format(steps=_told(work.done)))
+            if not review.steps:
+                return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
+            steps = review.steps
     raise StrategyError(
         f"the task is not done after {max_replans + 1} plans (max_replans); the last steps were:\n{_told(work.done[-3:])}"
     )

@@ -18,6 +18,7 @@ from freeact_sub.strategies.model_player import ModelPlayer
 from freeact_sub.strategies.pictures import SearchPicture
 from freeact_sub.strategies.side_by_side import parallel
 from freeact_sub.strategies.states import NEUTRAL, Evaluation, Player, SearchNode, Simulation, State
+from freeact_sub.strategies.steps import Progress
 from freeact_sub.strategies.trees import LATS, SIMULATE, TreeAlgorithm, at_least_one
 from freeact_sub.system.closing import carry_out
 
@@ -59,6 +60,7 @@ class Search:
         tree: TreeAlgorithm | None = None,
         *,
         actions: Sequence[str] = (EXPAND,),
+        progress: Progress | None = None,
         **options: Any,
     ) -> None:
         """Begin with the root only.
@@ -68,6 +70,7 @@ class Search:
             player: Knows the task.
             tree: Decides where to continue. Default: `LATS()`.
             actions: Names of ways to continue, for algorithms that choose among several (TreeQuest).
+            progress: Reports each state that was evaluated or simulated.
             options: Arguments of each `branch` besides the name, such as `own_files=True`.
 
         Raises:
@@ -81,6 +84,7 @@ class Search:
         self._warnings: dict[str, None] = {}
         """See `SearchResult`."""
         self._player = player
+        self._progress = progress
         self._actions = [*actions]
         self._options = options
         self._tree: Any = self.algorithm.init_tree()
@@ -92,10 +96,15 @@ class Search:
     @property
     def best(self) -> SearchNode:
         """See `SearchResult`. Raises StrategyError: no state was reached."""
-        reached = [node for node in self.root.below() if node is not self.root and node.status != "failed"]
-        if not reached:
+        best = self._best
+        if best is None:
             raise StrategyError(f"the search has reached no state: {[*(self._warnings or ['nothing was proposed'])][-1]}")
-        return max(reached, key=lambda node: (node.answer is not None, node.value))
+        return best
+
+    @property
+    def _best(self) -> SearchNode | None:
+        reached = [node for node in self.root.below() if node is not self.root and node.status != "failed"]
+        return max(reached, key=lambda node: (node.answer is not None, node.value), default=None)
 
     async def step(self, batch_size: int | None = None) -> bool:
         """Do the next trials, side by side. Returns False if there are none.
@@ -174,12 +183,18 @@ class Search:
 
     async def _carry_out(self, trial: Any) -> tuple[SearchNode, float] | None:
         node: SearchNode = trial.parent_state or self.root
-        if trial.action == SIMULATE:
-            return node, await self._simulated(node)
-        if node.terminal:
-            return node, node.score
         actions = self._proposed.get(node)
-        return await self._child(node, actions.pop(0)) if actions else None
+        if trial.action == SIMULATE:
+            told = node, await self._simulated(node)
+        elif node.terminal:
+            return node, node.score
+        elif not actions:
+            return None
+        else:
+            told = await self._child(node, actions.pop(0))
+        if self._progress is not None:
+            await self._progress.state(told[0], self._best)
+        return told
 
     async def _simulated(self, node: SearchNode) -> float:
         [found] = await parallel([lambda: self._player.simulate(node)])
@@ -227,8 +242,7 @@ class Search:
         live = getattr(self.algorithm, "live", None)
         if live is None:
             return [*self.root.below()]
-        best = [self.best] if any(node.status != "failed" for node in [*self.root.below()][1:]) else []
-        return [*live(self._tree), *best]
+        return [*live(self._tree), *([self._best] if self._best is not None else [])]
 
     async def _close_all(self, keep: Sequence[SearchNode]) -> None:
         kept = {id(node) for node in (self.root, *keep)}
@@ -284,8 +298,10 @@ async def search(  # all but the first two have a default and are keyword-only
                 await carry_out(begin.close(), timeout_seconds=CLOSE_SECONDS)
 
     try:
-        searching = Search(begin, player if player is not None else ModelPlayer(agent, task, **options), tree, **options)
-        result = await searching.run(max_trials=max_trials)
+        plays = player if player is not None else ModelPlayer(agent, task, **options)
+        async with Progress(agent, "search") as progress:
+            searching = Search(begin, plays, tree, progress=progress, **options)
+            result = await searching.run(max_trials=max_trials)
         await close(result.best if keep else None)
     except BaseException:
         await close(None)  # the caller never receives the state to keep

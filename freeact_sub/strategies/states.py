@@ -65,6 +65,11 @@ class SearchNode:
         return self.score if self.simulation is None else (self.score + self.simulation.score) / 2
 
     @property
+    def visits(self) -> int:
+        """Its evaluation, and the simulations at it and below."""
+        return 1 + sum(node.simulation is not None for node in self.below())
+
+    @property
     def answer(self) -> Any:
         """The simulation's answer, or the action's output if the task is done here. None: neither."""
         if self.simulation is not None and self.simulation.answer is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from freeact_sub.errors import StrategyError
 from freeact_sub.strategies.agent_like import AgentLike, Member, members, text_of
 from freeact_sub.strategies.side_by_side import parallel
+from freeact_sub.strategies.steps import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ async def vote(
         ValueError: There are no voters.
     """
     voters = members(n, "voter")
-    found = await parallel([lambda voter=voter: voter.answer(agent, question, output=output) for voter in voters])  # type: ignore[misc]  # binds each
+    async with Progress(agent, "vote", len(voters)) as asking:
+        found = await parallel([lambda voter=voter: voter.answer(asking, question, output=output) for voter in voters])  # type: ignore[misc]  # binds each
     return count(found, key=key)
 
 

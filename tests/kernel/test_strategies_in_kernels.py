@@ -6,7 +6,8 @@ from support.agents import cell, of_kind, read, root_text
 from support.programs import ROOT
 
 from freeact_sub import Agent, Config
-from freeact_sub.events import AgentStarted, ToolCallStarted
+from freeact_sub.events import AgentStarted, StrategyProgress, ToolCallStarted
+from freeact_sub.export import export_events
 from freeact_sub.strategies import LATS, agent_function, search
 from freeact_sub.testing import ScriptedModel, first_prompt
 
@@ -128,6 +129,12 @@ async def test_a_search_of_a_live_kernel_runs_no_cell_twice_and_leaves_it_as_it_
     simulated = [event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]
     assert len(simulated) == 2
     assert [node.status for node in result.nodes] == ["ok"] * 9
+    steps = of_kind(events, StrategyProgress)
+    assert [event.step for event in steps] == [*range(1, 12), 11], "nine evaluations, two simulations, the end"
+    assert {event.node.node_id: event.node.visits for event in steps if event.node} == {
+        node.name: 1 + (node.simulation is not None) for node in result.nodes
+    }
+    assert (steps[-2].best, steps[-1].done) == (result.best.name, True)
 
 
 SEARCH = (
@@ -155,3 +162,7 @@ async def test_code_in_a_cell_searches_over_copies_of_its_own_kernel(tmp_path):
     assert (result.status, result.error) == ("completed", "")
     assert str(returned.content).strip() == "24 | 3 moves [Fraction(24, 1)] 9 0"
     assert len([event for event in of_kind(events, AgentStarted) if event.description.startswith("simulates ")]) == 2
+    steps = of_kind(events, StrategyProgress)
+    assert [event.step for event in steps] == [*range(1, 12), 11]
+    assert len({event.tool_call_id for event in steps} - {None}) == 1, "that of the cell"
+    assert export_events(events, "html").count("<rect") == 1 + 9, "a session's report has the tree"

@@ -261,6 +261,15 @@ def test_text_that_was_cut_off_is_kept():
     assert "half an ans" not in foot_html(made, NOW)
 
 
+def test_the_status_line_has_the_step_of_a_strategy_while_it_is_at_work():
+    step = events.StrategyProgress(**ROOT, strategy="<b>", strategy_id="d", step=2, of=6)
+    made = block(step)
+    assert status_line(made, NOW) == "running · <b>: 2 of 6 · 10 s"
+    assert "<b>" not in foot_html(made, NOW)
+    made.apply(replace(step, done=True))
+    assert status_line(made, NOW) == "running · 10 s"
+
+
 def test_the_status_line_tells_what_was_spent():
     usage = Usage(turns=2, input_tokens=1000, output_tokens=234, cost_usd=Decimal("0.01"))
     made = block(events.UsageUpdated(**ROOT, usage=usage, tree_usage=usage + usage))

@@ -26,12 +26,14 @@ from freeact_sub.events import (
     Notice,
     Response,
     ResponseChunk,
+    StrategyProgress,
     Thoughts,
     ThoughtsChunk,
     ToolCallStarted,
     ToolOutput,
     UsageUpdated,
 )
+from freeact_sub.strategy_step import SearchedState
 
 ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}
 CHILD: dict[str, Any] = {"agent_id": "agent-bbbb1111", "parent_id": "agent-aaaa0000", "depth": 1}
@@ -90,6 +92,9 @@ def one_of_each(text: str = "something to read") -> list[Event]:
         KernelLost(**CHILD, reason=text),
         Notice(**CHILD, content=text),
         AgentMessage(**CHILD, kind="request", recipient_id="agent-aaaa0000", content=text, correlation_id="question-1"),
+        StrategyProgress(
+            **CHILD, strategy=text, step=3, of=5, strategy_id="s", best="0", node=SearchedState(node_id="0", action=text)
+        ),
         Cancelled(**CHILD),
         AgentFinished(
             **CHILD, status="limit", output="answer " + text, error=text, warnings=(text,), usage=USAGE, tree_usage=USAGE

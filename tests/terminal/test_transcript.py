@@ -19,6 +19,7 @@ from freeact_sub.events import (
     ModelProgress,
     Response,
     ResponseChunk,
+    StrategyProgress,
     Thoughts,
     ThoughtsChunk,
     ToolCallStarted,
@@ -30,7 +31,7 @@ from freeact_sub.show.rows import ROWS
 from freeact_sub.terminal.drawing.transcript import Transcript
 
 HOSTILE = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x1b[8mb\x07\x08 [red]c[/red] \u202e d"
-NOT_SHOWN = (ThoughtsChunk, ResponseChunk, UsageUpdated, ModelProgress)
+NOT_SHOWN = (ThoughtsChunk, ResponseChunk, UsageUpdated, ModelProgress, StrategyProgress)
 CELL = {"tool_call_id": "call-1"}
 
 

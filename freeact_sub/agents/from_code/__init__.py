@@ -13,6 +13,7 @@ from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.mcp import McpRequests
 from freeact_sub.agents.from_code.nodes import NodeRequests
 from freeact_sub.agents.from_code.shell import ShellRequests
+from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
 
 __all__ = [
     "ActionRequests",
@@ -24,6 +25,7 @@ __all__ = [
     "HostRequests",
     "McpRequests",
     "NodeRequests",
+    "ProgressRequests",
     "ShellRequests",
     "TaskRequests",
 ]

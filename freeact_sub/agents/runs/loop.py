@@ -25,7 +25,7 @@ from freeact_sub.agents.children.nodes import KernelNode, Resources
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
-from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, TaskRequests
+from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, ProgressRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, known_news, opening_prompt
@@ -82,9 +82,8 @@ class AgentLoop:
             resources: What it has open already. None: nothing.
         """
         self.node = node
-        self.resources = (
-            resources if isinstance(resources, AgentResources) else AgentResources(node, branch_of, own_files=own_files)
-        )
+        made = resources if isinstance(resources, AgentResources) else None
+        self.resources = made or AgentResources(node, branch_of, own_files=own_files)
         self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
         self.asker = Asker(node)
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
@@ -104,9 +103,10 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
         self._digest: str | None = None
-        self.asks = AskRequests(self.resources.calls, self.asker)
+        self.asks, self.progress = AskRequests(self.resources.calls, self.asker), ProgressRequests(node)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
-        for requests in (self.tasks, self.asks, BackgroundRequests(self.resources.calls, self.children), nodes):
+        background = BackgroundRequests(self.resources.calls, self.children)
+        for requests in (self.tasks, self.asks, self.progress, background, nodes):
             self.resources.requests.add(requests.handlers)
 
     def begin(self, budget: Budget) -> None:

@@ -293,6 +293,16 @@ class AgentProxy(tasks.NodeMaker):
         value = self._requests.ask("ask", **params)
         return value if decode is None else decode(value)
 
+    def progress(self, *, strategy: str, step: int, **more: Any) -> Any:
+        """Show how far a strategy is: `await agent.progress(...)`, or without `await` in plain code.
+
+        Args:
+            strategy: Its name.
+            step: The number of steps done.
+            more: `of` (the number of all steps), `done` (it has ended), `strategy_id`, `node`, `best`.
+        """
+        return self._requests.call("progress", strategy=strategy, step=step, **more)
+
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         """Pickled for a child, alone or within a function, it becomes the agent of the child's kernel."""
         return agent_of_this_kernel, ()

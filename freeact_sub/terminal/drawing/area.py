@@ -7,7 +7,7 @@ from rich.text import Text
 
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.heads import head_of_tool
-from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children
+from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
 from freeact_sub.terminal.drawing.live import silence
 from freeact_sub.terminal.drawing.parts import Cut
 from freeact_sub.terminal.drawing.story import Story, head_lines
@@ -29,7 +29,7 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
         rows: What there is room for.
     """
     parts: list[RenderableType] = []
-    children = [view for view in present_children(views) if view.is_running]
+    children = [*strategy_lines(views), *(view for view in present_children(views) if view.is_running)]
     if card is not None:
         few = min(len(children) + 1, MAX_ROWS, rows // 3) if children and rows > CARD_ALONE else 0
         parts.append(card(rows - few))

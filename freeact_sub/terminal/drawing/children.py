@@ -12,6 +12,7 @@ from rich.text import Text
 
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.heads import doing
+from freeact_sub.show.wording import strategy_text
 from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.text import one_line
 
@@ -42,6 +43,16 @@ def present_children(views: Views) -> list[AgentView]:
     return [*walk(root.agent_id)]
 
 
+def strategy_lines(views: Views) -> list[Text]:
+    """A line for each strategy that the root or a child has at work."""
+    working = [view for view in views.by_id.values() if view.is_running and view.strategies]
+    return [
+        Text.assemble(("  ◆ ", colour(view)), "" if view.parent_id is None else f"{views.name(view)}: ", strategy_text(step))
+        for view in working
+        for step in view.strategies.values()
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChildrenRegion:
     """Draws at most so many rows."""
@@ -54,7 +65,10 @@ class ChildrenRegion:
         every = present_children(self.views)
         live = [view for view in every if view.is_running]
         ended = _counts(view for view in every if not view.is_running)
-        rows = min(self.rows, MAX_ROWS) - bool(ended)
+        strategies = strategy_lines(self.views)[: max(1, self.rows // 3)]
+        for line in strategies:
+            yield _cut(line, options.max_width)
+        rows = min(self.rows, MAX_ROWS) - bool(ended) - len(strategies)
         shown = live if len(live) <= rows else _most_urgent(live, max(rows - 1, 0))
         width = max((_name_columns(self.views, view) for view in shown), default=0)
         for view in shown:

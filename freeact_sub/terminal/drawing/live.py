@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.terminal.drawing.children import strategy_lines
 from freeact_sub.terminal.drawing.parts import Barred, Cut, colour
 from freeact_sub.text import busy, clean
 
@@ -21,7 +22,8 @@ def live_area(views: Views, card: Callable[[int], RenderableType] | None, rows: 
         card: Draws the open question, in at most so many rows. None: there is none.
         rows: What there is room for.
     """
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [*strategy_lines(views)[: rows // 3]]
+    rows -= len(parts)
     tails = [(view, text) for view in views.by_id.values() if (text := _unfinished(view)) is not None]
     if card is not None:
         parts.append(card(rows * 2 // 3 if tails else rows))

@@ -17,13 +17,16 @@ from freeact_sub.events import (
     CodeExecutionOutputChunk,
     Event,
     Response,
+    StrategyProgress,
     ToolCallStarted,
     ToolOutput,
 )
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
+from freeact_sub.strategy_step import SearchedState
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
+from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
@@ -203,6 +206,39 @@ def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -
     assert lines[0].startswith("  ? station 1  asks: Python  x = 1".replace("  x", " x"))
     assert lines[1].startswith("  ●   猫 🚀    ".rstrip())
     assert lines[2].startswith("  ○ station 2  waits for a free place")
+
+
+def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
+    drawn = Drawn(columns=80)
+    header = {"agent_id": "agent-00000001", "parent_id": "agent-aaaa0000", "depth": 1}
+    cell = {**ROOT, "tool_call_id": "call-1"}
+    drawn.draw(
+        AgentStarted(**ROOT, prompt="go", time=1.0),
+        child(1),
+        ToolCallStarted(**cell, tool_name="execute_ipython_cell", args={"code": "await search(agent, 'x')"}),
+        *(StrategyProgress(**header, strategy="vote", strategy_id="v", step=step, of=5) for step in (1, 2)),
+    )
+    node = SearchedState(node_id="0.1", action="play(\x1b[31m'4 * 6')\n" * 40, score=0.8)
+    drawn.draw(StrategyProgress(**cell, strategy="search", strategy_id="s", step=7, node=node, best="0.1"))
+
+    def lines() -> list[str]:
+        area = story_area(drawn.views, drawn.story, None, 24)
+        return [line for line in drawn.text(area).splitlines() if "◆" in line]
+
+    assert lines()[1] == "  ◆ station 1: vote: 2 of 5"
+    assert lines()[0].startswith("  ◆ search: 7 steps · 0.1 0.80 play(")
+    assert "\x1b" not in lines()[0]
+    assert max(map(len, lines())) <= 80
+    assert "◆ search" in drawn.text(live_area(drawn.views, None, 24))
+    drawn.draw(StrategyProgress(**header, strategy="vote", strategy_id="v", step=5, of=5, done=True))
+    assert len(lines()) == 1
+    drawn.draw(ToolOutput(**cell, tool_name="ask", content="4"))
+    assert len(lines()) == 1, "the cell goes on"
+    drawn.draw(ToolOutput(**cell, tool_name="execute_ipython_cell", content="interrupted"))
+    assert not lines()
+    drawn.draw(StrategyProgress(**header, strategy="vote", strategy_id="v", step=1))
+    drawn.draw(AgentFinished(**header, status="cancelled"))
+    assert not lines()
 
 
 def test_two_children_with_one_label_have_numbers() -> None:

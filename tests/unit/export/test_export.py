@@ -22,6 +22,7 @@ from freeact_sub.events import (
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     Response,
+    StrategyProgress,
     ToolCallStarted,
     ToolOutput,
 )
@@ -30,6 +31,7 @@ from freeact_sub.export.document import fenced
 from freeact_sub.export.report import Cell, Question, ToolUse, report_of
 from freeact_sub.export.timeline import timeline_of
 from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.strategy_step import SearchedState
 from freeact_sub.testing import first_prompt
 
 HOSTILE = (
@@ -75,6 +77,7 @@ TAGS = {
         "tbody",
     ),
     *("thead", "blockquote", "s"),
+    *("svg", "g", "rect", "path", "text"),
 }
 
 
@@ -127,6 +130,29 @@ def test_every_kind_of_event_is_in_every_format_and_nothing_in_it_acts(text):
     assert export_events(events, "md")
     lines = export_events(events, "jsonl").splitlines()
     assert [AgentEvent.from_json(line).to_json() for line in lines] == [event.to_json() for event in events]
+
+
+def test_a_search_is_a_picture_of_its_tree_and_other_strategies_a_line():
+    def step(number, node_id, score, **node):
+        state = SearchedState(
+            node_id=node_id, parent=node_id.rpartition(".")[0], action=f"try({node_id})", score=score, **node
+        )
+        return StrategyProgress(**CELL, strategy="search", strategy_id="s", step=number, node=state, best="10.0")
+
+    steps = [
+        step(1, "10", 0.5),
+        step(2, "2", 0.1, state="failed"),
+        step(3, "10.0", 0.7),
+        step(4, "10.0", 0.9, terminal=True),
+    ]
+    lost = step(5, "7.7.7", 0.2)
+    vote = StrategyProgress(**CELL, strategy="vote", strategy_id="v", step=3, of=5)
+    source = export_events([AgentStarted(**ROOT, prompt="x"), *steps, lost, vote, ended()], "html")
+    assert [source.count(tag) for tag in ("<svg", "<rect", "<path", 'class="best"', 'class="failed"')] == [1, 5, 4, 2, 1]
+    assert source.index("0.10 try(2)") < source.index("0.90 try(10.0) ✓") < source.index("0.50 try(10)<")
+    assert "0.70" not in source
+    assert "Strategy vote <span class=quiet>3 steps, did not end" in source
+    assert "Strategy search: 5 steps; the best of 4 nodes: 0.90 try(10.0)" in export_events([*steps, lost], "md")
 
 
 @pytest.mark.parametrize("to", FORMATS)

@@ -9,7 +9,7 @@ from support.agents import of_kind, read
 from freeact_sub import SpawnRequest
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
-from freeact_sub.events import AgentFinished, AgentStarted, ToolCallStarted, ToolOutput
+from freeact_sub.events import AgentFinished, AgentStarted, StrategyProgress, ToolCallStarted, ToolOutput
 from freeact_sub.strategies import Member, agent_function, debate, parallel, plan_and_execute, vote
 from freeact_sub.testing import first_prompt
 
@@ -51,6 +51,25 @@ async def test_a_debate_is_a_conversation_of_each_debater(make):
     assert [event.tool_name for event in asked] == ["ask"] * 4
     assert asked[2].args["history"] == ["Why?", "first"]
     assert [event.content for event in of_kind(events, ToolOutput)] == ["first", "first", "second", "second"]
+    steps = of_kind(events, StrategyProgress)
+    assert [(event.strategy, event.step, event.of, event.done) for event in steps] == [
+        *(("debate", step, 4, False) for step in range(1, 5)),
+        ("debate", 4, 4, True),
+    ]
+    assert len({event.strategy_id for event in steps}) == 1
+
+
+async def test_a_step_of_a_strategy_of_ones_own_is_an_event_and_what_is_wrong_in_it_is_named(make):
+    async def program():
+        await agent.progress(strategy="mine" * 1000, step=1, node={"node_id": "0", "action": "x" * 1000})
+        await agent.progress(strategy="mine", step="many")
+
+    async with make(["x"]) as agent:
+        await agent.progress(strategy="nobody reads", step=1)
+        events, result = await read(agent.run_program(program))
+    [step] = of_kind(events, StrategyProgress)
+    assert (len(step.strategy), len(step.node.action), step.agent_id) == (500, 500, agent.agent_id)
+    assert "agent.progress: step: " in result.error
 
 
 async def test_a_typed_vote(make):

@@ -1,0 +1,57 @@
+"""Answers `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from freeact_sub.agents.from_code.base import Handler, tool_call_id_of
+from freeact_sub.agents.tree import AgentNode
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.events import StrategyProgress
+from freeact_sub.kernels import CellClock
+from freeact_sub.strategy_step import SearchedState, StrategyStep
+
+MAX_CHARS: Final = 500
+"""Characters of each text in a step: code in a kernel writes them."""
+
+
+class ProgressRequests:
+    """Answers `progress`."""
+
+    def __init__(self, node: AgentNode) -> None:
+        self._node = node
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """By method."""
+        return {"progress": self._answer}
+
+    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
+        await self.report(params, tool_call_id_of(clock))
+
+    async def report(self, step: Mapping[str, Any], tool_call_id: str | None = None) -> None:
+        """Emit the event. Args: step: the fields of a `StrategyStep`.
+
+        Raises:
+            InvalidRequestError: A field is invalid.
+        """
+        try:
+            valid = _adapter().validate_python(dict(step))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise InvalidRequestError(f"agent.progress: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        node = None if valid.node is None else replace(valid.node, **_cut(valid.node))
+        step = {**vars(valid), **_cut(valid), "node": node}
+        await self._node.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
+
+
+def _cut(value: StrategyStep | SearchedState) -> dict[str, Any]:
+    return {name: text[:MAX_CHARS] for name, text in vars(value).items() if isinstance(text, str)}
+
+
+@cache
+def _adapter() -> TypeAdapter[StrategyStep]:
+    return TypeAdapter(StrategyStep)
