@@ -8,9 +8,9 @@ from freeact_sub.calls import (
     CodeAction,
     FileWrite,
     McpCall,
-    NetworkConnect,
     ShellCommand,
     SpawnCall,
+    ToolCall,
     value_text,
 )
 from freeact_sub.events import ToolCallStarted
@@ -48,14 +48,14 @@ def head_of_call(call: Call) -> Head:
             return Head(kind="Shell, outside the sandbox" if call.outside else "Shell", words=_line(call.command))
         case FileWrite():
             return Head(kind=call.operation.capitalize(), words=_line(call.path))
-        case NetworkConnect():
-            return Head(kind="Connect", words=_line(call.address))
         case McpCall():
             return Head(kind=_called(f"{call.server}.{call.tool}", call.args))
         case SpawnCall():
             return Head(kind="Child", words=_line(call.description or call.prompt))
-        case _:
+        case ToolCall():
             return Head(kind=_called(call.tool_name, call.args))
+        case _:
+            return Head(kind=call.kind.capitalize(), words=_line(call.text))
 
 
 def head_of_tool(event: ToolCallStarted) -> Head:
