@@ -5,7 +5,7 @@ A word may be the command's first, as after `fakeroot`, or hold all of it, as in
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -27,13 +27,20 @@ def hidden_commands(command: SimpleCommand, policy: Policy) -> Iterator[Ruling]:
     for start, word in enumerate(command.words[1:], start=1):
         if forbidden.may_begin(word) and forbidden.has(replace(command, words=command.words[start:])):
             yield ASKED
-    texts = [
-        text
-        for word in command.words[1:]
-        for text in _texts(word)
-        if any(map(forbidden.may_begin, re.split(r"[\s;&|(]+", text)))
-    ]
-    found = (inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands)
+    yield from _in_texts(command.words[1:], forbidden)
+
+
+def hidden_texts(words: Sequence[str], policy: Policy) -> Iterator[Ruling]:
+    """Asks where a text, such as the value of a variable, holds a forbidden command."""
+    if words:
+        yield from _in_texts(words, _Forbidden(policy))
+
+
+def _in_texts(words: Sequence[str], forbidden: "_Forbidden") -> Iterator[Ruling]:
+    texts = [text for word in words for text in _texts(word) if any(map(forbidden.may_begin, re.split(r"[\s;&|(]+", text)))]
+    found = [inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands]
+    # the first word may be another language's: `1e git push`, `spawn git push`
+    found += [replace(inner, words=inner.words[1:]) for inner in found if len(inner.words) > 1]
     if len(texts) > MAX_TEXTS or any(forbidden.has(inner) for inner in found):
         yield ASKED
 
@@ -43,7 +50,9 @@ def _texts(word: str) -> Iterator[str]:
     if not re.search(r"[\s'\"]", word) or UNKNOWN in word or WILD in word:
         return
     yield word
-    yield from re.split(r"[=!]", word)[1:]
+    if word.startswith("-"):
+        yield word[2:]
+    yield from re.split(r"[=!:`|(){}\[\]]", word)[1:]
     quoted = [one or other for one, other in re.findall(r"'([^']*)'|\"([^\"]*)\"", word)]
     yield from quoted
     yield " ".join(quoted)

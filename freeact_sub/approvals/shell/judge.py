@@ -1,5 +1,6 @@
 """Judges a shell command by rules and mode: the strictest ruling on its parts counts."""
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,13 +9,14 @@ from typing import Final
 from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
 from freeact_sub.approvals.folder_reads import judge_files, judge_folder, judge_wildcard
 from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
+from freeact_sub.approvals.paths import possible_paths
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.folder_readers import entered, reads_folders, skips_hidden
-from freeact_sub.approvals.shell.hidden import hidden_commands
+from freeact_sub.approvals.shell.folder_readers import entered, reads_folders, reads_here, reads_lists, skips_hidden
+from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
 from freeact_sub.approvals.shell.sockets import connections, may_connect
@@ -60,6 +62,7 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
     for name in script.assigned:
         if changes_programs(name):
             yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
+    yield from hidden_texts([value for name, value in script.values if changes_programs(name)], policy)
     yield from _about_functions(script, policy)
     yield from _about_connections(script, call, policy)
     for file in script.files:
@@ -178,11 +181,24 @@ def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> It
             if WILD in name and program not in ONLY_NAME:
                 yield judge_wildcard(name, folder, policy)
     words = (program, *command.words[1:])
+    if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
+        yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
     if reads_folders(words):
         places = [_join(start, inner) for start in command.folders for inner in ("", *entered(words))]
         hidden = not skips_hidden(words)
         inside = dict.fromkeys(name for word in words[1:] for name in _names_in(word) if name and not name.startswith("-"))
-        yield from (judge_folder(name, place, policy, hidden=hidden) for name in inside for place in places)
+        named = reading.operands if not reading.doubt else _existing(words, places, policy)
+        here = ["."] if reads_here(words, named) else []
+        yield from (judge_folder(name, place, policy, hidden=hidden) for name in (*inside, *here) for place in places)
+
+
+def _existing(words: tuple[str, ...], folders: list[str], policy: Policy) -> tuple[str, ...]:
+    """The first word that is no option, and those after it that are paths of files which are there."""
+    first, *others = [word for word in words[1:] if not word.startswith("-")] or [""]
+    paths = {
+        word: [path for folder in folders for path in possible_paths(word, folder, policy.workspace)] for word in others
+    }
+    return (first, *(word for word in others if any(map(os.path.lexists, paths[word]))))
 
 
 def _names_in(word: str) -> Iterator[str]:

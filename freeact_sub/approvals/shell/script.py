@@ -77,6 +77,8 @@ class Script:
     files: tuple[OpenedFile, ...] = ()
     assigned: tuple[str, ...] = ()
     """Shell variables that it sets, exports or removes."""
+    values: tuple[tuple[str, str], ...] = ()
+    """Variables and the values that it gives them."""
     functions: tuple[str, ...] = ()
     """Functions that it defines."""
     opaque: str = ""
@@ -97,6 +99,7 @@ def read_script(text: str) -> Script:
         commands=tuple(walk.commands),
         files=tuple(walk.files),
         assigned=tuple(walk.assigned),
+        values=tuple(walk.values),
         functions=tuple(walk.functions),
         opaque=opaque,
         bomb=walk.bomb,
@@ -114,6 +117,7 @@ class _Walk(WordReader):
         self.commands: list[SimpleCommand] = []
         self.files: list[OpenedFile] = []
         self.assigned: list[str] = []
+        self.values: list[tuple[str, str]] = []
         self.functions: list[str] = []
         self.bomb = False
         self._folders = [""]
@@ -207,11 +211,11 @@ class _Walk(WordReader):
         if name is None or name.type != "variable_name":
             raise OpaqueError(f"an assignment is not understood: {shown_part(node)}")
         value = node.child_by_field_name("value")
-        if value is not None and value.type == "array":
-            for item in value.named_children:
-                self.word(item)
-        elif value is not None:
-            self.word(value)
+        if value is not None:
+            items = value.named_children if value.type == "array" else [value]
+            self.values += [(text_of(name), self.word(item)) for item in items]
+            if text_of(name).startswith("GIT_CONFIG") and re.search(r"(?i)\balias\.", text_of(value)):
+                raise OpaqueError("what an alias of git runs cannot be told from the command")
         return text_of(name)
 
     # Commands

@@ -262,6 +262,11 @@ def _change_user(words: tuple[str, ...]) -> Inside:
     return Inside(opaque=f"what {words[0]} runs cannot be told from the command") if len(words) > 1 else Inside()
 
 
+def _other_shell(words: tuple[str, ...]) -> Inside:
+    """Reads `su`, `batch`, `crontab -`: without words too they run what comes from the input."""
+    return Inside(opaque=f"what {words[0]} runs cannot be told from the command")
+
+
 _SPECIAL: Final[dict[str, Callable[[tuple[str, ...]], Inside]]] = {
     "eval": _eval,
     ".": _source,
@@ -270,8 +275,11 @@ _SPECIAL: Final[dict[str, Callable[[tuple[str, ...]], Inside]]] = {
     "trap": _trap,
     "find": _find,
     "set": _set,
-    **dict.fromkeys(("su", "script", "flock", "watch", "parallel", "entr", "chroot", "unshare", "nsenter"), _change_user),
-    **dict.fromkeys(("runuser", "pkexec", "systemd-run", "strace", "ltrace", "gdb", "at", "batch", "alias"), _change_user),
+    **dict.fromkeys(
+        ("su", "script", "parallel", "chroot", "unshare", "nsenter", "batch", "crontab", "newgrp"), _other_shell
+    ),
+    **dict.fromkeys(("flock", "watch", "entr", "runuser", "pkexec", "systemd-run", "sg"), _change_user),
+    **dict.fromkeys(("strace", "ltrace", "gdb", "at", "alias"), _change_user),
     **dict.fromkeys(("enable", "shopt", "hash", "complete", "bind", "mapfile", "readarray", "let"), _change_user),
     **dict.fromkeys(("compgen", "fc"), _change_user),
 }

@@ -25,6 +25,11 @@ OPTIONS = " ".join(f"-c a.b{number}=c" for number in range(60))
         *("python3 -c \"run(['git', 'push'])\"", "vim -c ':!git push'", "tar cf x --checkpoint-action=exec='git push' y"),
         *("git -c alias.p=push p", "git -c 'alias.p=!git push' p", "git -calias.p=push p", "git config alias.p push", "git --config-env=alias.p=X p"),
         *("source /dev/stdin <<< 'git push'", ". /dev/fd/0 <<< 'git push'", "bash /dev/stdin <<< 'git push'", "sh /proc/self/fd/0 < x"),
+        *("PAGER='git push' man x", "export PROMPT_COMMAND='git push'", "PROMPT_COMMAND=(x 'git push')", "GIT_SSH_COMMAND='cd x; git push' git fetch"),
+        *("LESSOPEN='|git push' less x", "LESS='+!git push' less x", "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p"),
+        *("GIT_CONFIG_PARAMETERS=\"'alias.p=push'\" git p", "perl -e 'exec qw(git push)'", "ruby -e '`git push`'", "socat exec:'git push' -"),
+        *("git fetch 'ext::git push'", "sed '1e git push' x", "expect -c 'spawn git push'", "make x='$(shell git push)'", "git grep -O'git push' x"),
+        *("crontab - <<< '* * * * * git push'", "batch <<< 'git push'", "echo 'git push' | su", "script <<< 'git push'", "sg x 'git push'"),
         *("echo push | xargs -I% git %", "echo git | xargs -I % % push", "echo git | xargs --replace=a fakerooa a push"),
     ],
 )  # fmt: skip
