@@ -26,8 +26,7 @@ def fork_servers():
 
 
 async def server_of(provider: ForkKernelProvider) -> ForkServer:
-    [starting] = provider.servers.values()
-    return await starting
+    return await next(iter(provider.servers.values()))
 
 
 async def test_kernels_are_prebuilt_and_forked_from_one_single_threaded_process(provider, tmp_path):
@@ -44,6 +43,7 @@ async def test_randomness_differs_between_forked_kernels(tmp_path):
     code = """
 import random, uuid, secrets, tempfile, ssl, os
 values = [random.random(), uuid.uuid4().hex, secrets.token_hex(8), tempfile.mktemp(), ssl.RAND_bytes(8).hex(), os.urandom(8).hex()]
+values += [get_ipython().kernel.ident, get_ipython().kernel.session.session]
 try:
     import numpy
     values += [numpy.random.random(), numpy.random.default_rng().random()]
@@ -59,7 +59,7 @@ print(*values, sep="\\n")
                 texts.append((await run_cell(kernel, code)).text.split())
     finally:
         await provider.aclose()
-    assert len(texts[0]) == 8
+    assert len(texts[0]) == 10
     for values in zip(*texts, strict=True):
         assert len(set(values)) == 3
 

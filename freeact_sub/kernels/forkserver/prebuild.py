@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import uuid
 from typing import Any
 
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
@@ -146,18 +147,52 @@ def prebuild() -> Any:
     )
     app.init_extensions()
     warm_up(app.shell)
+    app.kernel_class = early_kernel(kernel_class)
+    kernel = app.kernel_class.instance(
+        parent=app, session=app.session, log=app.log, profile_dir=app.profile_dir, user_ns=app.user_ns
+    )
+    app.shell.kernel = app.shell.parent = kernel
     return app
 
 
+def early_kernel(base: Any) -> Any:
+    """The class of a kernel that is built before the fork, when there are no sockets and threads yet.
+
+    Its own start looks through all modules, and so would copy the pages of each.
+    """
+
+    class EarlyKernel(base):  # type: ignore[misc]  # ipykernel is not followed by the type checker
+        """`instance`, called again, gives the kernel that is there what has been made since."""
+
+        @classmethod
+        def instance(cls, *arguments: Any, **values: Any) -> Any:
+            kernel = super().instance(*arguments, **values)
+            kernel.take(values)
+            return kernel
+
+        def take(self, values: dict[str, Any]) -> None:
+            for name, value in values.items():
+                setattr(self, name, value)
+            self.ident = str(uuid.uuid4())
+            self._stdout, self._stderr = sys.stdout, sys.stderr
+            hook = self.shell.displayhook
+            hook.topic = self._topic("execute_result")
+            hook.pub_socket = self.shell.display_pub.pub_socket = self.iopub_socket
+
+    return EarlyKernel
+
+
 def warm_up(shell: Any) -> None:
-    """Runs one silent cell: what IPython imports and compiles at its first cell is then there before the fork."""
+    """Runs one silent cell, and shows its value to nobody: what IPython makes at the first one is there before the fork."""
     shell.run_cell("1 + 1", store_history=False, silent=True)
+    shell.display_formatter.format(2)
     for name in ("_", "__", "___"):
         shell.user_ns.pop(name, None)
 
 
 def finish(app: Any, connection_file: str) -> None:
     """Takes the steps of `IPKernelApp.initialize` that remain after the fork, in its order."""
+    app.session.pid, app.session.session = os.getpid(), str(uuid.uuid4())
     app.connection_file = connection_file
     app.init_connection_file()
     app.init_sockets()
@@ -170,9 +205,8 @@ def finish(app: Any, connection_file: str) -> None:
     app.init_signal()
     shell = app.shell
     app.init_kernel()
-    if app.kernel.shell is not shell:
-        raise RuntimeError("the kernel did not take the shell that was prepared for it")
-    shell.kernel = shell.parent = app.kernel
+    if app.kernel is not shell.kernel or app.kernel.shell is not shell:
+        raise RuntimeError("the kernel and the shell that were prepared are not those that there are")
     app.init_path()
     app.init_shell()
     app.init_gui_pylab()

@@ -276,8 +276,11 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
     os.closerange(4, 1 << 20)
     os.chdir(request["cwd"])
     os.umask(request["umask"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
+    for name in os.environ.keys() - request["environment"].keys():
+        del os.environ[name]
+    for name, value in request["environment"].items():
+        if os.environ.get(name) != value:  # to set one copies pages
+            os.environ[name] = value
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     time.tzset()
     # random, ssl, uuid, secrets and tempfile see to a fork themselves; numpy's global generator does not
