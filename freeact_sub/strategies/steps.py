@@ -1,5 +1,6 @@
 """`Progress`: an agent in the hands of a strategy, which reports each step: a request, a child, a state of a search."""
 
+import contextlib
 import secrets
 from collections.abc import Sequence
 from types import TracebackType
@@ -68,5 +69,8 @@ class Progress:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None or issubclass(kind, Exception):  # the end of a cancelled strategy waits for nobody
+        if kind is None:
             await self.report(step=0, done=True)
+        elif issubclass(kind, Exception):  # the end of a cancelled strategy waits for nobody
+            with contextlib.suppress(Exception):  # the strategy's own error counts
+                await self.report(step=0, done=True)

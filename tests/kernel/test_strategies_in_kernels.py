@@ -1,9 +1,16 @@
 """Strategies on real kernels: in a cell with its `agent`, and values of a program in a child's kernel."""
 
+import asyncio
+import tempfile
+from pathlib import Path
+
+import psutil
 import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, root_text
 from support.programs import ROOT
+from support.thorough import sample
+from support.waiting import eventually
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import AgentStarted, StrategyProgress, ToolCallStarted
@@ -166,3 +173,59 @@ async def test_code_in_a_cell_searches_over_copies_of_its_own_kernel(tmp_path):
     assert [event.step for event in steps] == [*range(1, 12), 11]
     assert len({event.tool_call_id for event in steps} - {None}) == 1, "that of the cell"
     assert export_events(events, "html").count("<rect") == 1 + 9, "a session's report has the tree"
+
+
+WRITES = "open('won', 'w').write('{}'); os.remove('data'); count += 1; print(count)"
+
+
+def writes(messages, info):
+    """Proposes cells that change variables and files; a child that simulates changes more of them."""
+    prompt = first_prompt(messages)
+    if "different next cells" in prompt:
+        return ToolCallPart("hand_over", {"value": [WRITES.format(number) for number in range(2)]})
+    if "How promising" in prompt:
+        return ToolCallPart("hand_over", {"score": 5, "reason": "seen"})
+    began = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
+    return "I see no way." if began else cell("open('simulated', 'w').close(); count += 1")
+
+
+async def test_a_search_that_is_cancelled_at_any_event_leaves_no_process_mount_or_folder_and_all_as_it_was(make, tmp_path):
+    """Odd ones cancel the whole run, even ones only the task that searches."""
+    (tmp_path / "data").write_text("as before")
+    searches, at, seen = [], 0, 0
+
+    async def program():
+        searches.append(asyncio.create_task(search(agent, "?", tree=LATS(simulations=1, branching=2), own_files=True)))
+        try:
+            return await searches[-1]
+        except asyncio.CancelledError:
+            if at % 2:
+                raise
+
+    def cancel(event):
+        nonlocal seen
+        seen += 1
+        if seen == at:
+            _ = run.cancel() if at % 2 else searches[-1].cancel()
+
+    def there():
+        mounts = Path(f"/proc/{pid}/mounts").read_text().count("overlay")
+        folders = [path for path in Path(tempfile.gettempdir()).rglob("*") if path.is_dir()]
+        return len(psutil.Process().children(recursive=True)), len(folders), mounts
+
+    async with make(writes, mode="auto", kernel={"spares": 0}) as agent:
+        begun, _ = await read(agent.run_cell("import os; count = 1; print(os.getpid())"))
+        pid = int(root_text(begun))
+        run = agent.run_program(program)
+        events, whole = await read(run, on_event=cancel)
+        before = there()
+        assert [node.output for node in whole.output.nodes] == ["2", "2"]
+        for at in sample(range(2, len(events)), 8):
+            run, seen = agent.run_program(program), 0
+            _, ended = await read(run, on_event=cancel)
+            assert ended.status == ("cancelled" if at % 2 else "completed"), (at, ended.error)
+            assert agent.debug.kernel_holders == (agent.agent_id,)
+            await eventually(lambda: there() == before)
+            assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".freeact") == ["data"], at
+        left, _ = await read(agent.run_cell("print(count, os.getpid(), open('data').read())"))
+    assert root_text(left).strip() == f"1 {pid} as before"
