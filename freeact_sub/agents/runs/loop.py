@@ -14,11 +14,9 @@ from typing import Any, Final
 
 import anyio
 import pydantic_ai
-from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import BinaryContent
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.usage import UsageLimits
 
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.nodes import KernelNode, Resources
@@ -28,14 +26,13 @@ from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, ProgressRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
+from freeact_sub.agents.runs.model_run import ModelRun
 from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, known_news, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
-from freeact_sub.agents.turn.hooks import hooks_of
 from freeact_sub.agents.turn.single_request import Asker
-from freeact_sub.agents.turn.stream import RelayedModel, reads_events, relay_to
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
@@ -48,8 +45,6 @@ ABANDON_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 15.0
 CHILDREN_SECONDS: Final = 40.0
 FILES_SECONDS: Final = 5.0
-RETRIES: Final = 5
-"""Invalid outputs in a row that a model may send; the bound on turns applies as well."""
 
 logger = logging.getLogger(__name__)
 
@@ -324,32 +319,16 @@ class AgentLoop:
             return await program()
 
     async def _run_model(self, prompt: str, pictures: Sequence[BinaryContent], turns: Turns) -> Any:
-        shared = self.node.shared
-        relayed = None if reads_events(shared.capabilities) else RelayedModel(self.node.model, self.node.emitter)
-        hooks = hooks_of(turns, self._ours, self._mcp, forgotten=self.children.forgotten, relayed=relayed)
-        agent: PydanticAgent[Any, Any] = PydanticAgent(
-            relayed or self.node.model,
-            name=self.node.agent_id,
+        run = ModelRun(
+            turns=turns,
             output_type=self._output_type,
+            compaction=CompactionHooks(turns=turns, compactor=self.compactor),
+            ours=self._ours,
+            mcp=self._mcp,
             instructions=instructions(self.node, prompt, self.resources.kernel.told, self.resources.mcp.names),
-            toolsets=[self._ours, self._mcp, *shared.toolsets],
-            capabilities=[CompactionHooks(turns=turns, compactor=self.compactor), *shared.capabilities, *hooks],
-            model_settings=shared.model_settings or None,  # type: ignore[arg-type]  # the config leaves this TypedDict open
-            retries=RETRIES,
+            forgotten=self.children.forgotten,
         )
-
-        limit = self.node.run.account.budget.turns
-        with turns.open():
-            result = await agent.run(
-                [prompt, *pictures] if pictures else prompt,
-                message_history=self.node.run.record.history or None,
-                event_stream_handler=relay_to(self.node.emitter) if relayed is None else None,
-                infer_name=False,
-                # a backstop for steps of a user's capability that bypass our hooks; ours acts first
-                usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
-            )
-        turns.messages = result.all_messages()
-        return result.output
+        return await run.answer([prompt, *pictures] if pictures else prompt)
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:
         """Await the work; after a cancel, wait for it for a bounded time, then abandon it."""

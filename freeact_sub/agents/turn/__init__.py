@@ -1,7 +1,9 @@
 """One turn: a model request, its response, and the tool calls in it; our border to pydantic-ai.
 
-A run is a sequence of turns, which pydantic-ai makes (`AgentLoop._run_model` in `loop.py`). All that we do in them hangs in
-its hooks (`hooks.py`); what these share is `Turns` (`turns.py`). One turn, in order:
+A run is a sequence of turns (`../runs/model_run.py`). `PlainTurns` (`plain.py`) makes them while nothing unusual happens;
+pydantic-ai makes those of runs with a typed answer, capabilities or toolsets of a user, or spans, and goes on after a call
+that is not valid. All that we do in them hangs in pydantic-ai's hooks (`hooks.py`), which both call; what these share is
+`Turns` (`turns.py`). One turn, in order:
 
 0.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
     shortened, which may take a request of its own (`Asker`). It comes before a user's capabilities.
@@ -17,8 +19,8 @@ its hooks (`hooks.py`); what these share is `Turns` (`turns.py`). One turn, in o
 6.  `RunBudget.after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated.
 7.  `AnswerHooks.after_model_request` (`answer_hooks.py`): `AnswerCheck.check` (`answer_check.py`; for small models with
     `substance.py`) asks once more for an answer that is cut off or empty, or ends the run.
-8.  For each tool call in the response, side by side: pydantic-ai validates the arguments, and
-    `CallHooks.on_tool_validate_error` says in a sentence what is wrong with them. Else `CallHooks.wrap_tool_execute` has
+8.  For each tool call in the response, side by side: the arguments are validated. If some are wrong, pydantic-ai takes over,
+    and `CallHooks.on_tool_validate_error` says in a sentence what is wrong with them. Else `CallHooks.wrap_tool_execute` has
     `ToolCalls.make` (`calls.py`) emit ToolCallStarted, count the call, ask for approval, run the tool, and emit ToolOutput.
     `on_tool_execute_error` turns an exception of the tool into an answer; `bound_result` (`tools/result_bounds.py`) cuts
     what the model reads.

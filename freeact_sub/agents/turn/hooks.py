@@ -22,8 +22,8 @@ from freeact_sub.tools import AgentToolset, McpToolset
 
 def hooks_of(
     turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str], relayed: RelayedModel | None
-) -> list[AbstractCapability[Any]]:
-    """Returns the capabilities of a run, which follow the user's.
+) -> "RunHooks":
+    """Returns the capability of a run, which follows the user's.
 
     Args:
         turns: The run's.
@@ -32,16 +32,14 @@ def hooks_of(
         forgotten: Returns the question for a model that would end its run while children are working; empty: none.
         relayed: The model, if it emits what it streams. None: pydantic-ai streams, and all its events are read.
     """
-    return [
-        RunHooks(
-            turns=turns,
-            tools=ToolFilter(node=turns.node),
-            calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
-            answers=AnswerHooks(turns=turns, forgotten=forgotten),
-            budget=RunBudget(turns=turns),
-            relayed=relayed,
-        )
-    ]
+    return RunHooks(
+        turns=turns,
+        tools=ToolFilter(node=turns.node),
+        calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
+        answers=AnswerHooks(turns=turns, forgotten=forgotten),
+        budget=RunBudget(turns=turns),
+        relayed=relayed,
+    )
 
 
 @dataclass(kw_only=True)
@@ -64,7 +62,10 @@ class RunHooks(AbstractCapability[Any]):
     """See `hooks_of`."""
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """See `InnerTasks`."""
+        """See `InnerTasks`. Takes over from `PlainTurns`."""
+        self.turns.step(ctx)
+        for text in self.turns.taken_steering():
+            ctx.enqueue(text)
         return await self.turns.inner_tasks.wrap_run(ctx, handler=handler)
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:

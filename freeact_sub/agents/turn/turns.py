@@ -45,6 +45,8 @@ class Turns:
     """The live history, valid also after an error or a cancel."""
     context: RunContext[Any] | None = None
     """The context of the latest step; steering goes through it."""
+    steering: list[str] = field(default_factory=list)
+    """Messages for the model that pydantic-ai does not hold; they come before its next request."""
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
         self.booking = Booking(self.node, account or self.node.run.account)
@@ -78,6 +80,11 @@ class Turns:
     def step(self, ctx: RunContext[Any]) -> None:
         """Note the latest step."""
         self.context, self.messages = ctx, ctx.messages
+
+    def taken_steering(self) -> list[str]:
+        """Take what the model is to read next."""
+        taken, self.steering = self.steering, []
+        return taken
 
     def end(self, error: Exception) -> None:
         """Decide that the run must end; the first reason counts."""

@@ -1,0 +1,117 @@
+"""A run is the same, for its reader, its model and its history, whether we make its turns or pydantic-ai does."""
+
+import json
+import re
+
+import pytest
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ToolCallPart
+from support.agents import cell, read, task
+
+from freeact_sub.events import ToolCallStarted, UsageUpdated
+
+IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b")
+OF_A_MOMENT = {"timestamp", "run_id", "conversation_id", "tool_call_id", "time", "seq", "seconds", "provider_details", "key"}
+
+BOUND = {"budget": {"turns": 2}}
+CASES = {
+    "an answer": (["done"], {}),
+    "cells": ([[cell("x = 1")], [cell("print(x)")], "1"], {}),
+    "a cell that fails": ([[cell("1 / 0")], "no"], {}),
+    "calls side by side": ([[cell("x = 1"), cell("print(2)")], "2"], {}),
+    "text beside a call": ([["I look.", cell("print(2)")], "2"], {}),
+    "an unknown tool": ([[ToolCallPart("nothing", {})], [cell("x = 1")], "done"], {}),
+    "wrong arguments": ([[ToolCallPart("execute_ipython_cell", {"cod": 1})], [cell("x = 1")], "done"], {}),
+    "no JSON": ([[cell("x = 1")], [ToolCallPart("execute_ipython_cell", '{"code')], "done"], {}),
+    "one of two is unknown": ([[cell("x = 1"), ToolCallPart("nothing", {})], "done"], {}),
+    "an empty answer": (["", "done"], {}),
+    "nothing but empty answers": (["", "", ""], {}),
+    "a child": ([[task("child")], "done"], {}),
+    "a bound on turns": (lambda messages, info: [cell(f"{len(messages)}")] if info.function_tools else "so far", BOUND),
+    "a bound on calls": ([[cell("x = 1"), cell("x = 2")], "done"], {"budget": {"tool_calls": 1}}),
+    "a circle": (lambda _, info: [cell("1 / 0")] if info.function_tools else "in vain", {}),
+    "a denial": ([[cell("x = 1")], "done"], {"mode": "ask", "headless": "deny"}),
+    "a denial that ends": ([[cell("x = 1")], "done"], {"mode": "ask", "headless": "deny", "on_denial": "end"}),
+}
+
+
+def plain(value):
+    """Without what no two runs share."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items() if key not in OF_A_MOMENT}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return IDS.sub("ID", value) if isinstance(value, str) else value
+
+
+async def seen(agent, *prompts):
+    """What a reader sees, in two runs of a conversation, and what stays of it."""
+    events, results = [], []
+    async with agent:
+        for prompt in prompts:
+            told, result = await read(agent.run(prompt))
+            events += [plain(json.loads(event.to_json())) for event in told]
+            results.append((result.status, result.output, result.error, result.warnings))
+        messages = ModelMessagesTypeAdapter.dump_python(agent.history, mode="json")
+    # two requests in a row go to the model as one
+    history = [(message["kind"], part) for message in messages for part in message["parts"]]
+    systems = {plain(message["instructions"]) for message in messages if message.get("instructions")}
+    return {"events": sorted(map(str, events)), "results": plain(results), "history": plain(history), "systems": systems}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_run_is_the_same_whoever_makes_its_turns(make, case):
+    script, config = CASES[case]
+    ours = await seen(make(script, config={"mode": "full"} | config), "go", "go on")
+    theirs = await seen(make(script, config={"mode": "full"} | config, capabilities=[AbstractCapability()]), "go", "go on")
+    for what in ours:
+        assert ours[what] == theirs[what], what
+
+
+async def test_a_message_is_read_before_the_next_request_and_by_pydantic_ai_too(make):
+    def model(messages, _info):
+        prompts = [part.content for message in messages for part in message.parts if part.part_kind == "user-prompt"]
+        match sum(message.kind == "response" for message in messages):
+            case 0:
+                return [cell("x = 1")]
+            case 1:
+                return [ToolCallPart("nothing", {})]
+        return " ".join(map(str, prompts))
+
+    async with make(model, config={"mode": "full"}) as agent:
+        run = agent.run("go")
+
+        def on_event(event):
+            if isinstance(event, ToolCallStarted):
+                assert run.send("one")
+            elif isinstance(event, UsageUpdated) and agent.scripted.requests == 2:
+                assert run.send("two")
+
+        _, result = await read(run, on_event=on_event)
+    assert (result.status, result.output) == ("completed", "go one two")
+
+
+async def test_a_message_after_the_last_response_is_answered_as_well(make):
+    async with make(lambda messages, _info: f"{len(messages)}") as agent:
+        run = agent.run("go")
+
+        def on_event(event):
+            if isinstance(event, UsageUpdated) and agent.scripted.requests == 1:
+                assert run.send("and now?")
+
+        _, result = await read(run, on_event=on_event)
+        assert not run.send("too late")
+    assert (result.status, result.output) == ("completed", "3")
+
+
+async def test_who_traces_all_agents_sees_pydantic_ais_spans(make, monkeypatch):
+    made = []
+    monkeypatch.setattr(PydanticAgent, "run", lambda self, *_, **__: made.append(self))
+    PydanticAgent.instrument_all()
+    try:
+        async with make(["done"]) as agent:
+            await read(agent.run("go"))
+    finally:
+        PydanticAgent.instrument_all(False)
+    assert len(made) == 1
