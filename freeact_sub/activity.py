@@ -28,6 +28,8 @@ from freeact_sub.events import (
 from freeact_sub.text import busy, one_line
 
 LABEL_CHARS = 40
+MAX_STRATEGIES = 20
+"""The strategies at work of which an agent's latest steps are kept."""
 
 
 @dataclass(kw_only=True)
@@ -101,9 +103,10 @@ class Activity:
             case ModelProgress():
                 self.progress = event
             case StrategyProgress():
-                self.strategies.pop(event.strategy_id, None)
-                if not event.done:
-                    self.strategies[event.strategy_id] = event
+                self.strategies[event.strategy_id] = event  # in its place among the others
+                surplus = [*self.strategies][:-MAX_STRATEGIES]  # code in a cell names them
+                for name in [event.strategy_id] if event.done else surplus:
+                    del self.strategies[name]
             case UsageUpdated():
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
             case AgentStarted():

@@ -239,6 +239,10 @@ def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run
     drawn.draw(StrategyProgress(**header, strategy="vote", strategy_id="v", step=1))
     drawn.draw(AgentFinished(**header, status="cancelled"))
     assert not lines()
+    flood = [StrategyProgress(**ROOT, strategy="s", strategy_id=str(number), step=1) for number in range(100)]
+    drawn.draw(*flood)
+    assert [*drawn.views.root.strategies] == [str(number) for number in range(80, 100)]
+    assert len(lines()) <= 8
 
 
 def test_two_children_with_one_label_have_numbers() -> None:

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from pydantic_ai.messages import ModelResponse, ToolCallPart, UserPromptPart
-from support.agents import of_kind, read
+from pydantic_ai import FunctionToolset
+from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+from support.agents import of_kind, read, task
 
 from freeact_sub import SpawnRequest
 from freeact_sub.config.budget import Budget
@@ -77,6 +78,29 @@ async def test_a_typed_vote(make):
     async with make(lambda _, info: typed(info, {"value": next(answers)})) as agent:
         result = await agent.run_program(lambda: vote(agent, "?", 3, output=int)).result()
     assert (result.output.answer, result.output.votes) == (4, 2)
+
+
+async def test_a_tool_that_uses_a_strategy_acts_for_the_agent_that_runs_it(make):
+    tools = FunctionToolset()
+
+    @tools.tool_plain
+    async def poll(question: str) -> str:
+        """Ask several times."""
+        return (await vote(agent, question, 2)).answer
+
+    def script(messages, info):
+        if not info.function_tools:
+            return f"to {conversation(messages)[0]}"
+        prompt = first_prompt(messages).splitlines()[0]
+        returned = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        steps = [ToolCallPart("poll", {"question": f"{prompt}?"}), *([task("child")] if prompt == "root" else [])]
+        return [*steps, f"{prompt} is told: {returned[0].content}" if returned else ""][len(returned)]
+
+    async with make(script, config={"mode": "auto"}, toolsets=[tools]) as agent:
+        events, result = await read(agent.run("root"))
+    assert (result.status, result.output) == ("completed", "root is told: to root?")
+    child = next(event.agent_id for event in events if event.depth)
+    assert [event.agent_id for event in of_kind(events, StrategyProgress)] == [result.agent_id] * 3 + [child] * 3
 
 
 async def test_a_plan_is_carried_out_by_children(make):
