@@ -16,10 +16,12 @@ from freeact_sub.approvals.rules.patterns import UNKNOWN
 from freeact_sub.system.git_index import read_index
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
 
-DRIVERS: Final = {"filter": ("clean", "smudge", "process"), "diff": ("command", "textconv")}
-"""Settings that name a program for files with an attribute, by section."""
+FILTERS: Final = ("clean", "smudge", "process")
+"""Settings that name a program for files with an attribute."""
 OTHERS: Final = {
     ("diff", "external"): "",
+    ("diff", "command"): "",  # the driver `default` needs no attribute
+    ("diff", "textconv"): "",
     ("diff", "submodule"): "diff",
     ("attr", "tree"): "",
     ("extensions", "objectformat"): "sha256",
@@ -74,7 +76,7 @@ def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
     pointer = f"{tree}/.git"
     named = pointed_folder(pointer) if os.path.lexists(pointer) else tree
     folder = os.path.realpath(named)
-    common = os.path.realpath(os.path.join(folder, (text_of(f"{folder}/commondir") or "").strip()))
+    common = os.path.realpath(os.path.join(folder, (text_of(f"{folder}/commondir") or "").rstrip("\r\n")))
     if not named or not os.path.isdir(f"{common}/objects"):
         raise StartsProgramError(f"{pointer} is not understood")
     attributes = [f"{common}/info/attributes", *files_of_user("attributes")]
@@ -82,16 +84,12 @@ def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
     for path, section, name, value in _settings(f"{common}/config", f"{folder}/config.worktree"):
         if (section, name) == ("core", "attributesfile"):
             attributes.append(named_path(value, tree))
-        if (section, name) == ("core", "worktree") and os.path.realpath(os.path.join(folder, value)) != os.path.realpath(
-            tree
-        ):
+        if (section, name) == ("core", "worktree") and os.path.realpath(os.path.join(folder, value)) != tree:
             raise StartsProgramError(f"core.worktree in {path} names another folder")
-        if section in sections and name in DRIVERS[section]:
+        if section == "filter" and section in sections and name in FILTERS:
             drivers.append(f"{section}.*.{name} in {path} names a program")
-        if (section in sections or section not in DRIVERS) and OTHERS.get((section, name)) in ("", value.lower()):
+        if (section != "diff" or section in sections) and OTHERS.get((section, name)) in ("", value.lower()):
             raise StartsProgramError(f"{section}.{name} is set in {path}")
-    if drivers and "filter" not in sections:
-        raise StartsProgramError(drivers[0])  # attributes count for the paths of all commits
     try:
         entries = read_index(f"{folder}/index")
     except (OSError, ValueError) as error:

@@ -16,6 +16,7 @@ REST_OF_LINE: Final = re.compile(r"[^\n]*\n?")
 PLAIN: Final = re.compile(r'[^"\\#;\n]+')
 QUOTED: Final = re.compile(r'[^"\\\n]+')
 ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
+UNREADABLE: Final = "/" + "x" * 300
 MAX_FILES: Final = 100
 """Files with settings of one repository, included ones among them."""
 
@@ -52,7 +53,9 @@ def settings_of(*paths: str) -> Iterator[tuple[str, Sequence[Setting] | None]]:
 
 
 def named_path(value: str, base: str) -> str:
-    """The path that a setting names."""
+    """The path that a setting names; one that nobody can read where it is relative to git's own folder."""
+    if value.startswith("%(prefix)/"):
+        return UNREADABLE
     return os.path.join(base, os.path.expanduser(value.replace("\0", "").removeprefix(":(optional)")))
 
 
@@ -60,7 +63,7 @@ def pointed_folder(pointer: str) -> str:
     """The repository that a `.git` is, or names; empty if it is a file that names none."""
     if os.path.isdir(pointer):
         return pointer
-    target = (text_of(pointer) or "").removeprefix("gitdir:").strip()
+    target = (text_of(pointer) or "").removeprefix("gitdir: ").rstrip("\r\n")
     return os.path.join(os.path.dirname(pointer), target) if target else ""
 
 

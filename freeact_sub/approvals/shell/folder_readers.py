@@ -38,13 +38,17 @@ ENTERS: Final = re.compile(r"(?s:(?:-C|--directory=|--cd=)(.+))")
 
 def reads_folders(words: tuple[str, ...]) -> bool:
     """Whether a command reads what is in its folders. Args: words: the program's name without its folder, and the rest."""
-    if words[:2] == ("git", "grep"):
+    if _is_git_grep(words):
         return True
     option = READERS.get(words[0])
     if option is None:
         return False
     first = words[1:2] if option is PACKS else ()  # tar takes its letters without a dash too
     return option == ALWAYS or any(re.fullmatch(option, word, re.DOTALL) for word in (*first, *_options(words)))
+
+
+def _is_git_grep(words: tuple[str, ...]) -> bool:
+    return words[0] == "git" and "grep" in words
 
 
 def reads_lists(words: tuple[str, ...]) -> bool:
@@ -56,7 +60,7 @@ def reads_lists(words: tuple[str, ...]) -> bool:
 
 def reads_here(words: tuple[str, ...], operands: Sequence[str]) -> bool:
     """Whether such a command reads the folder that it starts in: a search that names no other place."""
-    return words[:2] == ("git", "grep") or (words[0] in GREPS and len(operands) < 2)
+    return _is_git_grep(words) or (words[0] in GREPS and len(operands) < 2)
 
 
 def skips_hidden(words: tuple[str, ...]) -> bool:

@@ -50,9 +50,11 @@ def _texts(word: str) -> Iterator[str]:
     if not re.search(r"[\s'\"]", word) or UNKNOWN in word or WILD in word:
         return
     yield word
+    if "\\" in word:
+        yield from _texts(word.replace("\\", ""))
     if word.startswith("-"):
         yield word[2:]
-    yield from re.split(r"[=!:`|(){}\[\]]", word)[1:]
+    yield from re.split(r"[=!:,`|(){}\[\]]", word)[1:]
     quoted = [one or other for one, other in re.findall(r"'([^']*)'|\"([^\"]*)\"", word)]
     yield from quoted
     yield " ".join(quoted)

@@ -110,7 +110,9 @@ def _command(command: SimpleCommand, policy: Policy) -> Ruling:
     rulings.append(_by_name(command, reading, policy))
     if any(name not in PLAIN_VARIABLES for name in command.assigned):
         rulings.append(unless_full("it changes variables, which may change what the program does", policy))
-    if not command.wraps and reading.doubt:
+    if command.wraps:
+        rulings += hidden_texts([word for word in command.words[1:] if "=" in word], policy)
+    elif reading.doubt:
         rulings += hidden_commands(command, policy)
     return strictest(rulings)
 
@@ -124,7 +126,7 @@ def _by_name(command: SimpleCommand, reading: Reading, policy: Policy) -> Ruling
         "shell",
         [short if trusted else command.text],
         policy,
-        also=[command.text, short, *without_options(name, command.words)],
+        also=[command.text, short, short.replace(name, name.lower(), 1), *without_options(name, command.words)],
     )
     if command.wraps and (ruling is None or ruling.verdict == "allow"):
         return Ruling(verdict="allow", rule="what it starts is judged by itself")
@@ -171,7 +173,7 @@ def _about_git(reading: Reading, folders: tuple[str, ...], policy: Policy) -> It
 
 
 def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:
-    program = command.words[0].rpartition("/")[2]
+    program = command.words[0].rpartition("/")[2].lower()  # some disks do not distinguish capitals
     if program in OPEN_NOTHING:
         return
     for name in dict.fromkeys([*reading.values, *(name for word in command.words[1:] for name in _names_in(word))]):

@@ -167,7 +167,8 @@ class _Walk(WordReader):
                 field = node.field_name_for_child(index)
                 if node.type in ("for_statement", "case_statement") and field in ("value", "variable"):
                     if field == "value":
-                        self.word(child)
+                        value = self.word(child)
+                        self.values += [(name, value) for name in self.assigned[-1:] if node.type == "for_statement"]
                     else:
                         self.assigned.append(text_of(child))
                 else:

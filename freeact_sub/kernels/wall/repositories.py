@@ -129,7 +129,7 @@ class _RepositorySearch:
     def _repository(self, folder: str, tree: str) -> None:
         if not self._is_new(folder, tree):
             return
-        named = os.path.join(folder, _text(f"{folder}/commondir").strip())
+        named = os.path.join(folder, _text(f"{folder}/commondir").rstrip("\r\n"))
         common = os.path.realpath(named)
         for place in (folder, named):
             self.keep(place)

@@ -15,7 +15,7 @@ READING = [
     *("grep -r word DIR", "rg word DIR", "env A=1 cp -r DIR y", "nice tar cf x DIR", "cd DIR && tar cf ../x .", "(cd DIR; cp -r . ../y)"),
     *("gzip -r DIR", "scp -r DIR host:", "cp -r ./DIR/../DIR y", "cp -r DIR/inner y", "/bin/cp -r DIR y", "sh -c 'cp -r DIR y'"),
     *("rg word", "rg -e word", "rg -n word", "grep -r word", "grep -rP word", "grep -ri --include=*.py word", "ugrep -r word", "ag word", "ag -A 3 word"),
-    *("rg DIR", "cd DIR; rg word", "git grep word", "git grep --no-index word", "git diff --no-index plain DIR", "mv DIR y", "ln -s DIR y"),
+    *("rg DIR", "cd DIR; rg word", "git grep word", "git -C DIR grep word", "CP -r DIR y", "git grep --no-index word", "git diff --no-index plain DIR", "mv DIR y", "ln -s DIR y"),
     *("tar cf x -T list", "tar -cf x --files-from=list", "tar --files-from list -cf x", "tar cTf list x", "ls | tar -cf x -T -", "ls DIR | cpio -o"),
     *("zip x -@ < list", "zip -q@ x < list", "7z a x @list", "rsync --files-from=list . y", "wc --files0-from=list", "sort --files0-from list"),
     *("du --files0-from=list", "git add --pathspec-from-file=list", "borg create x --paths-from-stdin", "pax -w < list"),

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 SETTINGS = """diff.submodule pager.status core.fsmonitor core.pager core.editor core.sshCommand core.askPass core.alternateRefsCommand core.gitProxy pager.log
   pager.diff pager.show pager.branch pager.tag pager.shortlog pager.reflog pager.stash diff.external diff.evil.textconv
-  diff.other.command filter.evil.clean filter.evil.smudge filter.other.process merge.evil.driver gpg.program gpg.ssh.program
+  diff.other.command diff.default.textconv diff.default.command filter.evil.clean filter.evil.smudge filter.other.process merge.evil.driver gpg.program gpg.ssh.program
   gpg.x509.program credential.helper sequence.editor interactive.diffFilter alias.log alias.status alias.zz
   uploadpack.packObjectsHook trailer.x.command help.browser remote.origin.uploadpack remote.origin.receivepack"""
 HOOKS = "post-index-change post-checkout pre-commit reference-transaction post-rewrite pre-auto-gc fsmonitor-watchman"
@@ -207,6 +207,7 @@ DRIVERS = {
     "diff.external": ["git diff", "git diff HEAD~1 --unified=1"],
     "diff.evil.textconv": ["git diff", "git log -p -2", "git show HEAD~1"],
     "diff.other.command": ["git diff HEAD~2"],
+    "diff.default.textconv": ["git diff HEAD~2 HEAD -- .gitmodules", "git log -p -3"],
 }
 
 
@@ -301,6 +302,8 @@ def test_a_driver_counts_where_attributes_name_it(name, place, small, user):
         "git config core.worktree /",
         "git config attr.tree HEAD",
         "git config diff.submodule diff",
+        "git config include.path '%(prefix)/x'",
+        "git config core.attributesFile '%(prefix)/x'",
         "head -c 2000000 /dev/zero >> .git/config",
         "mkfifo .git/x; git config include.path x",
         "mv .git/objects .git/o",
