@@ -9,9 +9,15 @@ COLUMN: Final = 190
 ROW: Final = 34
 CHARS: Final = 18
 """Characters of an action that a box shows."""
-STYLE: Final = (
-    "text{font:12px ui-monospace,monospace;fill:currentColor}path{fill:none;stroke:#8888;stroke-width:1.5}"
-    "rect{fill:#8881;stroke:#888}.best rect{fill:#2a81;stroke:#2a8;stroke-width:2}.failed{opacity:.5}"
+STYLE: Final = "".join(
+    f".fsub-tree {rule}"  # in a page, the rules of one picture would else count for all
+    for rule in (
+        "text{font:12px ui-monospace,monospace;fill:currentColor}",
+        "path{fill:none;stroke:#8888;stroke-width:1.5}",
+        "rect{fill:#8881;stroke:#888}",
+        ".best rect{fill:#2a81;stroke:#2a8;stroke-width:2}",
+        ".failed{opacity:.5}",
+    )
 )
 
 
@@ -64,7 +70,7 @@ def tree_svg(root: DrawnNode, *, inline: bool = False) -> str:
     width, height = (deepest[0] + 1) * COLUMN, rows[0] * ROW
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     xmlns = "" if inline else 'xmlns="http://www.w3.org/2000/svg" '
-    return f'<svg {xmlns}{size} role="img"><style>{STYLE}</style>{"".join(boxes)}</svg>'
+    return f'<svg class="fsub-tree" {xmlns}{size} role="img"><style>{STYLE}</style>{"".join(boxes)}</svg>'
 
 
 def _box(node: DrawnNode, x: float, y: float, below: list[float]) -> Iterator[str]:

@@ -165,6 +165,8 @@ async def test_pictures_show_every_state_and_harm_nobody():
     assert len(drawn.findall(".//{*}rect")) == len(result.nodes) + 1
     assert len(drawn.findall(".//{*}path")) == len(result.nodes)
     assert not drawn.findall(".//{*}script")
+    rules = drawn.find(".//{*}style").text.split("}")[:-1]
+    assert all(rule.startswith(".fsub-tree ") for rule in rules), "in a page they count for this picture alone"
     assert len(drawn.findall(".//{*}g[@class='best']")) == result.best.depth
     output = io.StringIO()
     Console(file=output, width=120).print(result)
