@@ -2,18 +2,23 @@
 
 import asyncio
 import math
+from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from support.searches import Hidden, Words
 
-from freeact_sub.errors import StrategyError
+from freeact_sub.ending import RunStatus
+from freeact_sub.errors import SpawnForbiddenError, StrategyError
 from freeact_sub.strategies import (
     LATS,
     BeamSearch,
     BestFirst,
     Evaluation,
     Member,
+    ModelPlayer,
     Search,
+    SearchNode,
     Simulation,
     Step,
     debate,
@@ -249,6 +254,36 @@ async def test_what_runs_out_half_way_ends_the_search_with_what_was_found():
         assert result.warnings == ("requests: 8 of 8 are used",)
         assert result.best.score > 0
         assert root.world.open == {root}
+
+
+def ended(status):
+    error = RuntimeError(status)
+    error.result = SimpleNamespace(status=status)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("end", "score", "answer"),
+    [
+        ("24", 1.0, "24"),
+        *((ended(status), 0.0 if status == "failed" else 0.5, None) for status in get_args(RunStatus)[1:]),
+        (SpawnForbiddenError("no child may be started"), 0.5, None),
+    ],
+)
+async def test_a_simulation_by_a_child_scores_by_how_it_ended_and_is_neutral_where_none_can_start(fake, end, score, answer):
+    agent = fake(lambda *_: end)
+    node = SearchNode(name="0.1", action="x = 1", parent=SearchNode(name=""), state="a node")
+    found = await ModelPlayer(agent, "Reach 24.", own_files=True).simulate(node)
+    assert (found.score, found.answer) == (score, answer)
+    [child] = agent.tasks
+    assert (child["branch_of"], child["own_files"], child["max_turns"]) == ("a node", True, 10)
+
+
+async def test_a_model_that_proposes_blanks_and_too_much_is_given_as_many_as_it_was_asked_for(fake):
+    agent = fake(lambda *_: ["", " \n", "a", "b", "c"])
+    node = SearchNode(name="", children=[SearchNode(name="0", action="tried()")])
+    assert await ModelPlayer(agent, "?").propose(node, 2) == ["a", "b"]
+    assert "Tried already, do not repeat it:\ntried()" in agent.asked[0]["prompt"]
 
 
 async def test_a_root_of_its_own_is_closed_if_the_tree_cannot_begin():
