@@ -69,6 +69,14 @@ async def test_a_run_is_the_same_whoever_makes_its_turns(make, case):
         assert ours[what] == theirs[what], what
 
 
+async def test_a_usual_run_needs_no_graph(make, monkeypatch):
+    monkeypatch.setattr(PydanticAgent, "run", None)
+    script = ["", [cell("x = 1"), cell("1 / 0")], [task("child")], "done"]
+    async with make(script, config={"mode": "full"}) as agent:
+        _, result = await read(agent.run("go"))
+    assert (result.status, result.output) == ("completed", "done"), result.error
+
+
 async def test_a_message_is_read_before_the_next_request_and_by_pydantic_ai_too(make):
     def model(messages, _info):
         prompts = [part.content for message in messages for part in message.parts if part.part_kind == "user-prompt"]
