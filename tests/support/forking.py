@@ -54,6 +54,7 @@ def fork(
     *,
     cwd: Any,
     env: Mapping[str, str] | None,
+    session: bool = False,
     terminal: bool = False,
 ) -> int:
     """Start a program.
@@ -73,6 +74,7 @@ def fork(
         "command": command,
         "cwd": os.fspath(cwd or os.getcwd()),
         "environment": dict(os.environ if env is None else env),
+        "session": session or terminal,
         "terminal": terminal,
     }
     content = json.dumps(request).encode()
@@ -98,7 +100,8 @@ class ForkedProcess(subprocess.Popen[Any]):
             return
         ends = [named[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         descriptors = [number if end == -1 else end for number, end in enumerate(ends)]
-        self.pid = fork(server, command, [*descriptors, *named["pass_fds"]], cwd=named["cwd"], env=named["env"])
+        options = {"cwd": named["cwd"], "env": named["env"], "session": named["start_new_session"]}
+        self.pid = fork(server, command, [*descriptors, *named["pass_fds"]], **options)
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(named[name] for name in pipes))  # type: ignore[attr-defined]
@@ -131,9 +134,11 @@ def serve(descriptor: int) -> dict[str, Any]:
         if between == 0:
             pid = os.fork()
             if pid == 0:
+                if request["session"]:
+                    os.setsid()
+                os.write(told, os.getpid().to_bytes(HEADER_BYTES))
                 os.read(waiting, 1)
                 return {**request, "descriptors": descriptors}
-            os.write(told, pid.to_bytes(HEADER_BYTES))
             os._exit(0)  # the program is given to who looks after orphans: the tests
         os.waitpid(between, 0)
         os.write(given, b"1")
@@ -148,7 +153,6 @@ def become(request: dict[str, Any]) -> None:
         os.dup2(descriptor, number)
     os.closerange(len(request["descriptors"]), 1_000)
     if request["terminal"]:
-        os.setsid()
         ioctl(0, termios.TIOCSCTTY, 0)
     os.chdir(request["cwd"])
     os.environ.clear()
