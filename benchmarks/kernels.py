@@ -28,6 +28,8 @@ class _Sizes:
     bursts: int = 3
     burst: int = 20
     cells: int = 200
+    series: int = 3
+    """Of so many cells each."""
     outputs: int = 1
     megabytes: int = 100
     look_away_seconds: float = 3.0
@@ -35,7 +37,7 @@ class _Sizes:
     data_stack: int = 5
 
 
-_SMALL = _Sizes(singles=1, walls=3, bursts=1, burst=2, cells=5, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
+_SMALL = _Sizes(singles=1, walls=3, bursts=1, burst=2, cells=5, series=1, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
@@ -55,7 +57,7 @@ async def _run(sizes: _Sizes) -> dict[str, Any]:
             await _warm_up(behind)
             for number in range(sizes.walls):
                 await _wall(forked, behind, series, wall_first=number % 2 == 1)
-        await _in_turns(3, contenders, lambda contender: _small_cells(contender, series, sizes.cells))
+        await _in_turns(sizes.series, contenders, lambda contender: _small_cells(contender, series, sizes.cells))
         for look_away in (0.0, sizes.look_away_seconds):
             measure = partial(_output, series=series, megabytes=sizes.megabytes, look_away=look_away)
             await _in_turns(sizes.outputs, contenders, measure)

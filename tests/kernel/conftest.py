@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 from support.gateways import SETTINGS, serve
 from support.kernels import PROVIDERS, open_kernel
-from support.warm_kernels import forking_fork_servers, warm_kernels
+from support.warm_kernels import forking_kernels, warm_kernels
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
@@ -16,7 +16,7 @@ from freeact_sub.testing import ScriptedModel
 
 @pytest.fixture(scope="session")
 def forking():
-    with forking_fork_servers() as python:
+    with forking_kernels() as python:
         yield python
 
 

@@ -28,11 +28,12 @@ LIMIT_SECONDS = 120
 
 
 @contextlib.contextmanager
-def forking_python(script: str) -> Iterator[socket.socket]:
+def forking_python(script: str, *arguments: str) -> Iterator[socket.socket]:
     """For this time a Python runs the script, which imports and then calls `serve`; the connection to it is for `fork`."""
     here, there = socket.socketpair()
     with here, there:
-        process = subprocess.Popen([sys.executable, script, str(there.fileno())], pass_fds=[there.fileno()])
+        command = [sys.executable, script, str(there.fileno()), *arguments]
+        process = subprocess.Popen(command, pass_fds=[there.fileno()])
         there.close()
         here.settimeout(LIMIT_SECONDS)
         try:
@@ -119,6 +120,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 def serve(descriptor: int) -> dict[str, Any]:
     """Fork a program for each request that comes over this descriptor. Returns in the program, with its request."""
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # see tests/conftest.py
     assert threading.active_count() == 1, threading.enumerate()
     gc.freeze()
     connection = socket.socket(fileno=descriptor)

@@ -1,7 +1,8 @@
 """Programs that start without the seconds that their imports take: a Python that has them imported forks them.
 
 `Program` is a `subprocess.Popen`, and `warm_terminal` what pexpect starts in a terminal; what they start is a child of this
-process like any other (`support/forking.py`). Only what Python does before it runs a program is left out. Without `forking()`, and for all but the installed program and Python files, they start as ever.
+process like any other (`support/forking.py`). Only what Python does before it runs a program is left out.
+Without `forking()`, and for all but the installed program, Python files and modules, they start as ever.
 """
 
 import contextlib
@@ -46,7 +47,8 @@ def forking() -> Iterator[None]:
 
 
 def _server_for(command: Sequence[str]) -> socket.socket | None:
-    if _server and (command[0] == PROGRAM or (command[0] == sys.executable and command[1].endswith(".py"))):
+    of_python = command[0] == sys.executable and command[1].endswith((".py", "-m"))
+    if _server and (command[0] == PROGRAM or of_python):
         return _server[0]
     return None
 
@@ -99,11 +101,17 @@ def main() -> None:
     request = serve(int(sys.argv[1]))
     become(request)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv = request["command"] if request["command"][0] == PROGRAM else request["command"][1:]
-    if sys.argv[0] == PROGRAM:
+    command = request["command"]
+    sys.argv = command if command[0] == PROGRAM else command[1:]
+    if command[0] == PROGRAM:
         from freeact_sub.cli import main as run
 
         sys.exit(run())
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        return
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

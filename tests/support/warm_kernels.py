@@ -36,12 +36,16 @@ KERNEL = ("-m", "ipykernel_launcher")
 
 
 @contextlib.contextmanager
-def forking_fork_servers() -> Iterator[socket.socket | None]:
-    """A Python that forks them, for this time; None where the system does not make orphans our children."""
+def forking_kernels(*imported: str) -> Iterator[socket.socket | None]:
+    """A Python that forks them, for this time; None where the system does not make orphans our children.
+
+    Args:
+        imported: Modules that it imports too, for kernels whose cells import them.
+    """
     if sys.platform != "linux":
         yield None
         return
-    with forking_python(__file__) as server:
+    with forking_python(__file__, *imported) as server:
         yield server
 
 
@@ -85,10 +89,10 @@ def _is_kernel(words: Sequence[str]) -> bool:
 
 
 def main() -> NoReturn:
-    """Be the Python that forks, and then each guard."""
+    """Be the Python that forks, and then each guard or kernel."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that was meant for the tests
     del sys.path[-1], sys.path[0]
-    for name in IMPORTED:
+    for name in (*IMPORTED, *sys.argv[2:]):
         importlib.import_module(name)
     request = serve(int(sys.argv[1]))
     become(request)
@@ -109,6 +113,7 @@ def _become_program(execvp: Any, program: str, command: list[str]) -> NoReturn:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)  # as Python has them from its start on
     if _is_kernel(command[1:]):
+        os.closerange(CONTROL, 1_000)
         _become_kernel(command)
     os.set_inheritable(CONTROL, True)
     os.closerange(CONTROL + 1, 1_000)
@@ -118,7 +123,6 @@ def _become_program(execvp: Any, program: str, command: list[str]) -> NoReturn:
 
 def _become_kernel(command: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.closerange(CONTROL, 1_000)
     sys.path.insert(0, os.getcwd())
     _run([command[2], *command[3:]], functools.partial(runpy.run_module, command[2], alter_sys=True))
 
