@@ -43,12 +43,13 @@ COMMANDS = {
 
 WITH_THE_TESTS = """
 import ctypes, runpy, signal, sys
+sys.modules["rfc3987_syntax"] = None
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
 del sys.argv[0]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-"""Runs a module that ends with this process, however that ends."""
+"""Runs a module that ends with this process, however that ends; without the grammar that `tests/conftest.py` leaves out."""
 
 
 class RunningServer:
