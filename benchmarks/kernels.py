@@ -37,7 +37,9 @@ class _Sizes:
     data_stack: int = 5
 
 
-_SMALL = _Sizes(singles=1, walls=3, bursts=1, burst=2, cells=5, series=1, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0)
+_SMALL = _Sizes(
+    singles=1, walls=3, bursts=1, burst=2, cells=5, series=1, outputs=1, megabytes=1, look_away_seconds=0.3, data_stack=0
+)
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
