@@ -1,7 +1,9 @@
 """A run is the same, for its reader, its model and its history, whether we make its turns or pydantic-ai does."""
 
+import contextlib
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from pydantic_ai import Agent as PydanticAgent
@@ -9,7 +11,9 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ToolCallPart
 from support.agents import cell, read, task
 
+from freeact_sub import Agent, Config
 from freeact_sub.events import ToolCallStarted, UsageUpdated
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b")
 OF_A_MOMENT = {"timestamp", "run_id", "conversation_id", "tool_call_id", "time", "seq", "seconds", "provider_details", "key"}
@@ -45,12 +49,27 @@ def plain(value):
     return IDS.sub("ID", value) if isinstance(value, str) else value
 
 
-async def seen(agent, *prompts):
-    """What a reader sees, in two runs of a conversation, and what stays of it."""
+class Late(ScriptedModel):
+    """Its provider is not ready with its first response."""
+
+    @contextlib.asynccontextmanager
+    async def request_stream(self, messages, *rest):
+        async with super().request_stream(messages, *rest) as stream:
+            if len(messages) == 1:
+                get = stream.get
+                stream.get = lambda: replace(get(), state="suspended")
+            yield stream
+
+
+async def seen(agent, *prompts, cancel=False):
+    """What a reader sees, in runs of one conversation, and what stays of it. Args: cancel: at the first result."""
     events, results = [], []
     async with agent:
         for prompt in prompts:
-            told, result = await read(agent.run(prompt))
+            run = agent.run(prompt)
+            told, result = await read(
+                run, on_event=lambda event, run=run: cancel and event.type == "ToolOutput" and run.cancel()
+            )
             events += [plain(json.loads(event.to_json())) for event in told]
             results.append((result.status, result.output, result.error, result.warnings))
         messages = ModelMessagesTypeAdapter.dump_python(agent.history, mode="json")
@@ -67,6 +86,26 @@ async def test_a_run_is_the_same_whoever_makes_its_turns(make, case):
     theirs = await seen(make(script, config={"mode": "full"} | config, capabilities=[AbstractCapability()]), "go", "go on")
     for what in ours:
         assert ours[what] == theirs[what], what
+
+
+@pytest.mark.parametrize("capabilities", [[], [AbstractCapability()]])
+async def test_a_provider_that_is_not_ready_is_asked_again(tmp_path, capabilities):
+    model = Late(lambda messages, _info: str(len(messages)))
+    agent = Agent(Config(workspace=tmp_path), model=model, kernel_provider=FakeKernelProvider(), capabilities=capabilities)
+    found = await seen(agent, "go")
+    assert found["results"] == [["completed", "12", "", []]]
+    assert [kind for kind, _ in found["history"]] == ["request", "response", "response"]
+
+
+async def test_a_cancelled_run_leaves_the_same_history(make):
+    script = [[cell("x = 1"), cell("!sleep 60")], "done"]
+    ours, theirs = [
+        await seen(make(script, config={"mode": "full"}, capabilities=more), "go", "go on", cancel=True)
+        for more in ((), [AbstractCapability()])
+    ]
+    assert ours["results"][0][0] == "cancelled"
+    assert ours["results"] == theirs["results"]
+    assert ours["history"] == theirs["history"]
 
 
 async def test_a_usual_run_needs_no_graph(make, monkeypatch):
