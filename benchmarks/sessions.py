@@ -185,7 +185,7 @@ async def _files(series: Series, folder: Path, number: int) -> None:
         if which == "one changed":
             (workspace / "0" / "0" / "0.py").write_text("y = 1\n")
         began, used = clock(), _cpu_seconds()
-        await files.record()
+        await files.begin()
         series.add("files before a prompt, wall time", which, (clock() - began) * 1000)
         series.add("files before a prompt, CPU time", which, (_cpu_seconds() - used) * 1000)
 

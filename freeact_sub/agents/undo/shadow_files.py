@@ -20,6 +20,9 @@ from freeact_sub.agents.undo.git import FileChange, ShadowError, ShadowRepositor
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
 RECORD_SECONDS: Final = 15.0
+"""How long a prompt waits."""
+READ_SECONDS: Final = 180.0
+CLOSE_SECONDS: Final = 5.0
 RESTORE_SECONDS: Final = 120.0
 LINK: Final = "120000"
 EXECUTABLE: Final = "100755"
@@ -38,13 +41,28 @@ class ShadowFiles:
         self._folder: Path | None = None
         self._repository: ShadowRepository | None = None
         self._too_large: TooLargeError | None = None
+        self._recording: asyncio.Task[str] | None = None
+
+    def begin(self) -> asyncio.Task[str]:
+        """Stores the files in the background: the first time git reads all of them."""
+        self._recording = asyncio.create_task(self._record(), name="files of the workspace")
+        return self._recording
 
     async def record(self) -> str:
         """Stores the files as they are now, and returns a state for `restore`.
 
         Raises:
-            ShadowError: They cannot be stored.
+            ShadowError: They cannot be stored, or git still reads them.
         """
+        try:
+            async with asyncio.timeout(RECORD_SECONDS):
+                if self._recording is not None:  # of an earlier moment
+                    await asyncio.wait({self._recording})
+                return await asyncio.shield(self.begin())
+        except TimeoutError as error:
+            raise ShadowError(f"git still reads the workspace after {RECORD_SECONDS:g} s") from error
+
+    async def _record(self) -> str:
         if self._too_large is not None:
             raise self._too_large  # another attempt would cost each prompt as much
         try:
@@ -55,13 +73,13 @@ class ShadowFiles:
                     shadow = self._folder / "git"
                 shadow.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._repository = ShadowRepository(shadow, self._workspace)
-            async with asyncio.timeout(RECORD_SECONDS):
+            async with asyncio.timeout(READ_SECONDS):
                 return f"{self._mark}:{await self._opened.record()}"
         except TooLargeError as error:
             self._too_large = error
             raise
         except TimeoutError as error:
-            self._too_large = TooLargeError(f"git has not read the workspace within {RECORD_SECONDS:g} s")
+            self._too_large = TooLargeError(f"git has not read the workspace within {READ_SECONDS:g} s")
             raise self._too_large from error
         except OSError as error:
             raise ShadowError(f"the files cannot be kept: {error}") from error
@@ -136,8 +154,13 @@ class ShadowFiles:
             for path in sorted(old.keys() | new.keys())
         ]
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Removes all states that are not to be kept."""
+        if self._recording is not None:
+            self._recording.cancel()
+            done, _ = await asyncio.wait({self._recording}, timeout=CLOSE_SECONDS)
+            for recording in done:
+                recording.cancelled() or recording.exception()  # who was to know of it has been told, or is gone
         folder, self._folder, self._repository = self._folder, None, None
         if folder is not None:
             remove_soon(folder)

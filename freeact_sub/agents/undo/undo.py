@@ -92,6 +92,7 @@ class Undo:
         earlier = journal.earlier[-MAX_STATES:]
         self._loop = loop
         self._files = ShadowFiles(workspace, journal.files)
+        self._files.begin()
         self._folder = make_folder()
         self._prompts = [each.prompt for each in earlier]
         self._runs = [each.run for each in earlier]
@@ -208,7 +209,7 @@ class Undo:
             if state is not None:
                 await self._drop(state)
         self._states, self._prompts, self._runs = [None], [], []
-        self._files.close()
+        await self._files.aclose()
         remove_soon(self._folder)
 
     async def _move(self, there: int, outcome: _Restored) -> None:

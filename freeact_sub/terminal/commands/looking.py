@@ -21,6 +21,7 @@ FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "te
 WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
 """A text of more lines is shown in a pager."""
+LOADING: Final = "the agent is not loaded yet: ask again in a moment"
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -116,7 +117,7 @@ def export(talk: "Talk", rest: str) -> None:
     if to not in FORMATS:
         talk.note(f"there is no format {to!r}: {', '.join(FORMATS)}")
     elif session is None:
-        talk.note("nothing is kept of this conversation")
+        talk.note(LOADING if talk.agent is None else "nothing is kept of this conversation")
     else:
         file = Path(name.strip() or f"{session}.{to}").expanduser()
         _tell(talk, lambda: _exported(session, to, file))

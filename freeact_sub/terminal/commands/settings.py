@@ -76,8 +76,6 @@ def _choose(talk: "Talk", setting: str, value: Any) -> None:
     elif not changes(present.agent, present.wanted):
         talk.hint(f"{words} · as it is now")
     elif present.agent.history:
-        talk.hint(
-            f"{words} · from the next prompt on, in a new kernel with the variables; no prompt before it is undone then"
-        )
+        talk.hint(f"{words} · from the next prompt on, in a new kernel with the variables")
     else:
         talk.hint(f"{words} · from the next prompt on, in a new kernel")

@@ -203,7 +203,7 @@ def _prompts(talk: Talk) -> Iterable[tuple[str, str]]:
 
 
 def _cost(talk: Talk, _rest: str) -> None:
-    talk.note("nothing was spent yet" if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
+    talk.note(looking.LOADING if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
 
 
 def _mcp(talk: Talk, _rest: str) -> None:
@@ -212,7 +212,7 @@ def _mcp(talk: Talk, _rest: str) -> None:
 
 
 def _context(talk: Talk, _rest: str) -> None:
-    talk.note("nothing was said yet" if talk.agent is None else context_text(talk.agent.context()))
+    talk.note(looking.LOADING if talk.agent is None else context_text(talk.agent.context()))
 
 
 def _copy(talk: Talk, _rest: str) -> None:

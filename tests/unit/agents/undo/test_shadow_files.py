@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from freeact_sub.agents.undo import git
+from freeact_sub.agents.undo import git, shadow_files
 from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
@@ -20,10 +20,10 @@ def workspace(tmp_path):
 
 
 @pytest.fixture
-def files(workspace):
+async def files(workspace):
     files = ShadowFiles(workspace)
     yield files
-    files.close()
+    await files.aclose()
 
 
 def seen(folder):
@@ -220,3 +220,16 @@ async def test_what_has_changed_is_a_unified_diff(files, workspace):
     assert await files.changed(before, before) == []
     counts = {file.path: line_counts(file) for file in await files.changed(before, await files.record())}
     assert counts == {"data": None, "gone.txt": (0, 1), "large.txt": None, "new.txt": (1, 0), "text.txt": (1, 1)}
+
+
+async def test_a_workspace_that_takes_long_to_read_holds_no_prompt(files, workspace, monkeypatch):
+    (workspace / "a").write_text("a")
+    with monkeypatch.context() as short:
+        short.setattr(shadow_files, "RECORD_SECONDS", 0)
+        with pytest.raises(ShadowError, match="git still reads the workspace"):
+            await files.record()
+    (workspace / "a").write_text("b")
+    before = await files.record()
+    (workspace / "a").write_text("c")
+    assert await files.restore(await files.record(), before) == (["a"], [])
+    assert (workspace / "a").read_text() == "b"
