@@ -3,11 +3,8 @@
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
-import contextlib
 import importlib
 import os
-import socket
-import struct
 import sys
 import uuid
 from typing import Any
@@ -15,70 +12,12 @@ from typing import Any
 ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
 LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
 """Modules that every kernel would otherwise import after the fork."""
-READABLE = 1
-PIECE_BYTES = 60_000
-"""Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
-SEND_SECONDS = 3
-PIECE = struct.Struct("=QB")
-"""The header of a piece: the number of its message, and whether it is the last one."""
-FRAME = struct.Struct("=I")
-
-
-class ForkPair:
-    """Messages from the processes that a kernel forks to the kernel; for ipykernel both a zmq context and its socket."""
-
-    def __init__(self) -> None:
-        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.ours.setblocking(False)
-        self.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_SECONDS, 0))
-        self.unfinished: dict[int, bytearray] = {}
-
-    def send_multipart(self, frames: list[Any], *_: Any, **__: Any) -> None:
-        """Called in a forked process. What the kernel does not take in time is dropped."""
-        parts = [bytes(frame) for frame in frames]
-        data = b"".join(FRAME.pack(len(part)) + part for part in parts)
-        number = int.from_bytes(os.urandom(8), "big")
-        with contextlib.suppress(OSError):
-            for start in range(0, len(data), PIECE_BYTES):
-                last = start + PIECE_BYTES >= len(data)
-                self.theirs.send(PIECE.pack(number, last) + data[start : start + PIECE_BYTES])
-
-    def close(self) -> None:
-        """All has been sent."""
-
-    term = close
-
-    def receive(self) -> list[list[bytes]]:
-        """The messages that are whole by now."""
-        messages = []
-        with contextlib.suppress(BlockingIOError):
-            while piece := self.ours.recv(PIECE.size + PIECE_BYTES):
-                number, last = PIECE.unpack_from(piece)
-                data = self.unfinished.setdefault(number, bytearray())
-                data += piece[PIECE.size :]
-                if last:
-                    messages.append(frames_of(bytes(self.unfinished.pop(number))))
-        return messages
-
-
-def frames_of(data: bytes) -> list[bytes]:
-    """The frames of a message."""
-    frames, start = [], 0
-    while start < len(data):
-        [size] = FRAME.unpack_from(data, start)
-        start += FRAME.size + size
-        frames.append(data[start - size : start])
-    return frames
 
 
 def app_class() -> Any:
     """The class of a forked kernel's app: its iopub loses nothing, and it opens no TCP port."""
     zmq: Any = importlib.import_module("zmq")
-    from ipykernel.iostream import IOPubThread
     from ipykernel.kernelapp import IPKernelApp
-
-    for name in ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg"):
-        getattr(IOPubThread, name)  # the names that are overridden must still mean something
 
     class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not followed by the type checker
         """A kernel app with its own iopub."""
@@ -90,7 +29,9 @@ def app_class() -> Any:
             self.iopub_socket.xpub_verbose = 1
             self.iopub_port: int = self._bind_socket(self.iopub_socket, self.iopub_port)
             self.configure_tornado_logger()
-            self.iopub_thread = PairIOPubThread(self.iopub_socket, pipe=True, session=self.session)
+            self.iopub_thread = sys.modules["freeact_streams"].PairIOPubThread(
+                self.iopub_socket, pipe=True, session=self.session
+            )
             self.iopub_thread.start()
             self.iopub_socket = self.iopub_thread.background_socket
 
@@ -99,21 +40,6 @@ def app_class() -> Any:
             self.parent_handle, own = 1, self.parent_handle
             super().log_connection_info()
             self.parent_handle = own
-
-    class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
-        """Output of processes that a cell forks comes over a pair of sockets: nothing listens, and nothing connects."""
-
-        def _setup_pipe_in(self) -> None:
-            self._pipe_uuid = b""
-            self._pair = ForkPair()
-            self.io_loop.add_handler(self._pair.ours, self._receive, READABLE)
-
-        def _receive(self, *_: Any) -> None:
-            for message in self._pair.receive():
-                self._handle_pipe_msg(message)
-
-        def _setup_pipe_out(self) -> tuple[Any, Any]:
-            return self._pair, self._pair
 
     return ForkedKernelApp
 
@@ -134,7 +60,7 @@ def prebuild() -> Any:
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
 
-    app = app_class().instance()
+    app = app_class().instance(outstream_class="freeact_streams.ForkedStream")
     super(IPKernelApp, app).initialize(list(ARGUMENTS))
     app.init_pdb()
     app.init_blackhole()

@@ -69,6 +69,7 @@ class Server:
         exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
         reason = ""
         try:
+            load("freeact_streams", os.path.join(os.path.dirname(os.path.abspath(__file__)), "streams.py"))
             self.app = sys.modules["freeact_prebuild"].prebuild()
             self.prebuilt = True
         except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import

@@ -1,0 +1,165 @@
+"""Output of a forked kernel: its thread of iopub, and what `sys.stdout` and `sys.stderr` are in it.
+
+Loaded by `server.py`; it needs ipykernel and the standard library only.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import struct
+import threading
+from typing import Any
+
+from ipykernel.iostream import IOPubThread, OutStream
+
+READABLE = 1
+PIECE_BYTES = 60_000
+"""Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
+SEND_SECONDS = 3
+PIECE = struct.Struct("=QB")
+"""The header of a piece: the number of its message, and whether it is the last one."""
+FRAME = struct.Struct("=I")
+PIPE_BYTES = 65_536
+"""Bytes that a pipe holds: all of them are read at once."""
+
+for kind, names in (
+    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_handle_event")),
+    (OutStream, ("_watch_pipe_fd", "_schedule_flush", "_flush", "_is_master_process")),
+):
+    for overridden in names:
+        getattr(kind, overridden)  # these names must still mean something
+
+
+class ForkPair:
+    """Messages from the processes that a kernel forks to the kernel; for ipykernel both a zmq context and its socket."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.ours.setblocking(False)
+        self.theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", SEND_SECONDS, 0))
+        self.unfinished: dict[int, bytearray] = {}
+
+    def send_multipart(self, frames: list[Any], *_: Any, **__: Any) -> None:
+        """Called in a forked process. What the kernel does not take in time is dropped."""
+        parts = [bytes(frame) for frame in frames]
+        data = b"".join(FRAME.pack(len(part)) + part for part in parts)
+        number = int.from_bytes(os.urandom(8), "big")
+        with contextlib.suppress(OSError):
+            for start in range(0, len(data), PIECE_BYTES):
+                last = start + PIECE_BYTES >= len(data)
+                self.theirs.send(PIECE.pack(number, last) + data[start : start + PIECE_BYTES])
+
+    def close(self) -> None:
+        """All has been sent."""
+
+    term = close
+
+    def receive(self) -> list[list[bytes]]:
+        """The messages that are whole by now."""
+        messages = []
+        with contextlib.suppress(BlockingIOError):
+            while piece := self.ours.recv(PIECE.size + PIECE_BYTES):
+                number, last = PIECE.unpack_from(piece)
+                data = self.unfinished.setdefault(number, bytearray())
+                data += piece[PIECE.size :]
+                if last:
+                    messages.append(frames_of(bytes(self.unfinished.pop(number))))
+        return messages
+
+
+def frames_of(data: bytes) -> list[bytes]:
+    """The frames of a message."""
+    frames, start = [], 0
+    while start < len(data):
+        [size] = FRAME.unpack_from(data, start)
+        start += FRAME.size + size
+        frames.append(data[start - size : start])
+    return frames
+
+
+class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker
+    """Output of processes that a cell forks comes over a pair of sockets: nothing listens, and nothing connects."""
+
+    def _setup_pipe_in(self) -> None:
+        self._pipe_uuid = b""
+        self._pair = ForkPair()
+        self.io_loop.add_handler(self._pair.ours, self._receive, READABLE)
+
+    def _receive(self, *_: Any) -> None:
+        for message in self._pair.receive():
+            self._handle_pipe_msg(message)
+
+    def _setup_pipe_out(self) -> tuple[Any, Any]:
+        return self._pair, self._pair
+
+    _is_woken = False
+
+    def schedule(self, event: Any) -> None:
+        """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
+        if not self.thread.is_alive() or self.thread is threading.current_thread():
+            event()
+            return
+        self._events.append(event)
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._event_pipe.send(b"")
+            except BaseException:  # an interrupt of the cell
+                self._is_woken = False
+                raise
+
+    def _handle_event(self, message: Any) -> None:
+        self._is_woken = False
+        super()._handle_event(message)
+
+
+def has_come(descriptor: int, milliseconds: int | None) -> bool:
+    """Wait until something can be read. None: for ever."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(milliseconds))
+
+
+class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followed by the type checker
+    """Output of cells. What programs have written to the descriptor goes with the next flush, not after the cell's end."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._reading = threading.RLock()
+        self._is_timed = False
+        super().__init__(*arguments, **options)
+
+    def flush(self) -> None:
+        """Send what has been written, by programs too."""
+        if self._should_watch and self._is_master_process():
+            self._read_pipe()
+        super().flush()
+
+    def _watch_pipe_fd(self) -> None:
+        while has_come(self._fid, None) and self._should_watch and self._read_pipe():
+            pass
+
+    def _read_pipe(self) -> bool:
+        """Takes what is in the pipe; returns False at its end."""
+        with self._reading:
+            if not has_come(self._fid, 0):
+                return True
+            data = os.read(self._fid, PIPE_BYTES)
+            if data:
+                self.write(data.decode(errors="replace"))
+                os.write(self._original_stdstream_copy, data)
+            return bool(data)
+
+    def _schedule_flush(self) -> None:
+        """One timer for all that is written until it ends."""
+        if not self._is_timed:
+            self._is_timed = True
+            try:
+                self.pub_thread.schedule(lambda: self._io_loop.call_later(self.flush_interval, self._flush_in_time))
+            except BaseException:  # an interrupt of the cell
+                self._is_timed = False
+                raise
+
+    def _flush_in_time(self) -> None:
+        self._is_timed = False
+        self._flush()
