@@ -1,7 +1,8 @@
 """Kernels of a Jupyter Kernel Gateway beside those of this machine, and how many one host has there at once.
 
 `here` forks kernels on this machine; `stock` is the gateway's usual kernelspec, `forked` ours, without a wall. All gateways
-run on this machine too, so the network costs nothing.
+run on this machine too, so the network costs nothing. One of them has its own mounts: nobody else sees the files of its
+kernels, as if it were on another machine.
 """
 
 import asyncio
@@ -13,14 +14,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 from benchmarks.cells import run_cell
-from benchmarks.common import Goal, OtherLoad, Series, clock, main, report, resident
+from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, report, resident
 from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
@@ -42,6 +44,7 @@ TOKEN: Final = secrets.token_hex(16)
 NAME: Final = "values-" + "0" * 32
 GIVE: Final = f"__import__('sys').modules['freeact_guest.values'].give({NAME!r}, {{'big': big}})"
 SERVE_SECONDS: Final = 60.0
+OWN_MOUNTS: Final = ("unshare", "-rm", "sh", "-c", 'mkdir "$0/own" && mount --bind "$0/own" "$0" && exec "$@"')
 
 
 def run(*, small: bool = False) -> dict[str, Any]:
@@ -56,34 +59,37 @@ async def _run(*, small: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as name:
         folder = Path(name)
         install_kernelspec(folder, sys.executable, wall="none")
-        async with _served(folder / "a") as first, _served(folder / "b") as second:
-            providers: dict[str, KernelProvider] = {"forked": make_provider(_at(first, "freeact"))}
+        async with AsyncExitStack() as stack:
+            first, second = [await stack.enter_async_context(_served(folder / place)) for place in "ab"]
+            providers: dict[str, KernelProvider] = {"forked": make_provider(_at(first.url, "freeact"))}
+            others = {"two gateways": second}
             if not small:
-                providers |= {"here": ForkKernelProvider(spares=0), "stock": make_provider(_at(first))}
-            other = make_provider(_at(second, "freeact"))
-            try:
-                for contender, provider in providers.items():
-                    await _measure(provider, contender, series, folder, times, at_once)
-                routes = {name: (provider, provider) for name, provider in providers.items() if name != "stock"}
-                await _values({**routes, "two gateways": (providers["forked"], other)}, series, folder, times, megabytes)
-            finally:
-                await other.aclose()
-                for provider in providers.values():
-                    await provider.aclose()
-            lost = await _many(series, folder, _at((first, second), "freeact"), children)
+                providers |= {"here": ForkKernelProvider(spares=0), "stock": make_provider(_at(first.url))}
+                others["no shared disk"] = await stack.enter_async_context(_served(folder / "c", own_mounts=True))
+            for provider in providers.values():
+                stack.push_async_callback(provider.aclose)
+            routes = {name: (provider, provider) for name, provider in providers.items() if name != "stock"}
+            for contender, gateway in others.items():
+                routes[contender] = providers["forked"], make_provider(_at(gateway.url, "freeact"))
+                stack.push_async_callback(routes[contender][1].aclose)
+            for contender, provider in providers.items():
+                await _measure(provider, contender, series, folder, times, at_once)
+            await _values(routes, [gateway.pid for gateway in (first, *others.values())], series, folder, times, megabytes)
+            lost = await _many(series, folder, _at((first.url, second.url), "freeact"), children)
     rows = [
         series.row("1+1", "ms"),
         series.row("first", "ms"),
         series.row("at once", "ms"),
         series.row("10 MB", "ms"),
         series.row("values", "ms"),
-        series.row("values, times here", "", *(Goal(of=name, at_most=3) for name in ("forked", "two gateways"))),
+        series.row("values, times here", "", *(Goal(of=name, at_most=3) for name in ("forked", *others))),
+        *(series.row(f"values, CPU of {part}", "ms") for part in ("the host", "gateways", "kernels")),
         series.row("host per child", "MB", Goal(of="forked", at_most=5)),
         series.row("children", "s"),
     ]
     notes = [
         f"at once: {at_once} kernels, each after its first cell",
-        f"values: {megabytes} MB from one kernel to another; `two gateways`: one at each",
+        f"values: {megabytes} MB from one kernel to another; `two gateways`: one at each, on one disk",
         "times here: the median of ratios to `here` in the same round",
         f"children: {2 * children} kernels alive at once over two gateways, and their children's answers; {lost} lost",
     ]
@@ -118,7 +124,12 @@ async def _measure(provider: KernelProvider, contender: str, series: Series, fol
 
 
 async def _values(
-    routes: dict[str, tuple[KernelProvider, KernelProvider]], series: Series, folder: Path, times: int, megabytes: int
+    routes: dict[str, tuple[KernelProvider, KernelProvider]],
+    gateways: list[int],
+    series: Series,
+    folder: Path,
+    times: int,
+    megabytes: int,
 ) -> None:
     """All ways take turns, so that what others do meanwhile falls on all of them; the first round is not counted."""
     kernels: dict[str, list[Kernel]] = {}
@@ -128,15 +139,20 @@ async def _values(
             await run_cell(kernels[name][0], f"import os; big = bytearray(os.urandom({megabytes} * 10**6))")
         for number in range(times + 1):
             taken = {}
-            for name, (source, target) in kernels.items():
+            for name, pair in kernels.items():
+                pids = [[int(await run_cell(kernel, "import os; print(os.getpid())"))] for kernel in pair]
+                parts = {"the host": [os.getpid()], "gateways": gateways, "kernels": {*pids[0], *pids[1]}}
+                used = {part: cpu_ms(pids) for part, pids in parts.items()}
                 started = clock()
-                await run_cell(source, GIVE)
-                await hand_over(NAME, source, target)
-                taken[name] = (clock() - started) * 1000
-            for name, milliseconds in taken.items() if number else ():
+                await run_cell(pair[0], GIVE)
+                await hand_over(NAME, *pair)
+                taken[name] = (clock() - started) * 1000, {part: cpu_ms(pids) - used[part] for part, pids in parts.items()}
+            for name, (milliseconds, used) in taken.items() if number else ():
                 series.add("values", name, milliseconds)
+                for part, processor in used.items():
+                    series.add(f"values, CPU of {part}", name, processor)
                 if "here" in taken:
-                    series.add("values, times here", name, milliseconds / taken["here"])
+                    series.add("values, times here", name, milliseconds / taken["here"][0])
     finally:
         await asyncio.gather(*(kernel.aclose() for pair in kernels.values() for kernel in pair))
 
@@ -220,23 +236,32 @@ def _at(urls: str | tuple[str, ...], name: str = "") -> KernelConfig:
     )
 
 
+@dataclass(frozen=True)
+class _Gateway:
+    url: str
+    pid: int
+
+
 @asynccontextmanager
-async def _served(folder: Path) -> AsyncIterator[str]:
-    """A gateway on a free port, as docs/gateway.md has it."""
-    folder.mkdir()  # noqa: ASYNC240  # a folder on this machine
+async def _served(folder: Path, *, own_mounts: bool = False) -> AsyncIterator[_Gateway]:
+    """A gateway on a free port, as docs/gateway.md has it. Args: own_mounts: only its kernels see their temporary files."""
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     variables = {"JUPYTER_PATH": str(folder.parent), "JUPYTER_RUNTIME_DIR": str(folder), "KG_AUTH_TOKEN": TOKEN}
     command = [
+        *((*OWN_MOUNTS, str(temporary)) if own_mounts else ()),
         *(sys.executable, "-m", "kernel_gateway", "--ip=127.0.0.1", f"--port={port}"),
         "--KernelGatewayApp.port_retries=0",
         "--ZMQChannelsWebsocketConnection.limit_rate=False",
         "--AsyncIOLoopKernelRestarter.restart_limit=0",
         "--AsyncIOLoopKernelRestarter.time_to_dead=0.3",
     ]
+    environment = {**os.environ, **variables, **({"TMPDIR": str(temporary)} if own_mounts else {})}
     null = subprocess.DEVNULL
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env={**os.environ, **variables}, stdin=null, stdout=log, stderr=log)  # noqa: ASYNC220
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdin=null, stdout=log, stderr=log)  # noqa: ASYNC220
     try:
         async with asyncio.timeout(SERVE_SECONDS):
             while True:
@@ -245,7 +270,7 @@ async def _served(folder: Path) -> AsyncIterator[str]:
                     writer.close()
                     break
                 await asyncio.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
+        yield _Gateway(f"http://127.0.0.1:{port}", process.pid)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
