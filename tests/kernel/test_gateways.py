@@ -109,7 +109,7 @@ async def test_a_kernel_whose_host_is_gone_ends_with_its_lease_though_a_cell_run
         from freeact_sub.kernels import make_provider
 
         async def main():
-            gateway = GatewayConfig(url={url!r}, token={token!r}, lease_seconds=25)
+            gateway = GatewayConfig(url={url!r}, token={token!r}, lease_seconds=12)
             provider = make_provider(KernelConfig(provider="gateway", gateway=gateway))
             kernel = await provider.start(spec(Path({folder!r})), no_host)
             ran = await run_cell(kernel, "import os, subprocess; p = subprocess.Popen(['sleep', '1000'], start_new_session=True); os.getpid(), p.pid")
@@ -216,44 +216,37 @@ print(r.output, os.path.exists("of the user.txt"), sorted(set(os.environ) & {"OP
     assert [name for name, secret in secrets.items() if secret.encode() in sent] == []
 
 
-async def test_a_run_whose_gateway_is_gone_ends_as_kernel_lost(tmp_path):
-    with serve("gateway", tmp_path / "gateway", *SETTINGS) as gateway:
-        config = Config(workspace=tmp_path, mode="full", kernel=behind(gateway))
-        script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
-
-        def kill(event):
-            if isinstance(event, CodeExecutionOutputChunk) and "here" in str(event.output):
-                gateway.kill()
-
-        async with Agent(config, model=ScriptedModel(script)) as agent:
-            events, result = await read(agent.run("root"), on_event=kill)
-    assert result.status == "kernel_lost"
-    assert [gateway.url in event.reason for event in of_kind(events, KernelLost)] == [True]
-
-
-async def test_a_gateway_that_hangs_is_given_up_and_its_culling_ends_what_a_host_has_left(tmp_path, monkeypatch):
+async def test_a_run_whose_gateway_hangs_or_is_gone_ends_as_kernel_lost_and_culling_ends_what_a_host_has_left(
+    tmp_path, monkeypatch
+):
     """A host that dies before it has sent the guest leaves a kernel without a lease."""
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.SILENT_SECONDS", 3.0)
     monkeypatch.setattr("freeact_sub.kernels.gateway.channels.LOST_SECONDS", 3.0)
-    culling = ("--MappingKernelManager.cull_idle_timeout=30", "--MappingKernelManager.cull_interval=2")
+    culling = ("--MappingKernelManager.cull_idle_timeout=20", "--MappingKernelManager.cull_interval=2")
+    script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
+
+    async def lost_by(end):
+        def on_event(event):
+            if isinstance(event, CodeExecutionOutputChunk) and "here" in str(event.output):
+                end()
+
+        config = Config(workspace=tmp_path, mode="full", kernel=behind(gateway))
+        async with Agent(config, model=ScriptedModel(script)) as agent:
+            events, result = await read(agent.run("root"), on_event=on_event)
+        assert result.status == "kernel_lost"
+        return [event.reason for event in of_kind(events, KernelLost)]
+
     with serve("gateway", tmp_path / "gateway", *SETTINGS, *culling) as gateway:
         headers = {"Authorization": f"token {TOKEN}"}
         left = httpx2.post(f"{gateway.url}/api/kernels", headers=headers, json={}, trust_env=False, timeout=120).json()["id"]
-        await eventually(lambda: left not in {kernel["id"] for kernel in kernels_at(gateway)})
-        config = Config(workspace=tmp_path, mode="full", kernel=behind(gateway))
-        script = [[cell("print('here', flush=True)\nimport time; time.sleep(1000)")], "done"]
-
-        def stop(event):
-            if isinstance(event, CodeExecutionOutputChunk) and "here" in str(event.output):
-                os.kill(gateway.process.pid, signal.SIGSTOP)
-
         try:
-            async with Agent(config, model=ScriptedModel(script)) as agent:
-                events, result = await read(agent.run("root"), on_event=stop)
+            [reason] = await lost_by(lambda: os.kill(gateway.process.pid, signal.SIGSTOP))
         finally:
             os.kill(gateway.process.pid, signal.SIGCONT)
-    assert result.status == "kernel_lost"
-    assert [f"{gateway.url} hangs" in event.reason for event in of_kind(events, KernelLost)] == [True]
+        assert f"{gateway.url} hangs" in reason
+        await eventually(lambda: left not in {kernel["id"] for kernel in kernels_at(gateway)})
+        [reason] = await lost_by(gateway.kill)
+        assert gateway.url in reason
 
 
 async def test_code_calls_mcp_servers_and_models_and_a_shared_workspace_is_there(gateways, tmp_path):
@@ -305,6 +298,7 @@ async def test_a_request_that_is_lost_comes_again_and_one_that_waits_for_its_ans
 
     monkeypatch.setattr(GatewayKernel, "on_request", lossy)
     async with open_kernel(start(behind(gateways[0])), tmp_path, handler=answer) as kernel:
+        await run_cell(kernel, "agent._requests.send.__func__.__globals__['AGAIN_SECONDS'] = 0.5, 60.0")
         ran = await run_cell(kernel, "print(agent._requests.ask('lost'), agent._requests.ask('slow'))")
     assert ran.text == "lost slow\n"
     assert asked == ["lost", "slow"]
