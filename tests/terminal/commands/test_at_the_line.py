@@ -69,6 +69,8 @@ def test_another_mode_counts_from_the_next_prompt_on_and_the_conversation_goes_o
     assert "Approval" not in terminal.shown
     terminal.enter("/mode")
     terminal.wait_for("mode full: ")
+    terminal.enter("/rewind 3")  # also what was said in the mode before
+    terminal.wait_for("undone: count\nundone: count\nundone: be there")
 
 
 def test_a_long_paste_is_folded_goes_along_whole_and_a_picture_that_is_dragged_is_named(
