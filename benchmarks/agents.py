@@ -28,7 +28,7 @@ async def _run(*, agents: int) -> dict[str, Any]:
     for contender in ("own", "shared"):
         await _measure(contender, agents, series)
     rows = [
-        series.row("memory", "MB", Goal(of="shared", at_most=240 if agents == 10 else None)),
+        series.row("memory", "MB", Goal(of="shared", at_most=180 if agents == 10 else None)),
         series.row("processes", ""),
     ]
     return report(

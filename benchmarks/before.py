@@ -39,7 +39,7 @@ GOALS: Final[dict[str, dict[str, float]]] = {
 """By figure and contender, at most."""
 REASONS: Final = {
     "from freeact_sub import Agent": "pydantic_ai, imported whole, is three quarters of it",
-    "first request": "pydantic_ai and openai are three fifths of it; their packages import all that they have",
+    "first request": "pydantic_ai is half of it; its modules need each other",
     "agent.task without a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "agent.task with a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "root turn with a cell": "two requests and a tool call through pydantic-ai's graph alone take as long as the goal",
