@@ -10,6 +10,8 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from support.waiting import eventually
+
 T = TypeVar("T")
 
 
@@ -50,9 +52,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
     """A test whose `asyncio.get_running_loop().time()` is virtual."""
 
+    async def leave_no_task(*args: Any, **kwargs: Any) -> T:
+        result = await test(*args, **kwargs)
+        await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+        return result
+
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> T:
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            return runner.run(test(*args, **kwargs))
+            return runner.run(leave_no_task(*args, **kwargs))
 
     return run

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from support.agents import read
 from support.chat_server import Call, ChatServer
+from support.virtual_time import in_virtual_time
 
 from freeact_sub import Agent, Config
 from freeact_sub.testing import FakeKernelProvider
@@ -18,6 +19,7 @@ def agent_of(server, tmp_path, **settings):
 
 
 @pytest.mark.parametrize("begun", [["some words "], [Call("execute_ipython_cell", {"code": "print('never')"})]])
+@in_virtual_time
 async def test_a_stream_that_falls_silent_is_asked_for_once_more(begun, tmp_path):
     replies = [[*begun, asyncio.Event()], ["It is 42."]]
     async with ChatServer(lambda _: replies.pop(0)) as server, agent_of(server, tmp_path, stall_seconds=4) as agent:
@@ -27,6 +29,7 @@ async def test_a_stream_that_falls_silent_is_asked_for_once_more(begun, tmp_path
     assert server.given_up == 1, "the silent connection is closed"
 
 
+@in_virtual_time
 async def test_one_that_falls_silent_twice_has_failed_and_says_so(tmp_path):
     async with (
         ChatServer(lambda _: ["words ", asyncio.Event()]) as server,
@@ -39,6 +42,7 @@ async def test_one_that_falls_silent_twice_has_failed_and_says_so(tmp_path):
     assert result.usage.estimated_requests == 2
 
 
+@in_virtual_time
 async def test_silence_before_the_first_piece_is_no_stall(tmp_path):
     released = asyncio.Event()
     async with (
@@ -50,6 +54,7 @@ async def test_silence_before_the_first_piece_is_no_stall(tmp_path):
     assert (result.output, len(server.requests)) == ("It is 42.", 1)
 
 
+@in_virtual_time
 async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
     """Nobody waits for the model then."""
     async with (
@@ -66,6 +71,7 @@ async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
     assert (result.status, len(server.requests)) == ("completed", 1)
 
 
+@in_virtual_time
 async def test_the_time_for_the_first_piece_begins_when_a_request_is_sent(tmp_path):
     """Not while it waits for its turn."""
     released = asyncio.Event()
