@@ -30,6 +30,7 @@ from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.undo import Undoable
+from freeact_sub.approvals.rules.rule import Rule
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
@@ -248,6 +249,15 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
                 return await self.run(prompt, budget=budget).result()
 
         return asyncio.run(run())
+
+    @property
+    def allowed(self) -> tuple[Rule, ...]:
+        """What a person has allowed for the session. An agent that goes on with it in the same program may be given it."""
+        return self._shared.gate.session
+
+    @allowed.setter
+    def allowed(self, rules: tuple[Rule, ...]) -> None:
+        self._shared.gate.session = rules
 
     async def aclose(self) -> None:
         """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.

@@ -79,7 +79,8 @@ class Gate:
         self._files = files
         self._timeout_seconds = timeout_seconds
         self._unshown_seconds = unshown_seconds
-        self._session: tuple[Rule, ...] = ()
+        self.session: tuple[Rule, ...] = ()
+        """What a person has allowed for the session; modes and denials still hold."""
         self._open: dict[str, _Open] = {}
         self._tallies: dict[str, Tally] = {}
 
@@ -134,7 +135,7 @@ class Gate:
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
-        return decide(call, self.as_saved(policy).with_session(self._session))
+        return decide(call, self.as_saved(policy).with_session(self.session))
 
     def as_saved(self, policy: Policy) -> Policy:
         """The policy with the rules as their files are now."""
@@ -256,7 +257,7 @@ class Gate:
     def _remember(self, decision: Decision, ruling: Ruling) -> None:
         """Allows calls like this one from now on, open questions included."""
         rules = make_rules({"allow": _patterns(decision, ruling)})
-        self._session = (*self._session, *(rule for rule in rules if rule not in self._session))
+        self.session = (*self.session, *(rule for rule in rules if rule not in self.session))
         for item in tuple(self._open.values()):
             if self.ruling(item.question.call, item.policy).verdict == "allow":
                 item.question.decide(Decision(allowed=True))

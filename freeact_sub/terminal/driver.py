@@ -64,12 +64,16 @@ class Keyboard(Protocol):
         """Ctrl-O: everything that was folded is wanted."""
         ...
 
+    def show_child(self) -> None:
+        """Ctrl-T: all that a child has done is wanted."""
+        ...
+
     def interrupt(self) -> None:
         """Ctrl-C was pressed."""
         ...
 
     def escape(self) -> None:
-        """Escape was pressed, and is not meant for something nearer."""
+        """Escape was pressed, and there is neither a menu nor a text for a question that it would close."""
         ...
 
     def leave(self) -> None:

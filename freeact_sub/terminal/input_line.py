@@ -114,16 +114,20 @@ class InputLine:
         keys.add("escape", "escape", filter=typing & empty & may_go_back)(lambda _: self._keyboard.go_back())
         keys.add("c-o", filter=typing)(lambda _: self._keyboard.show_all())
         keys.add("c-c", filter=typing)(lambda _: self._keyboard.interrupt())
-        keys.add("escape", filter=typing & Condition(self._escape_interrupts))(self._escape)
+        keys.add("escape", filter=typing)(self._escape)
+        keys.add("c-t", filter=typing)(lambda _: self._keyboard.show_child())
         keys.add("c-d", filter=typing & Condition(lambda: not self.buffer.text))(lambda _: self._keyboard.leave())
         return keys
 
-    def _escape_interrupts(self) -> bool:
-        """Nothing nearer is open that Escape would leave: no text for a question, no menu."""
-        return self._lent is None and self.buffer.complete_state is None and not (self._question and self.buffer.text)
-
     def _escape(self, event: KeyPressEvent) -> None:
-        if len(event.key_processor.key_buffer) == 1:  # else it begins a sequence of the terminal that nobody knows
+        """Close what is open nearest: the menu, a text for a question; else it is the person's to say what runs no more."""
+        if len(event.key_processor.key_buffer) != 1:
+            return  # it begins a sequence of the terminal that nobody knows
+        if self.buffer.complete_state is not None:
+            self.buffer.cancel_completion()
+        elif self._lent is not None or (self._question is not None and self.buffer.text):
+            self.clear()
+        else:
             self._keyboard.escape()
 
     def _asks(self) -> bool:

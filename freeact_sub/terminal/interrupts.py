@@ -28,7 +28,7 @@ class Interrupts:
         """Called before the program ends at once: whoever changes the terminal's settings puts this here."""
         self._ignores_keys = False
         self._previous: dict[int, Any] = {}
-        self._pending = False
+        self._pending = self._is_ending = False
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
@@ -47,7 +47,7 @@ class Interrupts:
         Args:
             must_end: False for Ctrl-C, which at an idle prompt ends nothing.
         """
-        if self._pending:
+        if self._pending or (self._is_ending and not must_end):
             self.leave_at_once()
         self._pending = True
         self._loop.call_soon_threadsafe(self._on_interrupt, must_end)
@@ -61,9 +61,13 @@ class Interrupts:
         finally:
             self._ignores_keys = False
 
+    def expect_end(self) -> None:
+        """What runs is being ended: the next Ctrl-C ends the program."""
+        self._is_ending = True
+
     def reset(self) -> None:
         """What was interrupted has ended: the next interrupt is a first one again."""
-        self._pending = False
+        self._pending = self._is_ending = False
 
     def leave_at_once(self) -> None:
         """End the program without any clean-up but the terminal's."""

@@ -1,9 +1,8 @@
-"""Programs that get the terminal for a while: a pager for what is long, a person's editor for code."""
+"""A person's editor, which gets the terminal for a while."""
 
 import asyncio
 import os
 import shlex
-import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,17 +15,6 @@ RunOutside: TypeAlias = Callable[[Sequence[str]], Awaitable[bool]]
 def editor(environment: Mapping[str, str] = os.environ) -> list[str]:
     """The person's editor as a command; empty where none is named."""
     return shlex.split(environment.get("VISUAL") or environment.get("EDITOR") or "")
-
-
-async def page(text: str, run: RunOutside) -> bool:
-    """Show a text in a pager, its end first; False if there is none."""
-    less = shutil.which("less")
-    if less is None:
-        return False
-    with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
-        file = Path(folder) / "shown"
-        await asyncio.to_thread(file.write_text, text, encoding="utf-8", errors="replace")
-        return await run([less, "-R", "+G", "-P", "q leaves, / searches, & filters ", "--", str(file)])
 
 
 async def edit(text: str, suffix: str, run: RunOutside) -> str | None:

@@ -11,16 +11,17 @@ import io
 import os
 import sys
 import termios
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Self, TextIO, TypeAlias
 
 from prompt_toolkit import search
 from prompt_toolkit.application import Application, in_terminal
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.input import create_input
 from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.layout import (
     BufferControl,
@@ -41,10 +42,11 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.attention import Attention, Notify, focus_keys
-from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input_line import InputLine
+from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.pictures.ways import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
@@ -55,20 +57,29 @@ DRAW_SECONDS: Final = 0.05
 """Nothing is drawn more often, however many events there are."""
 INPUT_ROWS: Final = 8
 MENU_ROWS: Final = 8
+ESCAPE_SECONDS: Final = 0.1
+"""After which an Escape is no beginning of a sequence that the terminal sends."""
+KEYS_SECONDS: Final = 0.4
+"""Within which Escape and another key belong together, such as Escape and Enter."""
+OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
 class Screen:
     """The terminal of an interactive session; an async context manager."""
 
-    def __init__(self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto") -> None:
+    def __init__(
+        self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto", other_program: OtherProgram = nullcontext
+    ) -> None:
         """Make it; nothing is drawn yet.
 
         Args:
             picture: Supplies what is drawn.
             keyboard: Gets what is typed.
             notify: How a person who looks elsewhere is called.
+            other_program: Entered while another program has the terminal.
         """
+        self._other_program = other_program
         self._picture = picture
         self._keyboard = keyboard
         self._stdout: TextIO = sys.stdout
@@ -85,7 +96,9 @@ class Screen:
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
         self._closing = False
-        self._outside: asyncio.subprocess.Process | None = None
+        self._is_given_away = False
+        self._end_other: Callable[[], None] | None = None
+        """Ends what the terminal is given to."""
         self._live = ""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
@@ -108,8 +121,9 @@ class Screen:
         del kind, error, traceback
         self._closing = True
         self._changed.set()
-        if self._outside is not None and self._outside.returncode is None:
-            self._outside.terminate()
+        if self._end_other is not None:
+            with suppress(ProcessLookupError):
+                self._end_other()
         try:
             await self._group.__aexit__(None, None, None)  # an error of the body is none of the screen's
         finally:
@@ -133,12 +147,12 @@ class Screen:
         self._waiting_chars += len(text)
         self._changed.set()
 
-    def text_of(self, renderable: RenderableType) -> str:
-        """What it looks like, with its colours."""
-        console = make_console(self._stdout)
-        console.size = self.console.size
+    def text_of(self, renderable: RenderableType, columns: int) -> str:
+        """What it looks like where one can scroll sideways, with its colours: tables and outputs are not folded."""
+        console = SidewaysConsole(self._stdout)
+        console.width = columns
         with console.capture() as capture:
-            console.print(renderable)
+            console.print(renderable, crop=False)
         return capture.get()
 
     def rows_of(self, renderable: RenderableType) -> int:
@@ -188,30 +202,49 @@ class Screen:
             self._group.create_task(work)
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Give the terminal to another program, such as an editor, until it ends; False if it cannot be started.
+        """Give the terminal to another program, such as an editor, until it ends; False if it cannot be started."""
+        async with self._given_away():
+            self.attention.pause()
+            try:
+                with self._other_program():
+                    process = await asyncio.create_subprocess_exec(*command)
+                    self._end_other = process.terminate
+                    await process.wait()
+            except OSError:
+                return False
+            finally:
+                self.attention.resume()
+        return True
 
-        Meanwhile nothing is drawn, and what is posted waits.
-        """
+    async def show_pages(self, pager: Pager) -> None:
+        """Show something long in the alternate screen until the person leaves it."""
+        async with self._given_away():
+            # an input of its own: the line's would take an Escape that follows at once for its own
+            application = pager.application(create_input(), self._output, focus_keys(self.attention))
+            application.key_processor.before_key_press += lambda _: self.attention.key()
+            self._end_other = pager.leave
+            with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
+                await application.run_async(handle_sigint=False, set_exception_handler=False)
+
+    @asynccontextmanager
+    async def _given_away(self) -> AsyncIterator[None]:
+        """Meanwhile nothing else is drawn, and what is posted waits."""
         with set_app(self._application):
             async with in_terminal():
-                self.attention.pause()
+                self._is_given_away = True
                 try:
-                    self._outside = await asyncio.create_subprocess_exec(*command)
-                    await self._outside.wait()
-                except OSError:
-                    return False
+                    yield
                 finally:
-                    self.attention.resume()
-                    self._outside = None
+                    self._is_given_away, self._end_other = False, None
                     self._changed.set()
-        return True
 
     def restore(self) -> None:
         """Undo at once what was changed of the terminal's settings; for a program that is about to end.
 
         A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
         """
-        end = f"{self.attention.ending()}\x1b[?2004l\x1b[?25h\x1b[0m\r\n"  # end of bracketed paste; show the cursor
+        pages = "\x1b[?1049l" if self._is_given_away else ""  # the alternate screen
+        end = f"{pages}{self.attention.ending()}\x1b[?2004l\x1b[?25h\x1b[0m\r\n"  # end of bracketed paste; show the cursor
         with suppress(OSError):
             os.write(self._stdout.fileno(), end.encode())
         if self._settings is not None:
@@ -230,7 +263,7 @@ class Screen:
         while self._printed or not self._closing:
             await self._changed.wait()
             self._changed.clear()
-            if self._outside is not None and not self._closing:
+            if self._is_given_away and not self._closing:
                 continue
             text = "".join(self._printed)
             self._printed.clear()
@@ -290,6 +323,7 @@ class Screen:
             after_render=lambda _: self._was_shown(),
         )
         application.key_processor.before_key_press += lambda _: self.attention.key()
+        application.ttimeoutlen, application.timeoutlen = ESCAPE_SECONDS, KEYS_SECONDS
         return application
 
     def _was_shown(self) -> None:

@@ -6,6 +6,7 @@ The model waits, where its script says so, until a file of that name is in the w
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
     "children": lambda names: [[child(name) for name in names], "the children are done"],
     "cell": lambda names: [[when(names[0]), cell("print('the cell ran')")], "after the cell"],
+    "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
     "silent": lambda _: [when("a file that never comes")],
     "slow": lambda names: [["the beginning of a text ", when(names[0]), "and its end"]],
 }
@@ -54,9 +56,11 @@ TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
 def script(messages: list[ModelMessage], info: Any) -> Any:
     """The turn that follows these messages."""
     del info
-    prompts = [index for index, message in enumerate(messages) if prompt_of(message)]
+    prompts = [index for index, message in enumerate(messages) for _ in prompts_of(message)]
     answers = [index for index, message in enumerate(messages) if message.kind == "response"]
-    prompt = prompt_of(messages[prompts[-1]])
+    prompt = prompts_of(messages[prompts[-1]])[-1]
+    if "<conversation>" in prompt:
+        return when("a file that never comes")
     first, *names = prompt.split()
     if first == "count":
         return f"{len(prompts)} prompts, {len(answers)} answers"
@@ -67,9 +71,9 @@ def script(messages: list[ModelMessage], info: Any) -> Any:
     return TURNS[first](names)[sum(index > prompts[-1] for index in answers)]
 
 
-def prompt_of(message: ModelMessage) -> str:
-    """What a person, or a parent, asked in this message, if anything."""
-    return "".join(str(part.content) for part in message.parts if part.part_kind == "user-prompt")
+def prompts_of(message: ModelMessage) -> list[str]:
+    """What a person, or a parent, asked in this message; more than once where a run was cancelled before its first request."""
+    return [str(part.content) for part in message.parts if part.part_kind == "user-prompt"]
 
 
 def main() -> int:
@@ -80,9 +84,13 @@ def main() -> int:
         changed = config.model_copy(update=dict(settings or {}))
         return Agent(changed, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
 
+    def open_agent() -> Agent:
+        while os.environ.get("STARTS_WITH") and not Path(os.environ["STARTS_WITH"]).exists():
+            time.sleep(0.01)
+        return open_session(os.environ.get("SESSION"))
+
     prompt = sys.argv[1] if len(sys.argv) > 1 else None
-    session = os.environ.get("SESSION")
-    return asyncio.run(converse(lambda: open_session(session), config=config, prompt=prompt, open_session=open_session))
+    return asyncio.run(converse(open_agent, config=config, prompt=prompt, open_session=open_session))
 
 
 if __name__ == "__main__":

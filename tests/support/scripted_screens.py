@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 NOW = 1_700_000_000.0
-time.time = lambda: NOW  # the screens show how long things take
+if "CLOCK_RUNS" not in os.environ:
+    time.time = lambda: NOW  # the screens show how long things take
 
 import scripted_conversation as conversation  # noqa: E402
 from scripted_conversation import cell, child, when  # noqa: E402
@@ -31,7 +32,15 @@ LONG = (
 for number in range(3000):
     print(f"{number:>5} rows in file {number}")"""
 )
+WIDE = f"""\
+| {" | ".join(f"column {number}" for number in range(40))} |
+|{" --- |" * 40}
+| {" | ".join(f"cell {number}" for number in range(40))} |
+
+That was wide.
+"""
 conversation.TURNS |= {
+    "wide": lambda _: [cell("for row in range(180):\n    print(f'row {row}', *(f'name {n}' for n in range(60)))"), WIDE],
     "answer": lambda names: [[ANSWER, *([when(names[0])] if names else []), "- 山頂: seven days without a row\n"]],
     "long": lambda _: [cell(LONG), "That was long."],
     "stay": lambda names: [[when(names[0]), cell(f"# write {names[0]}.csv\nprint('{names[0]}')")], f"{names[0]} is clean"],

@@ -1,5 +1,6 @@
 """A program in a pseudo-terminal, as a person sees it: the screen with its scrollback, and keys to press."""
 
+import copy
 import os
 import re
 import signal
@@ -20,9 +21,31 @@ CONVERSATION = Path(__file__).with_name("scripted_conversation.py")
 """A program that talks with a scripted model."""
 READY = "type a prompt"
 """What the status line says when it waits for one."""
+ALTERNATE = 1049
+"""The mode of the alternate screen."""
 LIMIT_SECONDS = 120
 """A wait that lasts longer has failed."""
 ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_R, UP, RIGHT = "\r", "\x1b", "\x03", "\x04", "\x12", "\x1b[A", "\x1b[C"
+
+
+class Emulator(pyte.HistoryScreen):
+    """A terminal with an alternate screen, which pyte does not have."""
+
+    _main: str | tuple[object, object] = ""
+
+    def set_mode(self, *modes: int, **kwargs: object) -> None:
+        """See pyte."""
+        if ALTERNATE in modes and kwargs.get("private"):
+            self._main = copy.deepcopy(self.buffer), copy.copy(self.cursor)
+            self.erase_in_display(2)
+        super().set_mode(*modes, **kwargs)
+
+    def reset_mode(self, *modes: int, **kwargs: object) -> None:
+        """See pyte."""
+        super().reset_mode(*modes, **kwargs)
+        if ALTERNATE in modes and kwargs.get("private") and self._main:
+            (self.buffer, self.cursor), self._main = self._main, ""
+            self.dirty.update(range(self.lines))
 
 
 class Terminal:
@@ -37,7 +60,7 @@ class Terminal:
         rows: int = 40,
         columns: int = 100,
     ) -> None:
-        self.screen = pyte.HistoryScreen(columns, rows, history=100_000, ratio=0.5)
+        self.screen = Emulator(columns, rows, history=100_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self._child = TerminalProgram(
             command[0],

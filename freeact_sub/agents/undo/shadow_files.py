@@ -125,6 +125,18 @@ class ShadowFiles:
                 (done if was_put else failed).append(change.path)
         return done, failed
 
+    async def changed_paths(self, before: str, now: str) -> list[str]:
+        """Return which files have changed from one moment to another, without their contents. Args: see `record`.
+
+        Raises:
+            ShadowError: It cannot be read.
+        """
+        try:
+            async with asyncio.timeout(RESTORE_SECONDS):
+                return [change.path for change in await self._changes(before, now)]
+        except (OSError, EOFError, ValueError) as error:  # a timeout is an OSError
+            raise ShadowError(f"the files cannot be compared: {error}") from error
+
     async def changed(self, before: str, now: str) -> list[ChangedFile]:
         """Return what has changed from one moment to another. Args: see `record`.
 

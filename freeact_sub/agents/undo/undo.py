@@ -172,6 +172,30 @@ class Undo:
             lost=outcome.lost,
         )
 
+    async def previews(self, most: int) -> list[UndoReport]:
+        """Return what undoing the last prompt would restore, the last two, and so on."""
+        async with self._one_at_a_time:
+            here, present = self._position, await self._present()
+            return [await self._preview(here - count, present) for count in range(1, min(most, here) + 1)]
+
+    async def _preview(self, there: int, present: _State) -> UndoReport:
+        target = self._states[there]
+        if target is None:
+            raise ValueError(f"the agent is at {there} already")
+        files, problem = [], target.files_problem or present.files_problem
+        if not problem:
+            try:
+                files = await self._files.changed_paths(target.tree, present.tree)
+            except ShadowError as error:
+                problem = str(error)
+        is_kept = target.is_new or target.kernel is not None or target.saved is not None
+        return UndoReport(
+            prompts=tuple(self._prompts[there : self._position]),
+            files=tuple(files),
+            files_problem=problem,
+            variables_problem="" if is_kept else target.variables_problem,
+        )
+
     async def diff(self, prompts: int) -> str:
         """Return what has changed of the files since before so many prompts, as a unified diff.
 

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.undo.undo import Undo, UndoReport
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, FreeactError
+
+NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
 
 
 class Undoable(ABC):
@@ -67,6 +69,19 @@ class Undoable(ABC):
         """
         return await self._ready_undo.move(prompts)
 
+    async def undo_previews(self, most: int = 10) -> list[UndoReport]:
+        """Return what `undo` would restore, for the last prompt, for the last two, and so on; nothing is changed.
+
+        Args:
+            most: For how many numbers of prompts.
+
+        Raises:
+            FreeactError: Nothing is kept: see `keep_undo`.
+        """
+        if self._undo is None:
+            raise FreeactError(NOTHING_KEPT)
+        return await self._undo.previews(most)
+
     async def diff(self, prompts: int = 1) -> str:
         """Returns what has changed of the workspace's files since before a prompt, as a unified diff; also during a run.
 
@@ -79,7 +94,7 @@ class Undoable(ABC):
             FreeactError: Nothing is kept of so many prompts, or of the files: see `keep_undo`.
         """
         if self._undo is None:
-            raise FreeactError("nothing is kept to compare with: call agent.keep_undo() before the first prompt")
+            raise FreeactError(NOTHING_KEPT)
         return await self._undo.diff(prompts)
 
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
@@ -91,7 +106,7 @@ class Undoable(ABC):
             FreeactError: Nothing is kept of the prompt, or of the files: see `keep_undo`.
         """
         if self._undo is None:
-            raise FreeactError("nothing is kept to compare with: call agent.keep_undo() before the first prompt")
+            raise FreeactError(NOTHING_KEPT)
         return await self._undo.line_changes()
 
     @property
@@ -99,7 +114,7 @@ class Undoable(ABC):
         if self._opened.node.run.is_live or self.present_run is not None:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
         if self._undo is None:
-            raise FreeactError("nothing is kept to undo: call agent.keep_undo() before the first prompt")
+            raise FreeactError(NOTHING_KEPT)
         return self._undo
 
     async def _end_undo(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
+from freeact_sub.terminal.questions.written_diffs import diff_lines
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
 """A text of more lines is shown in a pager."""
 LOADING: Final = "the agent is not loaded yet: ask again in a moment"
-_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def diff(talk: "Talk", rest: str) -> None:
@@ -41,7 +41,7 @@ async def _diff(talk: "Talk", agent: "Agent", prompts: int) -> None:
     except FreeactError as error:
         talk.note(str(error))
         return
-    drawn = Text("\n").join(Text(visible(line), _STYLES.get(line[:1], ""), overflow="fold") for line in text.splitlines())
+    drawn = Text("\n").join(diff_lines(text))
     if not text:
         talk.note("no file has changed since the last prompt began" if prompts == 1 else "no file has changed")
     else:

@@ -33,16 +33,16 @@ SHOWN: Final = 50
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
-def with_files(prompt: str, folder: Path) -> str:
-    """The prompt with the text of the files that it names; what is no text file stays a name."""
+def texts_of(prompt: str, folder: Path) -> list[str]:
+    """The text of each file that the prompt names; of what is no text file the name is all."""
     room = MAX_CHARS
-    parts = [prompt]
+    parts = []
     for name in _names(prompt):
         text = _text_of(folder / name, room)
         if text is not None:
             parts.append(f"[The file {name}:]\n{text}")
             room -= len(text)
-    return "\n\n".join(parts)
+    return parts
 
 
 def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":

@@ -3,20 +3,24 @@
 import base64
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rich.console import RenderableType
 
+from freeact_sub.errors import FreeactError
 from freeact_sub.show.agent_view import Views
+from freeact_sub.show.heads import doing
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.context import Compaction, context_text
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
-from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind
+from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind, goes_along
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 
@@ -24,15 +28,16 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent
     from freeact_sub.terminal.conversation.present import Present
 
+Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
 """Terminals take no more into the clipboard."""
 KEYS: Final = """\
 Text is the next prompt. While the agent works it waits above the line: Enter at the empty line has the agent read it
 before its next request, the arrow key up takes it back. @ names a file, whose text goes along. Alt-Enter, or \\ at the end
-of a line, begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was folded. Shift-Tab
-changes the mode. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves at once. Esc
-twice, at rest, goes back to an earlier prompt. A question is answered by one key, which stands below it; of several, /2
-takes the second one first. NAME is a part of an agent's name, #2, or the beginning of its id."""
+of a line, begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was folded, Ctrl-T a
+child. Shift-Tab changes the mode. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves
+at once. Esc twice, at rest, goes back to an earlier prompt. A question is answered by one key, which stands below it; of
+several, /2 takes the second one first. NAME is a part of an agent's name, #2, or the beginning of its id."""
 
 
 class Talk(Protocol):
@@ -94,6 +99,14 @@ class Talk(Protocol):
 
     def queue(self, asked: Compaction | Rewind | Opening) -> None:
         """Has it done in its turn among the prompts, when the agent is at rest."""
+        ...
+
+    def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Does something in the conversation's loop, within 2 s. Called in another thread.
+
+        Raises:
+            TimeoutError: It takes longer.
+        """
         ...
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -174,7 +187,7 @@ def _send(talk: Talk, rest: str) -> None:
     who, _, text = rest.partition(" ")
     if text.strip():
         talk.control("/send", who, text.strip())
-    elif who or not talk.present.waiting.prompts:
+    elif who or not talk.present.waiting.typed:
         talk.note("who is to be told what: /send NAME text")
     else:
         talk.send_waiting()
@@ -198,8 +211,20 @@ def _rewind(talk: Talk, rest: str) -> None:
 
 
 def _prompts(talk: Talk) -> Iterable[tuple[str, str]]:
-    prompts = () if talk.agent is None else talk.agent.undoable
-    return [(str(number), one_line(prompt, PROMPT_CHARS)) for number, prompt in enumerate(reversed(prompts), start=1)]
+    if (agent := talk.agent) is None or not agent.undoable:
+        return []
+    prompts = [one_line(prompt, PROMPT_CHARS) for prompt in reversed(agent.undoable)]
+    try:
+        words = [goes_along(report) for report in talk.result_of(agent.undo_previews())]
+    except (FreeactError, TimeoutError, CancelledError):
+        words = []
+    shown = (f"{prompt}  {word}".rstrip() for prompt, word in zip_longest(prompts, words, fillvalue=""))
+    return [(str(number), text) for number, text in enumerate(shown, start=1)]
+
+
+def _shown(talk: Talk) -> Iterable[tuple[str, str]]:
+    views = [*talk.views.by_id.values()]
+    return [(f"#{view.number}", f"{talk.views.name(view)}: {doing(view) or view.status}") for view in views]
 
 
 def _cost(talk: Talk, _rest: str) -> None:
@@ -229,7 +254,13 @@ def _copy(talk: Talk, _rest: str) -> None:
 COMMANDS: Final = (
     Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text(talk.own_commands))),
     Command(name="/agents", words="the tree of agents: what each does, and what it has spent", run=_agents),
-    Command(name="/show", usage="[NAME]", words="all that an agent has done", run=lambda talk, rest: talk.show_agent(rest)),
+    Command(
+        name="/show",
+        usage="[NAME]",
+        words="all that an agent has done (Ctrl-O; of a child Ctrl-T)",
+        run=lambda talk, rest: talk.show_agent(rest),
+        choices=_shown,
+    ),
     Command(
         name="/send",
         usage="[NAME text]",

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.text import one_line
+from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent, UndoReport
 
 SHOWN: Final = 10
+FEW: Final = 2
 PROMPT_CHARS: Final = 60
 
 
@@ -32,6 +33,12 @@ class Rewind:
         return told, report.prompts[0] if self.to_change else ""
 
 
+def goes_along(report: "UndoReport") -> str:
+    """What comes back with a prompt besides the conversation, in a few words."""
+    files = "without files" if report.files_problem else f"files {_some(report.files, FEW)}" if report.files else "no file"
+    return f"{files} · {'without variables' if report.variables_problem else 'variables'}"
+
+
 def _lines(report: "UndoReport", what: str) -> list[str]:
     lines = [f"{what}: {one_line(prompt, PROMPT_CHARS)}" for prompt in report.prompts]
     if report.files:
@@ -45,6 +52,6 @@ def _lines(report: "UndoReport", what: str) -> list[str]:
     return lines
 
 
-def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+def _some(names: tuple[str, ...], shown: int = SHOWN) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return visible(", ".join(names[:shown])) + more

@@ -9,7 +9,7 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
-from freeact_sub.terminal.commands.mentions import pictures_of, with_files
+from freeact_sub.terminal.commands.mentions import pictures_of, texts_of
 from freeact_sub.terminal.commands.own import own_commands, prompt_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
@@ -108,8 +108,9 @@ class Conversation:
                 self._set_phase("idle")
                 await self._do(self.present.agent, await self.present.waiting.next())
                 self._leaving |= self.present.once
-            self._set_phase("ending")
         finally:
+            self._set_phase("ending")
+            self.interrupts.expect_end()
             await self.present.agent.aclose()
 
     async def _do(self, agent: "Agent", asked: Asked) -> None:
@@ -131,7 +132,7 @@ class Conversation:
                 if await self._is_reopened(agent) and self.present.agent is not None:
                     await self._follow(self.present.agent, asked)
                 else:
-                    self.display.screen.line.give(asked if isinstance(asked, str) else f"!{asked.command}")
+                    self.display.screen.line.give(asked if isinstance(asked, str) else asked.title)
             case _:
                 await self._follow(agent, asked)
 
@@ -143,14 +144,16 @@ class Conversation:
         session = agent.session_id if agent.session_id and agent.history else NEW
         await agent.aclose()
         earlier = {setting: getattr(agent.config, setting) for setting in self.present.wanted}
+        failed = False
         try:
-            self.present.agent = await opened(self._open_session, session, self.present.wanted)
+            other = await opened(self._open_session, session, self.present.wanted)
         except FreeactError as error:
             self.display.note(f"the prompt was not sent, and all is as before: {error}")
-            self.present.wanted = earlier
-            self.present.agent = await opened(self._open_session, session, earlier)
-            return False
-        return True
+            self.present.wanted, failed = earlier, True
+            other = await opened(self._open_session, session, earlier)
+        other.allowed = agent.allowed
+        self.present.agent = other
+        return not failed
 
     async def _follow(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> None:
         async with await self._begun(agent, asked) as run:
@@ -189,7 +192,7 @@ class Conversation:
     async def _begun(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> "Run":
         if not isinstance(asked, str):
             return asked.run(agent)
-        pictures = await asyncio.to_thread(pictures_of, self._unfolded(asked), Path.cwd())
+        pictures = await asyncio.to_thread(pictures_of, self._words_of(asked), Path.cwd())
         return agent.run(self._prompt_of(asked), pictures=pictures)
 
     def _prompt_of(self, typed: str) -> str:
@@ -200,12 +203,13 @@ class Conversation:
         return content
 
     def content_of(self, typed: str) -> str:
-        """What a model reads for what was typed: with what was pasted, and the text of the files that are named."""
-        return with_files(self._unfolded(typed), Path.cwd())
+        """What a model reads for what was typed: with what was pasted, and the text of the files that are named in it."""
+        words = self._words_of(typed)
+        return "\n\n".join([self.display.screen.line.pastes.unfolded(words), *texts_of(words, Path.cwd())])
 
-    def _unfolded(self, typed: str) -> str:
-        text = self.display.screen.line.pastes.unfolded(typed)
-        return prompt_of(text, self.present.own_commands) if typed.startswith("/") else text
+    def _words_of(self, typed: str) -> str:
+        """The prompt in which pastes are still folded: an `@` in what was pasted names no file."""
+        return prompt_of(typed, self.present.own_commands) if typed.startswith("/") else typed
 
     # What the person wants
 
@@ -241,11 +245,18 @@ class Conversation:
             self._main.cancel()
 
     def cancel(self) -> None:
-        """Cancel the run."""
-        if self.present.run is not None:
-            self.present.run.cancel()
-            self._set_phase("cancelling")
-            self.display.screen.line.give("\n".join(self.present.waiting.take_back()))
+        """Cancel the run; the next Ctrl-C leaves at once. The prompts that wait come back to the line."""
+        if self.present.run is None:
+            return
+        self.present.run.cancel()
+        self.interrupts.expect_end()
+        self._set_phase("cancelling")
+        taken = self.present.waiting.take_back()
+        commands = [each.title for each in taken if isinstance(each, TypedCommand)]
+        prompts = [each for each in taken if isinstance(each, str)]
+        if commands and (prompts or commands[1:]):  # in one line they would be another prompt, or another command
+            self.display.note("\n".join(f"not run: {command}" for command in commands))
+        self.display.screen.line.give("\n".join(prompts or commands[:1]))
 
     def _cancel_focus(self) -> bool:
         focus, self.present.focus = self.present.focus, None

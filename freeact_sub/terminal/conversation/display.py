@@ -1,15 +1,12 @@
 """`Display`: what a person sees of a conversation: what is finished in the scrollback, what changes below it, the status."""
 
-import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event
+from freeact_sub.events import AgentFinished, CodeExecutionOutput, Event
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import rows
@@ -24,10 +21,10 @@ from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.drawing.waiting import waiting_lines
 from freeact_sub.terminal.driver import Keyboard
-from freeact_sub.terminal.outside import page
+from freeact_sub.terminal.pager import Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
-from freeact_sub.terminal.screen import Screen
+from freeact_sub.terminal.screen import OtherProgram, Screen
 from freeact_sub.text import visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
@@ -46,7 +43,7 @@ class Display:
         *,
         verbose: bool,
         keyboard: Keyboard,
-        other_program: Callable[[], AbstractContextManager[None]],
+        other_program: OtherProgram,
     ) -> None:
         """Make it; nothing is drawn yet.
 
@@ -54,13 +51,12 @@ class Display:
             present: What is going on.
             verbose: Show everything that every agent does.
             keyboard: Gets what the person types.
-            other_program: Entered while another program has the terminal.
+            other_program: See `Screen`.
         """
         self._present = present
         self._verbose = verbose
-        self._other_program = other_program
         self._hint = ""
-        self.screen = Screen(self, keyboard, notify=present.config.terminal.notify)
+        self.screen = Screen(self, keyboard, notify=present.config.terminal.notify, other_program=other_program)
         self._pictures = Pictures(present.config.terminal.pictures)
         self._status = Status(present)
         self._written = WrittenFiles(present)
@@ -121,9 +117,10 @@ class Display:
         request = self.questions.current
         if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
             self._presented = request.request_id
-            if self.screen.rows_of(drawn_call(request)) > self.screen.room - CARD_ROWS:
+            drawn = drawn_call(request, self._present.config.workspace)
+            if self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
                 asks = Text(f"{asker(self.views, request)} {request.call.question}", "bold yellow", overflow="fold")
-                self.print(Group(asks, drawn_call(request)))  # too long for the card: all of it stands above
+                self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
         self.screen.refresh(self.questions.current_id)
 
@@ -132,22 +129,23 @@ class Display:
         view = self.views.by_id.get(agent.agent_id)
         return self.views.name(view) if view is not None else agent.agent_id
 
-    def page(self, view: AgentView | None, request: ApprovalRequest | None = None) -> None:
-        """Show a question's call, or all that an agent has done, in a pager."""
+    def page_agent(self, view: AgentView | None) -> None:
+        """Show all that an agent has done in a pager, which goes on with what it does."""
         if view is None:
             self.note("there is nothing to show yet")
             return
-        self.page_drawn(self._records.drawn(view) if request is None else drawn_call(request))
+        records = self._records
+        self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view)), at_end=True)
 
     def page_drawn(self, drawn: RenderableType) -> None:
-        """Show something long in a pager; where there is none, in the scrollback."""
-        self.screen.start(self._page(drawn))
+        """Show something long in a pager."""
+        self._page(Paged(draw=lambda: drawn, version=lambda: 0), at_end=False)
 
-    async def _page(self, drawn: RenderableType) -> None:
-        text = await asyncio.to_thread(self.screen.text_of, drawn)
-        with self._other_program():
-            if not await page(text, self.screen.run_outside):
-                self.print(drawn)
+    def _page(self, paged: Paged, *, at_end: bool) -> None:
+        def asks() -> str:
+            return f"{len(self.questions.waiting)} to answer" if self.questions.current is not None else ""
+
+        self.screen.start(self.screen.show_pages(Pager(paged, self.screen.text_of, asks, at_end=at_end)))
 
     # What the screen draws (see `Picture`)
 
@@ -156,7 +154,7 @@ class Display:
         present = self._present
         card = None if self.questions.current is None else self._card
         can_send = present.phase == "running" and card is None
-        waiting = waiting_lines(present.waiting.prompts, self._hint, can_send=can_send)
+        waiting = waiting_lines(present.waiting.typed, self._hint, can_send=can_send)
         room = max(rows - len(waiting), 1)
         if isinstance(self._transcript, Story):
             area = story_area(self.views, self._transcript, card, room)
@@ -169,7 +167,10 @@ class Display:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
         is_above = self._transcript.is_last(request)
-        return question_card(self.views, self.questions, request, rows, keys=keys, with_call=not is_above)
+        workspace = self._present.config.workspace
+        return question_card(
+            self.views, self.questions, request, rows, keys=keys, workspace=workspace, with_call=not is_above
+        )
 
     def status(self) -> str:
         """What goes on, and what can be done."""

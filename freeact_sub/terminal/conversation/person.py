@@ -1,5 +1,6 @@
 """`Person`: what a person does in a conversation: types prompts, commands and answers, and presses keys."""
 
+import asyncio
 import re
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -11,10 +12,12 @@ from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.shell import TypedCommand
-from freeact_sub.terminal.commands.table import offers, run_command
+from freeact_sub.terminal.commands.table import Result, offers, run_command
 from freeact_sub.terminal.conversation.present import Asked, Present
 from freeact_sub.terminal.drawing.agents_table import find_agent
+from freeact_sub.terminal.drawing.children import present_children
 from freeact_sub.terminal.driver import Purpose
+from freeact_sub.terminal.questions.card import drawn_call
 from freeact_sub.terminal.questions.keys import AnswerKeys
 from freeact_sub.text import shortened
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:  # slow to import, and what belongs to it
     from freeact_sub.terminal.conversation.display import Display
 
 NOTE_CHARS: Final = 500
+LOOKING_SECONDS: Final = 2.0
 
 
 class Person:
@@ -33,6 +37,7 @@ class Person:
         """Args: conversation: what the person takes part in."""
         self._conversation = conversation
         self._present = conversation.present
+        self._loop = asyncio.get_running_loop()
 
     # Of `Keyboard`
 
@@ -45,10 +50,11 @@ class Person:
         elif text.startswith("!") and self.questions.current is None:
             self._run_command(self._display.screen.line.pastes.unfolded(text[1:]).strip())
         elif re.fullmatch(r"/([a-z][a-z0-9_-]*)?(\s(.|\n)*)?", text):
-            run_command(self, self._display.screen.line.pastes.unfolded(text))
+            is_own = text.split()[0] in self.own_commands  # a prompt: what was pasted into it is unfolded in its turn
+            run_command(self, text if is_own else self._display.screen.line.pastes.unfolded(text))
         elif text and self.questions.current is None:
             self.say(text)
-        elif not text and self._present.waiting.prompts and self._present.phase == "running":
+        elif not text and self._present.waiting.typed and self._present.phase == "running":
             self.send_waiting()
         elif text and not self.questions.answer(text):
             self.note(
@@ -71,8 +77,24 @@ class Person:
 
     def show_all(self) -> None:
         """Ctrl-O: the open question's call, or all that the agent has done."""
+        if (request := self.questions.current) is not None:
+            self._display.page_drawn(drawn_call(request, self._present.config.workspace))
+        else:
+            self._display.page_agent(self.views.root)
+
+    def show_child(self) -> None:
+        """Ctrl-T: the only child, or the child that asks; of several, the menu of `/show`."""
         request = self.questions.current
-        self._display.page(self.views.of(request) if request else self.views.root, request)
+        asks = self.views.of(request) if request is not None else None
+        if asks is not None and asks.parent_id is not None:
+            self._display.page_agent(asks)
+        elif len(children := present_children(self.views)) == 1:
+            self._display.page_agent(children[0])
+        elif children and request is None:
+            self._display.screen.line.offer("/show ")
+        else:
+            self.hint("/show NAME shows a child" if children else "there is no child")
+        self._display.refresh()
 
     def interrupt(self) -> None:
         """Ctrl-C."""
@@ -80,7 +102,10 @@ class Person:
 
     def escape(self) -> None:
         """Escape: as the first Ctrl-C, where there is something to cancel. Pressed again, it does no more."""
-        if self._present.phase == "running":
+        if self.questions.asks_back:
+            self.questions.answer("n")
+            self._display.refresh()
+        elif self._present.phase == "running":
             self._conversation.interrupted(must_end=False)
 
     def leave(self) -> None:
@@ -93,14 +118,15 @@ class Person:
 
     def take_back(self) -> str:
         """See `Keyboard`."""
-        taken = "\n".join(self._present.waiting.take_back(1))
+        last = self._present.waiting.typed[-1:]
+        self._present.waiting.take_back(1)
         self._display.refresh()
-        return taken
+        return "".join(last)
 
     @property
     def may_go_back(self) -> bool:
         """See `Keyboard`."""
-        return self._present.phase == "idle" and not self._present.waiting.prompts
+        return self._present.phase == "idle" and not self._present.waiting.count
 
     def go_back(self) -> None:
         """See `Keyboard`."""
@@ -122,8 +148,6 @@ class Person:
             )
             return
         self._present.waiting.put(TypedCommand(command=command))
-        if self._present.phase != "idle":
-            self.hint(f"!{command} is run when the agent is at rest")
 
     def say(self, text: str) -> None:
         """See `Talk`."""
@@ -184,6 +208,15 @@ class Person:
         """See `Talk`."""
         self._display.print(drawn)
 
+    def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """See `Talk`."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(LOOKING_SECONDS)
+        except TimeoutError:
+            future.cancel()
+            raise
+
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """See `Talk`."""
         self._display.screen.start(work)
@@ -203,7 +236,7 @@ class Person:
     def send_waiting(self) -> None:
         """See `Talk`."""
         waiting = self._present.waiting
-        prompts = waiting.take_back() if self._present.phase == "running" else []
+        prompts = waiting.take_back(kinds=str) if self._present.phase == "running" else []
         unread = [prompt for prompt in prompts if not self._tells(prompt)]
         for prompt in unread:
             waiting.put(prompt)
@@ -240,9 +273,9 @@ class Person:
         """See `Talk`."""
         found = [view for view in self.views.by_id.values() if words and _is_meant(view, words)]
         if not words:
-            self._display.page(self.views.root)
+            self._display.page_agent(self.views.root)
         elif len(found) == 1:
-            self._display.page(found[0])
+            self._display.page_agent(found[0])
         else:
             names = ", ".join(self.views.name(view) for view in found[:8])
             self.note(f"{words} may be {names}" if found else f"no agent {words}: /agents lists them")

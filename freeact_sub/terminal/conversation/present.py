@@ -1,10 +1,9 @@
 """`Present`: what is going on in a conversation. `Conversation` changes it; `Display` and `Person` read it."""
 
 import asyncio
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from freeact_sub.config.schema import Config
 from freeact_sub.modes import Mode
@@ -20,6 +19,8 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
 Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening
 """What is done in its turn, when the agent is at rest; text is a prompt."""
+Typed: Final = str | TypedCommand
+"""What of it a cancel takes back."""
 
 
 class Waiting:
@@ -30,9 +31,9 @@ class Waiting:
         self._changed = asyncio.Event()
 
     @property
-    def prompts(self) -> list[str]:
-        """The prompts among it, the next one first."""
-        return [asked for asked in self._asked if isinstance(asked, str)]
+    def typed(self) -> list[str]:
+        """The prompts and commands among it as they were typed, the next one first."""
+        return [asked if isinstance(asked, str) else asked.title for asked in self._asked if isinstance(asked, Typed)]
 
     @property
     def count(self) -> int:
@@ -44,13 +45,15 @@ class Waiting:
         self._asked.append(asked)
         self._changed.set()
 
-    def take_back(self, count: int | None = None) -> list[str]:
-        """Takes prompts out again, in their order. Args: count: how many, from the last one on. None: all."""
-        taken = self.prompts[-count:] if count else self.prompts
-        kept = len(self.prompts) - len(taken)
-        prompts = itertools.count()
-        self._asked = [asked for asked in self._asked if not isinstance(asked, str) or next(prompts) < kept]
-        return taken
+    def take_back(self, count: int = 0, kinds: Any = Typed) -> list[Any]:
+        """Takes things out again, in their order.
+
+        Args:
+            count: How many, from the last one on. 0: all.
+            kinds: Their types.
+        """
+        found = [number for number, asked in enumerate(self._asked) if isinstance(asked, kinds)][-count:]
+        return [self._asked.pop(number) for number in reversed(found)][::-1]
 
     async def next(self) -> Asked:
         """Waits for the next one, and takes it out."""

@@ -56,8 +56,8 @@ class Status:
             case "idle":
                 texts = ["type a prompt", "/help", "Ctrl-D leaves"]
                 return [Piece(text=text, rank=rank) for text, rank in zip(texts, (0, 3, 4), strict=True)]
-            case "cancelling":
-                return [Piece(text="cancelling … Ctrl-C again leaves at once", rank=0)]
+            case "cancelling" | "ending":
+                return [Piece(text=f"{present.phase} … Ctrl-C leaves at once", rank=0)]
             case "running" if present.run is not None and (root := views.root) is not None:
                 working = sum(view.is_running for view in views.by_id.values())
                 agents = "1 agent at work" if working == 1 else f"{working} agents at work"
@@ -76,12 +76,19 @@ class Status:
         usage = self._usage()
         return [
             Piece(text=f"{waiting} waiting" if waiting else "", rank=2),
-            Piece(text=present.mode, rank=5),
+            Piece(text=self._now_and_next("mode", present.mode), rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),
             Piece(text=f"{usage.tokens_text.replace('at least ', '≥ ')} tokens" if usage.tokens else "", rank=8),
-            Piece(text=one_line(visible((present.model or "").partition(":")[2]), MODEL_CHARS), rank=9),
+            Piece(text=self._now_and_next("model", present.model), rank=9),
         ]
+
+    def _now_and_next(self, setting: str, chosen: str | None) -> str:
+        """What counts, and during a run what will count for the next prompt, where that is something else."""
+        agent = self._present.agent if self._present.run is not None else None
+        values = [chosen] if agent is None else dict.fromkeys([getattr(agent.config, setting), chosen])
+        names = ((value or "").partition(":")[2] or value or "" for value in values)
+        return " → ".join(one_line(visible(name), MODEL_CHARS) for name in names if name)
 
     def _usage(self) -> Usage:
         present = self._present

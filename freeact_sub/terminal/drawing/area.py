@@ -31,13 +31,13 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
     parts: list[RenderableType] = []
     children = [*strategy_lines(views), *(view for view in present_children(views) if view.is_running)]
     if card is not None:
-        few = min(len(children) + 1, MAX_ROWS, rows // 3) if children and rows > CARD_ALONE else 0
+        few = min(len(children) + 2, MAX_ROWS + 1, rows // 3) if children and rows > CARD_ALONE else 0
         parts.append(card(rows - few))
         rows = few
     if children and rows > 1:
-        room = min(MAX_ROWS, rows)
+        room = min(MAX_ROWS, rows - 1)
         parts[:0] = [Text(), ChildrenRegion(views=views, rows=room)]
-        rows -= min(room, len(children) + 1)
+        rows -= 1 + min(room, len(children) + 1)
     if card is None and (root := views.root) is not None and rows > 1:
         parts[:0] = _says(root, story, min(rows, TEXT_ROWS), alone=not children)
     return Group(*parts) if parts else None

@@ -3,11 +3,17 @@
 It is slow to import: who draws imports it then.
 """
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
+from rich.measure import Measurement
+from rich.text import Text
 
+from freeact_sub.terminal.drawing.parts import SidewaysConsole
+
+MAX_COLUMNS: Final = 2_000
+"""Of a table where one can scroll sideways."""
 CODE_THEME: Final = "ansi_dark"
 """The terminal's own colours."""
 
@@ -19,8 +25,25 @@ class _LeftHeading(Heading):
         yield self.text
 
 
+class _Table(TableElement):
+    """A table whose columns are folded where it is wider than the window, and then it says where it is not."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.update(width=MAX_COLUMNS)
+        scrolls = isinstance(console, SidewaysConsole)
+        for table in super().__rich_console__(console, options):
+            drawn = cast(ConsoleRenderable, table)
+            yield from console.render(drawn, wide if scrolls else options)
+            if not scrolls and Measurement.get(console, wide, drawn).maximum > options.max_width:
+                yield Text("(wider than the window: ctrl-o scrolls it sideways)", "dim")
+
+
 class _LeftMarkdown(Markdown):
-    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _LeftHeading}
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "table_open": _Table,
+    }
 
 
 def markdown(text: str) -> Any:

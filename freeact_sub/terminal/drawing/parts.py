@@ -38,6 +38,14 @@ def make_console(file: TextIO) -> Console:
     return Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
 
 
+class SidewaysConsole(Console):
+    """Such a console for a place where one can scroll sideways: what loses its shape by folding may be wider than it."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Args: file: as for `Console`."""
+        super().__init__(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+
+
 def colour(view: AgentView) -> str:
     """The agent's colour."""
     return COLOURS[view.number % len(COLOURS)]
@@ -64,7 +72,7 @@ class Barred:
         indent = " " * (2 * min(self.view.depth, MAX_INDENT))
         width = max(MIN_WIDTH, options.max_width - len(indent) - 2)
         bar = Segment(f"{indent}▌ ", Style.parse(colour(self.view)))
-        for line in console.render_lines(self.body, options.update(width=width, height=None), pad=False):
+        for line in Segment.split_lines(console.render(self.body, options.update(width=width, height=None))):
             yield bar
             yield from _without_trailing_space(line)
             yield Segment.line()
@@ -79,7 +87,7 @@ class Folded:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:
             line.expand_tabs(TAB_COLUMNS)
-            if line.cell_len <= options.max_width:
+            if line.cell_len <= options.max_width or isinstance(console, SidewaysConsole):
                 pieces = [line]
             else:
                 ends = accumulate(map(len, chop_cells(line.plain, options.max_width)))

@@ -40,9 +40,14 @@ class Records:
                 record.chars -= len(record.rows.popleft().text)
                 record.dropped += 1
 
+    def count(self, view: AgentView) -> int:
+        """How many rows of an agent there were, those included that are no longer kept."""
+        record = self._by_id.get(view.agent_id, _Record())
+        return len(record.rows) + record.dropped
+
     def drawn(self, view: AgentView) -> RenderableType:
         """All that is kept of an agent, in full."""
         record = self._by_id.get(view.agent_id, _Record())
-        transcript = Transcript(self._views)
+        transcript = Transcript(self._views, with_prompts=True)
         head = [Text(f"{record.dropped:,} earlier entries are not kept", "dim")] if record.dropped else []
         return Group(*head, *(transcript.render(view, row) for row in record.rows))

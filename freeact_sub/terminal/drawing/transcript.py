@@ -39,9 +39,15 @@ STYLES: Final[dict[Tone, str]] = {
 class Transcript:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Views) -> None:
-        """Args: views: observes each event before it is drawn here."""
+    def __init__(self, views: Views, *, with_prompts: bool = False) -> None:
+        """Make it.
+
+        Args:
+            views: Observes each event before it is drawn here.
+            with_prompts: Draw what a child is to do, although it stands in the call of its parent.
+        """
         self._views = views
+        self._with_prompts = with_prompts
         self._begun = False
         self._last_title: tuple[str, str] | None = None
         self._last_call: tuple[str, str | None] | None = None
@@ -80,8 +86,8 @@ class Transcript:
         if not (row.goes_on and title == self._last_title):
             words = ", ".join(filter(None, [row.title, row.detail]))
             drawn.append(Text.assemble((view.name, f"bold {colour(view)}"), " ", (words, STYLES[row.tone] or "default")))
-        # what a child is to do stands in the call of its parent
-        drawn += [draw_part(part) for part in row.parts if part.tone != "prompt" or view.parent_id is None]
+        with_prompt = self._with_prompts or view.parent_id is None
+        drawn += [draw_part(part) for part in row.parts if part.tone != "prompt" or with_prompt]
         self._last_title = title
         return Barred(body=Group(*drawn), view=view)
 

@@ -16,7 +16,7 @@ def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[
     """The lines.
 
     Args:
-        prompts: Those that wait, the next one first.
+        prompts: What waits as it was typed, the next one first.
         hint: Is said until something else is entered; empty: nothing is.
         can_send: An agent at work can be told of the prompts now.
     """

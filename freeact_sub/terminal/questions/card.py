@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from freeact_sub.calls import CodeAction, FileWrite, ShellCommand
+from freeact_sub.calls import CodeAction, FileOperation, FileWrite, ShellCommand
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.heads import head_of_call
@@ -15,16 +15,29 @@ from freeact_sub.show.questions import Questions
 from freeact_sub.show.rows import call_part
 from freeact_sub.terminal.drawing.parts import Cut, colour
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
+from freeact_sub.terminal.questions.written_diffs import drawn_writes
 from freeact_sub.text import whole_line
 
 SMALL_ROWS = 14
 """With fewer the other questions are left out."""
+OPENS: dict[FileOperation, str] = {
+    "write": "it is opened to be written; with what is known only when it is done",
+    "append": "it is opened to be added to; what is known only when it is done",
+    "create": "it is made and opened to be written; with what is known only when it is done",
+}
 WAITING = "…"
 """Instead of the keys while they do not count yet."""
 
 
 def question_card(
-    views: Views, questions: Questions, request: ApprovalRequest, rows: int, *, keys: str, with_call: bool = True
+    views: Views,
+    questions: Questions,
+    request: ApprovalRequest,
+    rows: int,
+    *,
+    keys: str,
+    workspace: Path,
+    with_call: bool = True,
 ) -> RenderableType:
     """The card of the current question.
 
@@ -34,6 +47,7 @@ def question_card(
         request: The current one.
         rows: What the card may take; the call is cut to it.
         keys: The line of keys, or what is asked back.
+        workspace: Where relative paths begin.
         with_call: False: the call stands right above.
     """
     number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
@@ -42,7 +56,7 @@ def question_card(
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
     room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(request.suggested), 2)
-    call = [Padding(Cut(body=drawn_call(request), rows=room), (0, 0, 0, 2))] if with_call else []
+    call = [Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))] if with_call else []
     always = [Text(f"a and p allow {whole_line(', '.join(request.suggested))}", "dim")] if request.suggested else []
     if is_small:
         return Group(number, asks, *call, *always, Text(keys, "yellow"))
@@ -58,15 +72,18 @@ def _others(views: Views, questions: Questions) -> Iterator[str]:
         yield f"… and {left} more"
 
 
-def drawn_call(request: ApprovalRequest) -> RenderableType:
-    """What will happen, in full."""
+def drawn_call(request: ApprovalRequest, workspace: Path) -> RenderableType:
+    """What will happen, in full: a cell also with a diff of each file that it surely writes."""
     call = request.call
+    if isinstance(call, CodeAction):
+        return Group(draw_part(call_part(call)), *drawn_writes(request.request_id, call.code, workspace))
     if isinstance(call, ShellCommand):
         from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
 
         return Syntax(call.text, "bash", theme=CODE_THEME, background_color="default", word_wrap=True)
     if isinstance(call, FileWrite):
-        return Group(draw_part(call_part(call)), Text(_present_file(call.path), "dim"))
+        words = "; ".join(filter(None, [OPENS.get(call.operation), _present_file(workspace / call.path)]))
+        return Group(draw_part(call_part(call)), Text(f"({words})", "dim", overflow="fold"))
     return draw_part(call_part(call))
 
 
@@ -95,10 +112,10 @@ def key_line(questions: Questions, *, counts: bool) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _present_file(path: str) -> str:
-    """What stands there now; what will is known when the file is written."""
+def _present_file(path: Path) -> str:
+    """What stands there now."""
     try:
-        size = Path(path).stat().st_size
+        size = path.stat().st_size
     except (OSError, ValueError):
-        return "(there is no such file yet)"
-    return f"(there is one of {size:,} bytes)"
+        return "there is no such file yet"
+    return f"there is one of {size:,} bytes"

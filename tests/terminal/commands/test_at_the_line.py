@@ -1,5 +1,6 @@
 """What keys and pastes do at the input line, in a pseudo-terminal: prompts that wait, modes, long pastes, going back."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,9 @@ def test_prompts_wait_are_taken_back_sent_at_once_and_come_back_with_a_cancel(te
 def test_what_waits_is_the_next_prompt(terminal: Terminal, tmp_path: Path) -> None:
     terminal.enter("slow go")
     terminal.wait_at_bottom("the beginning of a text")
+    for modes in ("ask → auto", "ask → plan", "ask"):
+        terminal.press(SHIFT_TAB)
+        terminal.wait_until(lambda modes=modes: re.search(rf"  {modes}$", terminal.bottom) is not None, modes)
     terminal.enter("count")
     terminal.wait_at_bottom("waits: count")
     (tmp_path / "go").touch()
@@ -47,8 +51,9 @@ def test_what_waits_is_the_next_prompt(terminal: Terminal, tmp_path: Path) -> No
 
 
 def test_another_mode_counts_from_the_next_prompt_on_and_the_conversation_goes_on(terminal: Terminal) -> None:
-    terminal.enter("count")
-    terminal.wait_for("1 prompts, 0 answers")
+    terminal.enter("be here")
+    terminal.answer("a", "asks to run this cell")
+    terminal.wait_for("here is done")
     terminal.wait_at_bottom(READY)
     terminal.press(SHIFT_TAB)
     terminal.wait_at_bottom("mode auto: runs unasked, behind a wall · from the next prompt on, in a new kernel")
@@ -61,7 +66,7 @@ def test_another_mode_counts_from_the_next_prompt_on_and_the_conversation_goes_o
     terminal.enter("/mode full")
     terminal.wait_at_bottom("mode full: runs unasked, without a wall")
     terminal.enter("count")
-    terminal.wait_for("goes on: 2 messages", "Your kernel is new")
+    terminal.wait_for("goes on: 4 messages", "Your kernel is new")
     terminal.wait_at_bottom(READY)
     terminal.enter("be there")  # runs a cell
     terminal.wait_for("● Python  print('there was here')", "there is done")
@@ -69,8 +74,15 @@ def test_another_mode_counts_from_the_next_prompt_on_and_the_conversation_goes_o
     assert "Approval" not in terminal.shown
     terminal.enter("/mode")
     terminal.wait_for("mode full: ")
-    terminal.enter("/rewind 3")  # also what was said in the mode before
-    terminal.wait_for("undone: count\nundone: count\nundone: be there")
+    terminal.enter("/mode ask")
+    terminal.enter("count")
+    terminal.wait_for("goes on: 10 messages")
+    terminal.wait_at_bottom(READY)
+    terminal.enter("be back")
+    terminal.wait_for("back is done")  # what was answered by `a` still counts
+    terminal.wait_at_bottom(READY)
+    terminal.enter("/rewind 5")  # also what was said in the modes before
+    terminal.wait_for("undone: be here\nundone: count\nundone: be there\nundone: count\nundone: be back")
 
 
 def test_a_long_paste_is_folded_goes_along_whole_and_a_picture_that_is_dragged_is_named(
@@ -82,24 +94,28 @@ def test_a_long_paste_is_folded_goes_along_whole_and_a_picture_that_is_dragged_i
     terminal.wait_at_bottom('a picture.png"')
     terminal.press(CTRL_C)
     terminal.wait_gone('a picture.png"')
-    terminal.press("sum \x1b[200~" + "\n".join(f"row{number}" for number in range(500)) + "\n\x1b[201~")
+    (tmp_path / "secret").write_text("what nobody has named")
+    terminal.press("sum \x1b[200~" + "\n".join(f"row{number}" for number in range(499)) + "\n@secret\n\x1b[201~")
     terminal.wait_at_bottom("> sum [500 lines]")
     terminal.press(" now\\" + ENTER)
     terminal.wait_at_bottom("> sum [500 lines] now\n")
     terminal.press("please" + ENTER)
-    terminal.wait_for_match(r"row499\s+now\s+please")
+    terminal.wait_for_match(r"@secret\s+now\s+please")
     terminal.wait_at_bottom(READY)
+    assert "what nobody has named" not in terminal.shown
 
 
-def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(terminal: Terminal) -> None:
+def test_escape_twice_goes_back_to_a_prompt_whose_text_is_there_to_be_changed(terminal: Terminal, tmp_path: Path) -> None:
     terminal.press(ESCAPE + ESCAPE)
     terminal.wait_at_bottom("there is no prompt to go back to")
     for prompt in ("say north", "say south"):
         terminal.enter(prompt)
         terminal.wait_for(f"echo: {prompt}")
         terminal.wait_at_bottom(READY)
+        (tmp_path / prompt.replace(" ", "-")).touch()
     terminal.press(ESCAPE + ESCAPE)
-    terminal.wait_at_bottom("> /rewind", " 1 ", "say south", " 2 ", "say north")
+    terminal.wait_at_bottom("> /rewind", " 1 ", "say south  files say-south · variables")
+    terminal.wait_at_bottom(" 2 ", "say north  files say-north, say-south · variables")
     terminal.press("2")
     terminal.wait_at_bottom("> /rewind 2")
     terminal.press(ENTER)

@@ -1,6 +1,7 @@
 """What stands in the scrollback, and in the region of children, as a terminal would get it."""
 
 import io
+from pathlib import Path
 
 import pyte
 import pytest
@@ -263,13 +264,22 @@ def test_a_question_and_the_children_share_the_rows() -> None:
 
     def card(rows: int) -> object:
         keys = key_line(questions, counts=True)
-        return question_card(drawn.views, questions, asked, rows, keys=keys)
+        return question_card(drawn.views, questions, asked, rows, keys=keys, workspace=Path.cwd())
 
     text = drawn.text(story_area(drawn.views, drawn.story, card, 24))
     assert len(text.splitlines()) <= 24
     for words in ("station 0", "station 2 asks to run this cell", "more lines: all of it stands above", "y yes · n no"):
         assert words in text
     assert key_line(questions, counts=False) == WAITING
+
+
+@pytest.mark.parametrize("rows", range(3, 16))
+def test_more_children_than_rows_are_counted_within_the_rows(rows: int) -> None:
+    drawn = Drawn(columns=40)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(20)))
+    text = drawn.text(story_area(drawn.views, drawn.story, None, rows))
+    assert len(text.splitlines()) <= rows
+    assert " more: " in text
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 9), (80, 11), (60, 16), (200, 40)])
@@ -283,7 +293,9 @@ def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int,
         questions.observe(asked)
 
     def card(room: int) -> object:
-        return question_card(drawn.views, questions, questions.waiting[0], room, keys=key_line(questions, counts=True))
+        return question_card(
+            drawn.views, questions, questions.waiting[0], room, keys=key_line(questions, counts=True), workspace=Path.cwd()
+        )
 
     lines = drawn.text(story_area(drawn.views, drawn.story, card, rows)).splitlines()[:rows]
     assert "? why asked" in " ".join(line.strip() for line in lines)

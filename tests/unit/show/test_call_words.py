@@ -4,6 +4,7 @@ import html
 import io
 import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -71,7 +72,7 @@ def shown_by(request):
     transcript = Transcript(views)
     yield drawn(transcript.draw(request))
     transcript.forget_last()
-    yield drawn(question_card(views, questions, request, 100, keys=""))
+    yield drawn(question_card(views, questions, request, 100, keys="", workspace=Path.cwd()))
     yield question_text(request)
     yield html.unescape(re.sub(r"<[^>]*>", "", question_html(request)))
     yield html.unescape(re.sub(r"<[^>]*>", "", event_html(view, request)))

@@ -1,0 +1,218 @@
+"""`Pager`: something long in the terminal's alternate screen: scrolled, searched and filtered, and drawn anew as it grows.
+
+Its keys are those of `less`, but that Escape and Ctrl-C leave it too. Another program would show neither what an agent adds
+nor, folded anew, a window of another width.
+"""
+
+import asyncio
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.formatted_text.utils import fragment_list_width
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, merge_key_bindings
+from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.layout.utils import explode_text_fragments
+from prompt_toolkit.output import Output
+from rich.cells import cell_len
+from rich.console import RenderableType
+
+REFRESH_SECONDS: Final = 0.5
+ESCAPE_SECONDS: Final = 0.1
+SIDEWAYS_COLUMNS: Final = 8
+HINT: Final = "q leaves · / searches · & filters · n N · ← →"
+MOVES: Final = (
+    *((key, 0, -1) for key in ("up", "k")),
+    *((key, 0, 1) for key in ("down", "j", "enter")),
+    *((key, -1, 0) for key in ("pageup", "b")),
+    *((key, 1, 0) for key in ("pagedown", "space", "f")),
+    *((key, 0, -math.inf) for key in ("home", "g")),
+    *((key, 0, math.inf) for key in ("end", "G")),
+)
+"""Keys, and by how many pages and rows each scrolls."""
+_LINK: Final = re.compile(r"\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
+_STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paged:
+    """What is shown."""
+
+    draw: Callable[[], RenderableType]
+    version: Callable[[], int]
+    """Another number once `draw` returns something else."""
+
+
+class Pager:
+    """Shows one thing once."""
+
+    def __init__(
+        self, paged: Paged, text_of: Callable[[RenderableType, int], str], asks: Callable[[], str], *, at_end: bool
+    ) -> None:
+        """Make it; nothing is drawn yet.
+
+        Args:
+            paged: What is shown.
+            text_of: Draws it for so many columns; called in another thread.
+            asks: What the person is to know of besides, in a few words.
+            at_end: Begin with the end, and stay there while it grows.
+        """
+        self._paged = paged
+        self._text_of = text_of
+        self._asks = asks
+        self._at_end = at_end
+        self._drawn_for: tuple[int, int] | None = None
+        self._is_drawing = False
+        self._lines: list[str] = []
+        """All of them, with their colours."""
+        self._plain: list[str] = []
+        self._longest = self._top = self._left = 0
+        self._prompt = ""
+        """`/` or `&` while the person writes what is searched, or what the lines are to have in them."""
+        self._wanted = self._filter = ""
+        self._query = Buffer(multiline=False)
+
+    def leave(self) -> None:
+        """End it; does nothing if it has ended."""
+        if self._application.is_running and not self._application.is_done:
+            self._application.exit()
+
+    def application(self, source: Input, output: Output, keys: KeyBindingsBase) -> Application[None]:
+        """What draws it, until the person leaves. Args: source, output: the terminal. keys: others that it obeys."""
+        query = Window(BufferControl(self._query, input_processors=[BeforeInput(lambda: self._prompt)]), height=1)
+        text = Window(FormattedTextControl(self._shown, focusable=True, show_cursor=False), wrap_lines=False)
+        status = Window(FormattedTextControl(self._status), height=1, style="reverse")
+        writes = Condition(lambda: bool(self._prompt))
+        self._application: Application[None] = Application(
+            layout=Layout(
+                HSplit([text, ConditionalContainer(query, writes), ConditionalContainer(status, ~writes)]),
+                focused_element=text,
+            ),
+            key_bindings=merge_key_bindings([keys, self._keys(text, query)]),
+            full_screen=True,
+            input=source,
+            output=output,
+            refresh_interval=REFRESH_SECONDS,
+            before_render=lambda _: self._look(),
+        )
+        self._application.ttimeoutlen = ESCAPE_SECONDS
+        return self._application
+
+    def _keys(self, text: Window, query: Window) -> KeyBindings:
+        keys = KeyBindings()
+        writes = Condition(lambda: bool(self._prompt))
+
+        def ask(prompt: str) -> None:
+            self._prompt = prompt
+            self._query.reset()
+            self._application.layout.focus(query)
+
+        def written(*, counts: bool) -> None:
+            prompt, self._prompt = self._prompt, ""
+            self._application.layout.focus(text)
+            if counts and prompt == "&":
+                self._filter, self._top = self._query.text, 0
+            elif counts:
+                self._wanted = self._query.text or self._wanted
+                self._find(1, self._top)
+
+        def on(pressed: str, do: Callable[[], None]) -> None:
+            keys.add(pressed, filter=~writes, eager=True)(lambda _: do())
+
+        for pressed in ("q", "escape", "c-c"):
+            on(pressed, self.leave)
+            keys.add(pressed, filter=writes, eager=True)(lambda _: written(counts=False)) if pressed != "q" else None
+        keys.add("enter", filter=writes)(lambda _: written(counts=True))
+        on("/", lambda: ask("/"))
+        on("&", lambda: ask("&"))
+        on("n", lambda: self._find(1, self._top + 1))
+        on("N", lambda: self._find(-1, self._top - 1))
+        for pressed, pages, rows in MOVES:
+            on(pressed, partial(self._scroll, pages, rows))
+        on("right", lambda: self._sideways(SIDEWAYS_COLUMNS))
+        on("left", lambda: self._sideways(-SIDEWAYS_COLUMNS))
+        return keys
+
+    def _scroll(self, pages: int, rows: float) -> None:
+        self._move(int(max(min(self._top + pages * max(self._rows - 1, 1) + rows, len(self._plain)), 0)))
+
+    @property
+    def _rows(self) -> int:
+        return max(self._application.output.get_size().rows - 1, 1)
+
+    @property
+    def _found(self) -> list[int]:
+        """The numbers of the lines that the filter leaves."""
+        wanted = self._filter.lower()
+        return [number for number, line in enumerate(self._plain) if wanted in line.lower()]
+
+    def _move(self, top: int) -> None:
+        last = max(len(self._found) - self._rows, 0)
+        self._top = min(max(top, 0), last)
+        self._at_end = self._top == last
+
+    def _sideways(self, columns: int) -> None:
+        last = max(self._longest - self._application.output.get_size().columns, 0)
+        self._left = min(max(self._left + columns, 0), -(-last // SIDEWAYS_COLUMNS) * SIDEWAYS_COLUMNS)
+
+    def _find(self, step: int, start: int) -> None:
+        found = self._found
+        if self._wanted:
+            places = range(start, len(found)) if step > 0 else range(min(start, len(found) - 1), -1, -1)
+            at = next((place for place in places if self._wanted.lower() in self._plain[found[place]].lower()), None)
+            if at is not None:
+                self._top, self._at_end = at, False  # the line that was searched stands first, also at the end
+
+    def _look(self) -> None:
+        """Have it drawn where the window, or what is shown, is another one than before."""
+        columns = self._application.output.get_size().columns
+        wanted = (columns, self._paged.version())
+        if wanted != self._drawn_for and not self._is_drawing:
+            self._is_drawing = True
+            self._application.create_background_task(self._draw(wanted))
+
+    async def _draw(self, wanted: tuple[int, int]) -> None:
+        try:
+            text = await asyncio.to_thread(self._text_of, self._paged.draw(), wanted[0])
+        finally:
+            self._is_drawing, self._drawn_for = False, wanted
+        self._lines = _LINK.sub("", text).rstrip("\n").split("\n")
+        self._plain = [_STYLE.sub("", line) for line in self._lines]
+        self._longest = max(map(cell_len, self._plain))
+        self._move(len(self._plain) if self._at_end else self._top)
+        self._application.invalidate()
+
+    def _shown(self) -> StyleAndTextTuples:
+        fragments: StyleAndTextTuples = []
+        for number in self._found[self._top : self._top + self._rows]:
+            fragments += [*self._line(number), ("", "\n")]
+        return fragments[:-1]
+
+    def _line(self, number: int) -> StyleAndTextTuples:
+        """A line from the column on to which it was scrolled, with what is searched for in reverse."""
+        chars = explode_text_fragments(to_formatted_text(ANSI(self._lines[number])))
+        if self._wanted:
+            for match in re.finditer(re.escape(self._wanted), self._plain[number], re.IGNORECASE):
+                for at in range(match.start(), min(match.end(), len(chars))):
+                    chars[at] = (f"{chars[at][0]} reverse", chars[at][1])
+        skipped = 0
+        while chars and skipped < self._left:
+            skipped += fragment_list_width([chars.pop(0)])
+        return [*chars]
+
+    def _status(self) -> str:
+        found = self._found
+        last = min(self._top + self._rows, len(found))
+        where = f"{self._top + 1 if found else 0}-{last} of {len(found):,}" if self._drawn_for else "…"
+        sideways = f"column {self._left + 1}" if self._left else ""
+        filtered = f"only {self._filter!r}" if self._filter else ""
+        return " " + " · ".join(filter(None, [self._asks(), where, sideways, filtered, HINT]))

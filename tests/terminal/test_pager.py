@@ -1,0 +1,79 @@
+"""What is long is looked at in the alternate screen, in a pseudo-terminal."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.terminal import CTRL_C, ENTER, ESCAPE, READY, RIGHT, UP, Terminal
+
+CTRL_O, CTRL_T = "\x0f", "\x14"
+PROGRAM = Path(__file__).parents[1] / "support" / "scripted_screens.py"
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    env = {"PYDANTIC_AI_NO_BANNER": "1", "XTERM_VERSION": "1", "CLOCK_RUNS": "1"}
+    with Terminal([sys.executable, str(PROGRAM)], cwd=tmp_path, env=env, rows=24) as terminal:
+        terminal.wait_at_bottom(READY)
+        yield terminal
+
+
+def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filtered(terminal: Terminal) -> None:
+    terminal.enter("wide")
+    terminal.answer("y", "Approval 1 of 1")
+    terminal.wait_for("That was wide.")
+    terminal.wait_at_bottom(READY)
+    assert "(wider than the window: ctrl-o scrolls it sideways)" in terminal.shown
+    before = terminal.bottom
+    terminal.press(CTRL_O)
+    terminal.wait_at_bottom("That was wide.", "q leaves")  # its end first
+    assert "column 40" not in terminal.bottom
+    terminal.press("/COLUMN 0")
+    terminal.wait_at_bottom("/COLUMN 0")
+    terminal.press(ENTER)
+    terminal.wait_at_bottom("column 0", "cell 0", "q leaves")
+    assert terminal.screen.display[0].startswith("▌  column 0 ")
+    for _ in range(50):
+        terminal.press(RIGHT)
+    terminal.wait_at_bottom("column 39", "cell 39")
+    assert "column 0" not in terminal.bottom.replace("column 0's", "")
+    terminal.press("&row 17")
+    terminal.press(ENTER)
+    terminal.wait_at_bottom("only 'row 17'", "1-11 of 11")
+    terminal.press("&" + ENTER + "g")
+    terminal.wait_gone("only")
+    terminal.wait_at_bottom(" 1-23 of ")
+    terminal.press(ESCAPE)
+    terminal.wait_gone("q leaves")
+    terminal.wait_until(lambda: terminal.bottom == before, "what stood there before")
+
+
+def test_a_child_at_work_in_a_small_window_that_changes(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("stations harbour ridge")
+    terminal.answer("a", "Approval 1 of 2")
+    terminal.wait_at_bottom("3 agents at work")
+    terminal.resize(12, 40)
+    terminal.press(CTRL_T)
+    terminal.wait_at_bottom("> /show", "#1", "clean harbour.csv", "#2")
+    terminal.press("#1" + ENTER)
+    terminal.wait_at_bottom("is started by", "stay harbour", "q leaves")
+    assert "write harbour.csv" not in terminal.bottom
+    (tmp_path / "harbour").touch()
+    terminal.wait_at_bottom("to answer", "# write harbour.csv")  # it grows while one looks
+    terminal.resize(24, 100)
+    terminal.wait_at_bottom("agent-", "(clean harbour.csv)", "# write harbour.csv")
+    terminal.press(CTRL_C)
+    terminal.wait_gone("q leaves")
+    terminal.answer("y", "clean harbour.csv asks to run this cell")  # the Ctrl-C was the pager's alone
+    terminal.wait_for("✓ clean harbour.csv")
+    (tmp_path / "ridge").touch()
+    terminal.wait_at_bottom("clean ridge.csv asks to run this cell")
+    terminal.press(CTRL_T)
+    terminal.wait_at_bottom("(clean ridge.csv)", "q leaves")
+    terminal.press(UP + "q")
+    terminal.wait_gone("q leaves")
+    terminal.answer("y", "clean ridge.csv asks to run this cell")
+    terminal.wait_for("all are clean")
