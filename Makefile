@@ -21,7 +21,7 @@ check: $(STAMP)  ## format, lint, types, layers, file sizes
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python tests/support/file_sizes.py
+	$(BIN)/python tests/support/file_rules.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
