@@ -35,7 +35,7 @@ SETTINGS: Final = {
     "maintenance.auto": "false",
     "diff.ignoreSubmodules": "all",
 }
-ATTRIBUTES: Final = "* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
+ATTRIBUTES: Final = b"* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
 LEFT_OUT: Final = (".freeact", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints")
 MAX_FILES: Final = 100_000
 MAX_BYTES: Final = 2**30
@@ -92,9 +92,11 @@ class ShadowRepository:
         if await self._has_changed() or self._tree is None:
             await self._forget_too_much()
             how = () if (self._folder / "index").exists() else ONE_PACK
-            await self._run(
-                *how, "add", "--all", "--ignore-errors", accept=(0, 1)
-            )  # 1: a file cannot be read, and is left out
+            code, _ = await self._ended(*how, "add", "--all", "--ignore-errors")
+            if code == 1:
+                await self._mark_left_out()
+            elif code:
+                raise ShadowError(f"git add has failed with exit code {code}")
             self._tree = (await self._run("write-tree")).decode().strip()
         return self._tree
 
@@ -104,12 +106,19 @@ class ShadowRepository:
             raise ShadowError("they are not kept so far back")
         raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = raw.split(b"\0")
-        found = []
-        for facts, path in zip(fields[:-1:2], fields[1::2], strict=True):
-            old_mode, mode, _, blob, status = facts.decode().lstrip(":").split()
-            if SUBMODULE not in (old_mode, mode):
-                found.append(FileChange(path=os.fsdecode(path), mode="" if status == "D" else mode, blob=blob))
-        return found
+        facts = [each.decode().lstrip(":").split() for each in fields[:-1:2]]
+        paths = [*map(os.fsdecode, fields[1::2])]
+        inner = tuple(f"{path}/" for path, (_, mode, *_) in zip(paths, facts, strict=True) if mode == SUBMODULE)
+        return [
+            FileChange(path=path, mode="" if status == "D" else mode, blob=blob)
+            for path, (old_mode, mode, _, blob, status) in zip(paths, facts, strict=True)
+            if SUBMODULE not in (old_mode, mode) and not path.startswith(inner)
+        ]
+
+    async def ignored(self) -> set[str]:
+        """Returns the files of the last state that `.gitignore`, as it is now, names."""
+        listed = await self._run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
+        return set(map(os.fsdecode, listed.split(b"\0")[:-1]))
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Yields the contents of files, in this order."""
@@ -144,17 +153,21 @@ class ShadowRepository:
     async def _open(self) -> None:
         """Creates the repository."""
         self._git = _git_outside(self._workspace)
+        info = self._folder / "info"
+        is_new = not (info / "exclude").exists()
         try:
-            info = self._folder / "info"
-            if not (info / "exclude").exists():
+            if is_new:
                 await self._run("init", "--quiet", "--template=")
                 info.mkdir(exist_ok=True)
-            (info / "attributes").write_text(ATTRIBUTES, encoding="utf-8")
-            (info / "exclude").write_bytes(b"".join(b"%s\n" % name for name in self._left_out()))
+            left_out = b"".join(b"%s\n" % name for name in self._left_out())
+            for name, content in (("attributes", ATTRIBUTES), ("exclude", left_out)):
+                (info / name).unlink(missing_ok=True)  # a fork of the session has the same file
+                (info / name).write_bytes(content)
         except BaseException:
             self._git = None
-            remove(str(self._folder))  # locks of a killed git would stop the next one
-            self._folder.mkdir(mode=0o700)
+            if is_new:
+                remove(str(self._folder))  # locks of a killed git would stop the next one
+                self._folder.mkdir(mode=0o700)
             raise
 
     def _left_out(self) -> Iterator[bytes]:
@@ -189,6 +202,9 @@ class ShadowRepository:
                 listed += piece
                 if len(listed) > MAX_LIST_BYTES:
                     raise TooLargeError(f"there are more than {MAX_FILES:,} files in the workspace")
+            if await process.wait():
+                (self._folder / "index").unlink(missing_ok=True)  # if it is damaged, the next record makes it anew
+                raise ShadowError("git cannot read what it knows of the files")
         names = listed.split(b"\0")[:-1]
         if len(names) > MAX_FILES:
             raise TooLargeError(f"there are {len(names):,} files in the workspace, more than {MAX_FILES:,}")
@@ -197,13 +213,24 @@ class ShadowRepository:
             raise TooLargeError(f"the files in the workspace have {size:,} bytes, more than {MAX_BYTES:,}")
         return bool(names)
 
-    async def _run(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> bytes:
-        """Runs git to its end, and returns its output."""
-        async with self._started(*arguments) as process:
-            output, _ = await process.communicate()
-        if process.returncode not in accept:
-            raise ShadowError(f"git {arguments[0]} has failed with exit code {process.returncode}")
+    async def _mark_left_out(self) -> None:
+        """Marks what git could not store, such as files that cannot be read, as it marks repositories: undo leaves them."""
+        names = (await self._run("ls-files", "-z", "--others", "--exclude-standard")).split(b"\0")[:-1]
+        marks = b"".join(b"%s %s\t%s\0" % (SUBMODULE.encode(), b"1" * 40, name.rstrip(b"/")) for name in names)
+        await self._run("update-index", "-z", "--index-info", given=marks)
+
+    async def _run(self, *arguments: str, given: bytes = b"") -> bytes:
+        """Runs git to its end, and returns its output. Args: given: its input."""
+        code, output = await self._ended(*arguments, given=given)
+        if code:
+            raise ShadowError(f"git {arguments[0]} has failed with exit code {code}")
         return output
+
+    async def _ended(self, *arguments: str, given: bytes = b"") -> tuple[int | None, bytes]:
+        """Runs git to its end, and returns its exit code and its output."""
+        async with self._started(*arguments) as process:
+            output, _ = await process.communicate(given)
+        return process.returncode, output
 
     @contextlib.asynccontextmanager
     async def _started(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:

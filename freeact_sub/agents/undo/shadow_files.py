@@ -112,6 +112,16 @@ class ShadowFiles:
         return await self._opened.changes(*trees)
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
+        ignores = [change for change in changes if Path(change.path).name == ".gitignore"]
+        if not ignores:
+            return await self._apply(changes)
+        first, _ = await self._apply(ignores)  # what they name now may have been there before
+        stay = await self._opened.ignored()
+        rest = [change for change in changes if change.path not in first and (change.mode or change.path not in stay)]
+        done, failed = await self._apply(rest)
+        return [*first, *done], failed
+
+    async def _apply(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
         done: list[str] = []
         failed: list[str] = []
         for change in changes:

@@ -1,7 +1,9 @@
 """Files of a workspace as they were, whatever stands in the workspace; with a real git."""
 
 import asyncio
+import errno
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -233,3 +235,58 @@ async def test_a_workspace_that_takes_long_to_read_holds_no_prompt(files, worksp
     (workspace / "a").write_text("c")
     assert await files.restore(await files.record(), before) == (["a"], [])
     assert (workspace / "a").read_text() == "b"
+
+
+@pytest.mark.parametrize("ignores", ["made.txt\n", None])
+async def test_what_was_ignored_before_a_prompt_stays_and_what_is_ignored_since_goes(files, workspace, ignores):
+    (workspace / ".gitignore").write_text("mine.txt\n")
+    (workspace / "mine.txt").write_text("the user's")
+    first = await files.record()
+    (workspace / "made.txt").write_text("the agent's")
+    await files.record()
+    (workspace / ".gitignore").write_text(ignores) if ignores is not None else (workspace / ".gitignore").unlink()
+    assert await files.restore(await files.record(), first) == ([".gitignore", "made.txt"], [])
+    assert seen(workspace) == {".gitignore": b"mine.txt\n", "mine.txt": b"the user's"}
+
+
+async def test_files_that_git_could_not_store_before_a_prompt_stay(files, workspace):
+    (workspace / "inner").mkdir()
+    (workspace / "inner" / "mine.txt").write_text("the user's")
+    subprocess.run(["git", "init", "-q"], cwd=workspace / "inner", check=True)  # without a commit git stores nothing of it
+    (workspace / "beside.txt").write_text("a")
+    first = await files.record()
+    shutil.rmtree(workspace / "inner" / ".git")
+    (workspace / "beside.txt").write_text("b")
+    assert await files.restore(await files.record(), first) == (["beside.txt"], [])
+    assert seen(workspace) == {"inner/mine.txt": b"the user's", "beside.txt": b"a"}
+
+
+async def test_a_damaged_index_is_no_earlier_state_and_is_made_anew(workspace, tmp_path):
+    files = ShadowFiles(workspace, tmp_path / "kept")
+    (workspace / "a.txt").write_text("a")
+    first = await files.record()
+    (workspace / "a.txt").write_text("b")
+    (tmp_path / "kept" / "index").write_bytes(b"no index")
+    with pytest.raises(ShadowError):
+        await files.record()
+    assert await files.restore(await files.record(), first) == (["a.txt"], [])
+    await files.aclose()
+
+
+async def test_states_outlive_a_start_on_a_full_disk(workspace, tmp_path, monkeypatch):
+    (workspace / "a.txt").write_text("a")
+    earlier = ShadowFiles(workspace, tmp_path / "kept")
+    first = await earlier.record()
+    await earlier.aclose()
+    later = ShadowFiles(workspace, tmp_path / "kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(git.Path, "write_bytes", _full)
+        with pytest.raises(ShadowError, match="No space"):
+            await later.record()
+    (workspace / "a.txt").write_text("b")
+    assert await later.restore(await later.record(), first) == (["a.txt"], [])
+    await later.aclose()
+
+
+def _full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
