@@ -30,6 +30,8 @@ from freeact_sub.text import one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")
+MAX_DEPTH: Final = 200
+"""Levels of a search's tree that are drawn as such; code in a kernel names its nodes."""
 HEAD: Final = """\
 <!doctype html>
 <html lang="en">
@@ -221,7 +223,8 @@ def _tree(item: StrategyReport) -> DrawnNode:
     root = DrawnNode()
     for name in sorted(drawn, key=lambda name: [(len(part), part) for part in name.split(".")]):
         parent = item.nodes[name].parent
-        (drawn[parent] if parent in drawn and name.startswith(f"{parent}.") else root).children.append(drawn[name])
+        is_below = parent in drawn and name.startswith(f"{parent}.") and name.count(".") < MAX_DEPTH
+        (drawn[parent] if is_below else root).children.append(drawn[name])
     return root
 
 

@@ -66,7 +66,7 @@ def strategy_text(step: StrategyProgress) -> str:
     number = f"{step.step}" if step.of is None else f"{step.step} of {step.of}"
     parts = [f"{one_line(step.strategy, 60)}: {number}" + (" steps" if step.of is None else "")]
     if step.node is not None:
-        parts.append(f"{step.node.node_id} {step.node.score:.2f} {one_line(step.node.action, 80)}".strip())
+        parts.append(f"{one_line(step.node.node_id, 60)} {step.node.score:.2f} {one_line(step.node.action, 80)}".strip())
     if step.best:
         parts.append(f"best {one_line(step.best, 60)}")
     return " · ".join(parts)

@@ -16,6 +16,7 @@ from freeact_sub.strategy_step import SearchedState, StrategyStep
 
 MAX_CHARS: Final = 500
 """Characters of each text in a step: code in a kernel writes them."""
+MAX_NUMBER: Final = 10**9
 
 
 class ProgressRequests:
@@ -43,13 +44,21 @@ class ProgressRequests:
         except ValidationError as error:
             problem = error.errors()[0]
             raise InvalidRequestError(f"agent.progress: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
-        node = None if valid.node is None else replace(valid.node, **_cut(valid.node))
-        step = {**vars(valid), **_cut(valid), "node": node}
+        node = None if valid.node is None else replace(valid.node, **_bounded(valid.node))
+        step = {**vars(valid), **_bounded(valid), "node": node}
         await self._node.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
 
 
-def _cut(value: StrategyStep | SearchedState) -> dict[str, Any]:
-    return {name: text[:MAX_CHARS] for name, text in vars(value).items() if isinstance(text, str)}
+def _bounded(value: StrategyStep | SearchedState) -> dict[str, Any]:
+    fields = dict[str, Any]()
+    for name, given in vars(value).items():
+        if isinstance(given, str):
+            fields[name] = given[:MAX_CHARS]
+        elif isinstance(given, float):
+            fields[name] = min(1.0, max(0.0, given))  # no number is 0
+        elif isinstance(given, int):
+            fields[name] = type(given)(min(MAX_NUMBER, max(0, given)))
+    return fields
 
 
 @cache

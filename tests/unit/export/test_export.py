@@ -153,6 +153,8 @@ def test_a_search_is_a_picture_of_its_tree_and_other_strategies_a_line():
     assert "0.70" not in source
     assert "Strategy vote <span class=quiet>3 steps, did not end" in source
     assert "Strategy search: 5 steps; the best of 4 nodes: 0.90 try(10.0)" in export_events([*steps, lost], "md")
+    deep = [step(number, "." * number, 0.5) for number in range(500)]  # as code in a cell may name its nodes
+    assert export_events(deep, "html").count("<rect") == 501
 
 
 @pytest.mark.parametrize("to", FORMATS)

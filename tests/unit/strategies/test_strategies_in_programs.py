@@ -11,6 +11,7 @@ from freeact_sub import SpawnRequest
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.events import AgentFinished, AgentStarted, StrategyProgress, ToolCallStarted, ToolOutput
+from freeact_sub.show.wording import strategy_text
 from freeact_sub.strategies import Member, agent_function, debate, parallel, plan_and_execute, vote
 from freeact_sub.testing import first_prompt
 
@@ -63,13 +64,17 @@ async def test_a_debate_is_a_conversation_of_each_debater(make):
 async def test_a_step_of_a_strategy_of_ones_own_is_an_event_and_what_is_wrong_in_it_is_named(make):
     async def program():
         await agent.progress(strategy="mine" * 1000, step=1, node={"node_id": "0", "action": "x" * 1000})
+        wild = {"node_id": "0\n\x1b[2J", "score": float("nan"), "value": 1e300, "visits": 10**4000}
+        await agent.progress(strategy="mine", step=-(10**4000), of=10**4000, node=wild)
         await agent.progress(strategy="mine", step="many")
 
     async with make(["x"]) as agent:
         await agent.progress(strategy="nobody reads", step=1)
         events, result = await read(agent.run_program(program))
-    [step] = of_kind(events, StrategyProgress)
+    step, wild = of_kind(events, StrategyProgress)
     assert (len(step.strategy), len(step.node.action), step.agent_id) == (500, 500, agent.agent_id)
+    assert (wild.node.score, wild.node.value, wild.node.visits, wild.step, wild.of) == (0.0, 1.0, 10**9, 0, 10**9)
+    assert strategy_text(wild) == "mine: 0 of 1000000000 · 0 0.00", "a terminal obeys nothing in it"
     assert "agent.progress: step: " in result.error
 
 
