@@ -103,9 +103,10 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
         levels: How many levels of plans there may be. 1: no step is divided.
 
     Raises:
-        StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, or none can be carried out.
+        StrategyError: The task is not done after `max_replans` plans, a plan has too many steps, none can be carried out, or
+            the planner gave no answer to the steps' results, which the message has.
         ValueError: A bound is too small.
-        Exception: The planner gave no answer.
+        Exception: The planner made no first plan.
     """
     if max_replans < 0 or max_steps < 1 or levels < 1:
         raise ValueError("max_replans must be at least 0, max_steps and levels at least 1")
@@ -132,7 +133,11 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
                     f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before"
                 )
             await work.carry_out(steps)
-            review = await conversation.review(REVIEW.format(steps=_told(work.done)))
+            told = _told(work.done)
+            try:
+                review = await conversation.review(REVIEW.format(steps=told))
+            except Exception as error:
+                raise StrategyError(f"the planner has given no answer: {error}\nThe steps so far:\n{told}") from error
             if not review.steps:
                 return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
             steps = review.steps

@@ -2,11 +2,12 @@
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from freeact_sub.strategies.agent_like import AgentLike
+from freeact_sub.strategies.side_by_side import parallel
 from freeact_sub.strategies.states import SearchNode
 
 CHARS: Final = 300
@@ -23,23 +24,18 @@ class Progress:
 
     async def ask(self, prompt: str, *, model: str | None = None, output: Any = None, history: Sequence[str] = ()) -> Any:
         """See `AgentLike`."""
-        try:
-            answer = await self._agent.ask(prompt, model=model, output=output, history=history)
-        except Exception:
-            await self.report()
-            raise
-        await self.report()
-        return answer
+        return await self._reported(lambda: self._agent.ask(prompt, model=model, output=output, history=history))
 
     async def task(self, prompt: str, **options: Any) -> Any:
         """See `AgentLike`."""
-        try:
-            result = await self._agent.task(prompt, **options)
-        except Exception:
-            await self.report()
-            raise
+        return await self._reported(lambda: self._agent.task(prompt, **options))
+
+    async def _reported(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        [found] = await parallel([work])  # work that is cancelled by itself is a failure, and cancels nothing else
         await self.report()
-        return result
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     async def state(self, node: SearchNode, best: SearchNode | None) -> None:
         """Report a state of a search. Args: best: the best one up to now."""

@@ -91,6 +91,12 @@ async def test_a_plan_that_cannot_be_carried_out_is_given_back_and_then_refused(
         await plan_and_execute(fake(lambda *_: []), "?")
 
 
+async def test_a_planner_that_fails_in_the_end_loses_no_result(fake):
+    agent = fake(planner([[Step(task="count")], RuntimeError("no budget is left")], {"count": "7 rows"}))
+    with pytest.raises(StrategyError, match="(?s)no budget is left.*- count\n  7 rows"):
+        await plan_and_execute(agent, "How many rows?")
+
+
 async def test_plans_and_steps_are_bounded(fake):
     endless = [[Step(task="a")], *[Review(steps=[Step(task="a")])] * 9]
     agent = fake(planner(endless, {"a": "x"}))

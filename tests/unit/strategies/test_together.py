@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from freeact_sub.errors import StrategyError
-from freeact_sub.strategies import Member, debate, mixture, parallel, pipeline, vote
+from freeact_sub.strategies import Member, debate, mixture, parallel, pipeline, plan_and_execute, vote
 
 
 def turns(*answers):
@@ -203,3 +203,20 @@ async def test_a_cancel_at_any_step_leaves_nothing(fake, strategy):
         await asyncio.wait({work}, timeout=60)
         assert work.done()
         assert agent.at_work == 0, f"after {steps} steps"
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda agent: debate(agent, "?", 1, 1, Member(name="judge")),
+        lambda agent: mixture(agent, "?", 1),
+        lambda agent: plan_and_execute(agent, "?"),
+    ],
+)
+async def test_a_last_voice_that_is_cancelled_by_itself_fails_and_cancels_nothing(fake, strategy):
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    agent = fake(lambda *_: cancelled() if len(agent.asked) == 2 or "Make a plan" in agent.asked[0]["prompt"] else "x")
+    with pytest.raises(StrategyError, match="it was cancelled"):
+        await strategy(agent)
