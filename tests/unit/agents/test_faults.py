@@ -253,4 +253,5 @@ async def test_many_spawns_and_cancels_leave_everything_where_it_was(make):
                 assert len(os.listdir("/proc/self/fd")) <= files + 3  # a library may open something late, once
                 await own_tasks(before)
         nothing_is_held(agent)
-    assert (objects[2] - objects[1]) / cycles <= 20, objects
+    # 19 are the record of a child; asyncio keeps up to a hundred cancelled timers with what they see
+    assert (objects[2] - objects[1]) / cycles <= 22, objects
