@@ -60,6 +60,8 @@ class RunBudget(PaidRequests):
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """See pydantic-ai. Offers no tools at a limit."""
         self.turns.step(ctx)
+        if ctx.messages and isinstance(ctx.messages[-1], ModelResponse):
+            return tool_defs  # pydantic-ai takes over from `PlainTurns`, in the same turn
         try:
             self.turns.node.run.account.check("turns")
         except LimitReachedError as error:
@@ -78,7 +80,8 @@ class RunBudget(PaidRequests):
             except LimitReachedError as error:
                 turns.ended = error
             else:
-                account.count("turns")
+                if not isinstance(request.messages[-1], ModelResponse):  # one that was not ready has been counted
+                    account.count("turns")
                 return request
         # either it was cut off, and a report would say less; or it was complete, and the model was only asked about children
         has_answer = bool(turns.answers.so_far) or turns.kept_answer is not None

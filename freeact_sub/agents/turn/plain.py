@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
+    NativeToolCallPart,
     RetryFeedbackPart,
     RetryInfo,
     TextPart,
@@ -142,7 +143,7 @@ class PlainTurns:
                     return None
                 parts = await self._answers([call for call in calls if call is not None])
             else:
-                answer = await self._end("".join(part.content for part in response.parts if isinstance(part, TextPart)))
+                answer = await self._end(_answer_of(response))
                 if answer is not None:
                     return answer
                 parts = []
@@ -243,7 +244,7 @@ class PlainTurns:
                     for index, call in enumerate(calls):
                         group.create_task(make(index, call), name=call.part.tool_name)
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            raise errors.exceptions[0] from errors.exceptions[0].__cause__
         finally:
             if len(answers) < len(calls):
                 self.messages.append(self._message([answers[index] for index in sorted(answers)], state="interrupted"))
@@ -268,10 +269,23 @@ class PlainTurns:
         return ToolReturnPart(part.tool_name, result.return_value, part.tool_call_id, metadata=result.metadata)
 
 
+def _answer_of(response: ModelResponse) -> str:
+    """The text after the last call that the provider has made, for example a search; before it, if none follows."""
+    before, text = "", ""
+    for part in response.parts:
+        if isinstance(part, TextPart):
+            text += part.content
+        elif isinstance(part, NativeToolCallPart):
+            before, text = text or before, ""
+    return text or before
+
+
 async def _requested(request: ModelRequestContext) -> ModelResponse:
+    """Make a request in the form that its model can read: a text instead of pictures, for example."""
+    parameters = request.model_request_parameters
     return await model_request(
         request.model,
-        repair_messages(request.messages, repair_last_response=False),
+        repair_messages(request.model.prepare_messages(repair_messages(request.messages), parameters)),
         model_settings=request.model_settings,
-        model_request_parameters=request.model_request_parameters,
+        model_request_parameters=parameters,
     )

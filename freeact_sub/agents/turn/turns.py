@@ -45,6 +45,8 @@ class Turns:
     """The live history, valid also after an error or a cancel."""
     context: RunContext[Any] | None = None
     """The context of the latest step; steering goes through it."""
+    _run_ids: set[str | None] = field(default_factory=set, init=False)
+    """pydantic-ai's, and that of `PlainTurns`."""
     steering: list[str] = field(default_factory=list)
     """Messages for the model that pydantic-ai does not hold; they come before its next request."""
 
@@ -64,10 +66,10 @@ class Turns:
     @property
     def last_text(self) -> str:
         """The newest text of the model in this run: what a run that did not complete has to show."""
-        if self.answers.so_far or self.context is None:
+        if self.answers.so_far:
             return self.answers.so_far
-        for message in reversed(self.context.messages):
-            if isinstance(message, ModelResponse) and message.run_id == self.context.run_id and message.text:
+        for message in reversed(self.messages):
+            if isinstance(message, ModelResponse) and message.run_id in self._run_ids and message.text:
                 return message.text
         return ""
 
@@ -80,6 +82,7 @@ class Turns:
     def step(self, ctx: RunContext[Any]) -> None:
         """Note the latest step."""
         self.context, self.messages = ctx, ctx.messages
+        self._run_ids.add(ctx.run_id)
 
     def taken_steering(self) -> list[str]:
         """Take what the model is to read next."""

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from support.agents import cell, read, task
 
 from freeact_sub import Agent, Config
@@ -29,6 +37,8 @@ CASES = {
     "wrong arguments": ([[ToolCallPart("execute_ipython_cell", {"cod": 1})], [cell("x = 1")], "done"], {}),
     "no JSON": ([[cell("x = 1")], [ToolCallPart("execute_ipython_cell", '{"code')], "done"], {}),
     "one of two is unknown": ([[cell("x = 1"), ToolCallPart("nothing", {})], "done"], {}),
+    "one of two in the last turn": ([[cell("x = 1"), ToolCallPart("nothing", {})], "done"], {"budget": {"turns": 1}}),
+    "an error after an unknown tool": ([["I look.", cell("x")], [ToolCallPart("nothing", {})], ValueError("broken")], {}),
     "an empty answer": (["", "done"], {}),
     "nothing but empty answers": (["", "", ""], {}),
     "a child": ([[task("child")], "done"], {}),
@@ -49,16 +59,23 @@ def plain(value):
     return IDS.sub("ID", value) if isinstance(value, str) else value
 
 
-class Late(ScriptedModel):
-    """Its provider is not ready with its first response."""
+class Changed(ScriptedModel):
+    """Its first response is another."""
+
+    def __init__(self, script, **changes):
+        super().__init__(script)
+        self.changes = changes
 
     @contextlib.asynccontextmanager
     async def request_stream(self, messages, *rest):
         async with super().request_stream(messages, *rest) as stream:
             if len(messages) == 1:
                 get = stream.get
-                stream.get = lambda: replace(get(), parts=[], state="suspended")
+                stream.get = lambda: replace(get(), **self.changes)
             yield stream
+
+    def prepare_messages(self, messages, parameters=None):
+        return [*super().prepare_messages(messages, parameters), ModelRequest(parts=[UserPromptPart("prepared")])]
 
 
 async def seen(agent, *prompts, cancel=False):
@@ -88,13 +105,30 @@ async def test_a_run_is_the_same_whoever_makes_its_turns(make, case):
         assert ours[what] == theirs[what], what
 
 
-@pytest.mark.parametrize("capabilities", [[], [AbstractCapability()]])
-async def test_a_provider_that_is_not_ready_is_asked_again(tmp_path, capabilities):
-    model = Late(lambda messages, _info: str(len(messages)))
-    agent = Agent(Config(workspace=tmp_path), model=model, kernel_provider=FakeKernelProvider(), capabilities=capabilities)
-    found = await seen(agent, "go")
-    assert found["results"] == [["completed", "2", "", []]]
-    assert [kind for kind, _ in found["history"]] == ["request", "response"]
+async def changed(tmp_path, config=(), **changes):
+    """What is seen of runs with us and with pydantic-ai, each answered by the number of messages and the newest one."""
+    config = Config(workspace=tmp_path, **dict(config))
+    for capabilities in ([], [AbstractCapability()]):
+        model = Changed(lambda messages, _: [str(len(messages)), *(part.content for part in messages[-1].parts)], **changes)
+        yield await seen(Agent(config, model=model, kernel_provider=FakeKernelProvider(), capabilities=capabilities), "go")
+
+
+async def test_a_provider_that_is_not_ready_is_asked_again_in_the_same_turn(tmp_path):
+    async for found in changed(tmp_path, {"budget": {"turns": 1}}, parts=[], state="suspended"):
+        assert found["results"] == [["completed", "2", "", []]]
+        assert [kind for kind, _ in found["history"]] == ["request", "response"]
+
+
+async def test_a_request_is_prepared_by_its_model(tmp_path):
+    async for found in changed(tmp_path):
+        assert found["results"] == [["completed", "1goprepared", "", []]]
+
+
+async def test_a_text_before_a_search_of_the_provider_is_no_part_of_the_answer(tmp_path):
+    search = NativeToolCallPart("web_search", {}, "1"), NativeToolReturnPart("web_search", "found", "1")
+    for parts in ([TextPart("I search."), *search, TextPart("done")], [TextPart("done"), *search]):
+        async for found in changed(tmp_path, parts=parts):
+            assert found["results"] == [["completed", "done", "", []]]
 
 
 async def test_a_cancelled_run_leaves_the_same_history(make):
