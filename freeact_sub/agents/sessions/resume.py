@@ -113,7 +113,7 @@ def load(store: SessionStore, session_id: str) -> Resumed:
 
 
 def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[EarlierPrompt]:
-    """Returns the prompts that can be undone: those since the last compaction.
+    """Returns the prompts that can be undone: those since the last compaction, and since the last of which nothing is kept.
 
     Args:
         runs: Of the root, in order.
@@ -121,12 +121,13 @@ def earlier_prompts(runs: Sequence[StoredRun], chain: Sequence[int]) -> list[Ear
     """
     places = {None: 0} | {entry: place for place, entry in enumerate(chain, 1)}
     found: list[EarlierPrompt] = []
-    for run in reversed(runs):
-        if run.files is not None and not run.undone:
-            if run.head not in places:
-                break
-            messages = places[run.head]
-            found.append(EarlierPrompt(prompt=run.prompt, run=run.number, messages=messages, files=run.files))
+    after = chain[-1] if chain else None
+    for run in reversed([run for run in runs if not run.undone]):
+        if run.head not in places or (run.files is None and run.head != after):
+            break
+        after = run.head
+        if run.files is not None:
+            found.append(EarlierPrompt(prompt=run.prompt, run=run.number, messages=places[run.head], files=run.files))
     return found[::-1]
 
 

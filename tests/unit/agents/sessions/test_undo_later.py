@@ -55,6 +55,23 @@ async def test_conversation_and_files_go_back_behind_the_start_of_the_program(ma
     assert [session.title for session in store.sessions()] == [one]  # the state folder, here in the workspace, was left out
 
 
+async def test_a_prompt_of_which_nothing_is_kept_ends_what_can_be_undone(make):
+    async with make(script, config=FULL, session="new") as agent:
+        agent.keep_undo()
+        await read(agent.run("x = 1"))
+    async with make(script, config=FULL, session=agent.session_id) as plain:
+        await read(plain.run("y = 2"))
+        await read(plain.run_program(lambda: plain.ask("?")))
+    async with make(script, config=FULL, session=agent.session_id) as again:
+        again.keep_undo()
+        assert again.undoable == ()
+        await read(again.run("z = 3"))
+        await read(again.run_program(lambda: again.ask("?")))
+    async with make(script, config=FULL, session=agent.session_id) as last:
+        last.keep_undo()
+        assert last.undoable == ("z = 3",)
+
+
 async def test_a_model_reads_that_its_variables_are_others_now(make, store):
     async with make(script, config=FULL, session="new") as agent:
         agent.keep_undo()
