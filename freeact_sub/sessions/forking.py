@@ -66,4 +66,5 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:  # another file system, or too many links
-        shutil.copy2(source, target, follow_symlinks=False)
+        if os.path.lexists(source):  # else git, which still reads the workspace, has removed it
+            shutil.copy2(source, target, follow_symlinks=False)

@@ -1,5 +1,7 @@
 """A session is forked: the copy has all that was said, the variables and the answers, and each goes on by itself."""
 
+import os
+
 import pytest
 from pydantic_ai.messages import UserPromptPart
 from support.agents import cell, of_kind, read
@@ -51,6 +53,24 @@ async def test_both_go_on_by_themselves(make, store):
     async with make(script, config=FULL, chunk_chars=len(LONG), session=third) as last:
         events, _ = await read(last.run("add d"))
         assert texts(events) == ["['b', 'd']"]
+
+
+async def test_files_that_git_removes_meanwhile_keep_no_fork(make, store, monkeypatch):
+    def link(source, target, **options):
+        if source.name == "index.lock":
+            source.unlink()
+        os_link(source, target, **options)
+
+    os_link = os.link
+    async with make(script, config=FULL, chunk_chars=len(LONG), session="new") as agent:
+        await read(agent.run("begin"))
+        files = store.folder_of(agent.session_id) / "files"
+        files.mkdir()
+        (files / "index.lock").touch()
+        (files / "index").touch()
+        monkeypatch.setattr("freeact_sub.sessions.forking.os.link", link)
+        copy = await agent.fork()
+    assert [path.name for path in (store.folder_of(copy) / "files").iterdir()] == ["index"]
 
 
 async def test_what_cannot_be_forked(make, store, monkeypatch):
