@@ -28,8 +28,12 @@ VARIABLES: Final = "variables"
 FILES: Final = "files"
 LARGE: Final = (VARIABLES, FILES)
 """Folders that an archived session does not keep."""
+STRAY_SECONDS: Final = DAY_SECONDS
+"""How long outputs of agents without a session stay at least: nothing tells that such an agent is at work elsewhere."""
 MARK: Final = "swept"
 """The file whose time is that of the last sweep."""
+BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`: code writes the outputs, and a file with holes is larger than what it takes."""
 OUTPUTS: Final = (".freeact", "outputs")
 """Where in a workspace agents write long outputs and logs, each in a folder by its id."""
 AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
@@ -80,8 +84,9 @@ def sweep(
         if old and not session.archived and not stop.is_set() and _archive(store, session):
             swept.archived.append(session.session_id)
     agents = store.agents()
+    known, long_ago = {agent_id for ids in agents.values() for agent_id in ids}, min(before, time.time() - STRAY_SECONDS)
     for each in {workspace, *(session.workspace for session in sessions)}:
-        _remove_strays(each, {agent_id for ids in agents.values() for agent_id in ids}, before, stop)
+        _remove_strays(each, known, long_ago, stop)
     sizes = {session.session_id: _size(store, session, agents.get(session.session_id, [])) for session in sessions}
     total = sum(sizes.values()) + store.database_bytes
     for session in sessions:
@@ -106,6 +111,7 @@ def remove_session(store: SessionStore, session_id: str) -> None:
 
 def _archive(store: SessionStore, session: StoredSession) -> bool:
     try:
+        _check_unused(store, session)
         agents = _agents(store, session)
         store.archive(session.session_id, LARGE)
         _remove_outputs(session.workspace, agents)
@@ -117,6 +123,7 @@ def _archive(store: SessionStore, session: StoredSession) -> bool:
 
 def _remove(store: SessionStore, session: StoredSession) -> bool:
     try:
+        _check_unused(store, session)
         remove_session(store, session.session_id)
     except SessionError as error:
         logger.info("not removed: %s", error)
@@ -124,17 +131,23 @@ def _remove(store: SessionStore, session: StoredSession) -> bool:
     return True
 
 
+def _check_unused(store: SessionStore, session: StoredSession) -> None:
+    """Raises SessionError if it was used, or removed, since the sweep began."""
+    if store.find(session.session_id).updated != session.updated:
+        raise SessionError(f"the session {session.session_id} was used since")
+
+
 def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int:
     """The bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
-        size += sum(found.st_size for found in _stats(f"{folder}/{agent_id}"))
+        size += sum(min(found.st_size, found.st_blocks * BLOCK_BYTES) for found in _stats(f"{folder}/{agent_id}"))
     return size
 
 
 def _stats(folder: str) -> Iterator[os.stat_result]:
     """Yields the status of each file below a folder, without following links."""
-    for place, _, names in os.walk(folder):
+    for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text
         for name in names:
             with suppress(OSError):
                 yield os.lstat(f"{place}/{name}")

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,28 @@ async def test_a_link_in_the_workspace_leads_nowhere(two, tmp_path):
     assert (tmp_path / "precious" / "outputs" / "agent-00000001" / "x").exists()
 
 
+async def test_outputs_that_are_a_link_or_have_holes_count_as_what_they_take(two, tmp_path):
+    outputs = tmp_path / ".freeact" / "outputs"
+    (tmp_path / "huge").mkdir()
+    (tmp_path / "huge" / "x").write_bytes(b"x" * 1_000_000)
+    (outputs / "agent-00000002").rename(tmp_path / "elsewhere")
+    (outputs / "agent-00000002").symlink_to(tmp_path / "huge")
+    with (outputs / "agent-00000001" / "x").open("wb") as file:
+        file.truncate(2**40)
+    assert swept(two, days=None, size=two.database_bytes + 500_000) == ([], [])
+
+
+async def test_a_session_that_is_used_while_others_are_swept_stays(two):
+    class Stop(threading.Event):
+        def is_set(self):
+            with closing(connect(two.folder)) as connection:
+                connection.execute("UPDATE sessions SET updated = ?", (time.time(),))
+            return False
+
+    sweep(two, Path("/nowhere"), archive_after_days=90.0, max_bytes=0, stop=Stop())
+    assert [session.archived for session in two.sessions()] == [False, False]
+
+
 async def test_a_fork_has_the_same_agents_and_what_they_wrote_goes_with_the_last_of_them(two, tmp_path):
     outputs = tmp_path / ".freeact" / "outputs" / "agent-00000001"
     first, second = two.fork("old"), two.fork("old")
@@ -100,3 +123,10 @@ async def test_a_fork_has_the_same_agents_and_what_they_wrote_goes_with_the_last
     assert outputs.exists()
     remove_session(two, second)
     assert not outputs.exists()
+
+
+async def test_no_setting_takes_outputs_of_an_agent_that_may_be_at_work(two, tmp_path):
+    recent = tmp_path / ".freeact" / "outputs" / "agent-0000000d"
+    recent.mkdir()
+    assert swept(two, days=0.0) == (["old", "new"], [])
+    assert [path.name for path in recent.parent.iterdir()] == ["agent-0000000d"]
