@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, takewhile
 from typing import Final
 
 from prompt_toolkit.application import Application
@@ -204,10 +205,9 @@ class Pager:
             for match in re.finditer(re.escape(self._wanted), self._plain[number], re.IGNORECASE):
                 for at in range(match.start(), min(match.end(), len(chars))):
                     chars[at] = (f"{chars[at][0]} reverse", chars[at][1])
-        skipped = 0
-        while chars and skipped < self._left:
-            skipped += fragment_list_width([chars.pop(0)])
-        return [*chars]
+        ends = accumulate(fragment_list_width([char]) for char in chars)
+        skipped = sum(1 for _ in takewhile(lambda end: end <= self._left, ends))
+        return chars[skipped:]
 
     def _status(self) -> str:
         found = self._found

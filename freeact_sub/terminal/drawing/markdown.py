@@ -10,10 +10,8 @@ from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.measure import Measurement
 from rich.text import Text
 
-from freeact_sub.terminal.drawing.parts import SidewaysConsole
+from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, SidewaysConsole
 
-MAX_COLUMNS: Final = 2_000
-"""Of a table where one can scroll sideways."""
 CODE_THEME: Final = "ansi_dark"
 """The terminal's own colours."""
 

@@ -25,6 +25,8 @@ COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "
 MAX_INDENT: Final = 10
 MIN_WIDTH: Final = 20
 TAB_COLUMNS: Final = 8
+MAX_COLUMNS: Final = 2_000
+"""Bound on a line where one can scroll sideways."""
 
 # no backgrounds: the terminal may be light or dark
 _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
@@ -87,10 +89,11 @@ class Folded:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self.lines:
             line.expand_tabs(TAB_COLUMNS)
-            if line.cell_len <= options.max_width or isinstance(console, SidewaysConsole):
+            width = MAX_COLUMNS if isinstance(console, SidewaysConsole) else options.max_width
+            if line.cell_len <= width:
                 pieces = [line]
             else:
-                ends = accumulate(map(len, chop_cells(line.plain, options.max_width)))
+                ends = accumulate(map(len, chop_cells(line.plain, width)))
                 pieces = list(line.divide(list(ends)[:-1]))
             for piece in pieces:
                 yield from piece.render(console)

@@ -1,5 +1,6 @@
 """`drawn_writes`: the files that a cell surely writes, each as a diff against what stands there."""
 
+import os
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -10,25 +11,34 @@ from rich.text import Text
 
 from freeact_sub.system.safe_files import is_file, read_file
 from freeact_sub.terminal.questions.planned_writes import planned_writes
-from freeact_sub.text import visible
+from freeact_sub.text import visible, whole_line
 
 KEPT: Final = 32
 """Questions whose diffs are kept: a card is drawn many times a second."""
 MAX_BYTES: Final = 60_000
-"""Of a file that is compared; the event loop waits for it."""
+"""Bound on what a card compares, of all its files together; the event loop waits for it."""
+MAX_WRITES: Final = 100
 STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @lru_cache(maxsize=KEPT)
 def drawn_writes(_request_id: str, code: str, workspace: Path) -> tuple[RenderableType, ...]:
     """What a cell writes, against the files as they are when its question is drawn for the first time."""
+    writes = planned_writes(code)
+    if len(writes) > MAX_WRITES:
+        return (Text(f"\n± {len(writes):,} writes, which are too many to be compared here", "dim", overflow="fold"),)
     planned: dict[str, bytes | None] = {}
-    for write in planned_writes(code):
+    for write in writes:
         before: bytes | None = b""
         if write.appends:
             before = planned[write.path] if write.path in planned else _content_of(workspace / write.path)
         planned[write.path] = None if before is None or write.content is None else before + write.content
-    return tuple(Text("\n", overflow="fold").join(_lines(path, new, workspace)) for path, new in planned.items())
+    left, drawn = MAX_BYTES, list[Text]()
+    for path, new in planned.items():
+        old = _content_of(workspace / path)
+        left -= len(new or b"") + len(old or b"")
+        drawn.append(Text("\n", overflow="fold").join(_lines(path, old, new, workspace, fits=left >= 0)))
+    return tuple(drawn)
 
 
 def diff_lines(text: str) -> Iterator[Text]:
@@ -37,21 +47,22 @@ def diff_lines(text: str) -> Iterator[Text]:
         yield Text(visible(line), STYLES.get(line[:1], ""), overflow="fold")
 
 
-def _lines(path: str, new: bytes | None, workspace: Path) -> Iterator[Text]:
+def _lines(path: str, old: bytes | None, new: bytes | None, workspace: Path, *, fits: bool) -> Iterator[Text]:
+    file = workspace / path
+    target = "" if old is None else os.path.realpath(file)
     yield Text()
+    if target not in ("", os.path.normpath(workspace.resolve() / path)):
+        yield Text(f"± {whole_line(path)} is a link to {whole_line(target)}", "yellow", overflow="fold")
     if new is None:
-        yield Text(f"± {visible(path)}: its content is computed when the cell runs", "dim", overflow="fold")
-        return
-    from freeact_sub.agents.undo.differences import ChangedFile, unified  # noqa: PLC0415  # slow to import
-
-    old = _content_of(workspace / path)
-    is_there = is_file(workspace / path)
-    if old is None or len(new) > MAX_BYTES:
-        yield Text(f"± {visible(path)}: {len(new):,} bytes, which cannot be compared here", "dim", overflow="fold")
-    elif old == new and is_there:
-        yield Text(f"± {visible(path)}: as it is", "dim", overflow="fold")
+        yield Text(f"± {whole_line(path)}: its content is computed when the cell runs", "dim", overflow="fold")
+    elif old is None or not fits:
+        yield Text(f"± {whole_line(path)}: {len(new):,} bytes, which cannot be compared here", "dim", overflow="fold")
+    elif old == new and is_file(file):
+        yield Text(f"± {whole_line(path)}: as it is", "dim", overflow="fold")
     else:
-        yield from diff_lines(unified(ChangedFile(path=path, before=old if is_there else None, after=new)))
+        from freeact_sub.agents.undo.differences import ChangedFile, unified  # noqa: PLC0415  # slow to import
+
+        yield from diff_lines(unified(ChangedFile(path=whole_line(path), before=old if is_file(file) else None, after=new)))
 
 
 def _content_of(path: Path) -> bytes | None:

@@ -28,7 +28,7 @@ from freeact_sub.strategy_step import SearchedState
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
 from freeact_sub.terminal.drawing.live import live_area
-from freeact_sub.terminal.drawing.parts import make_console
+from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured, make_console
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
@@ -314,3 +314,10 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     assert "answer 199" in text
     assert "answer 1\n" not in text
     assert "earlier entries are not kept" in text
+
+
+def test_a_line_that_is_scrolled_sideways_has_a_bound() -> None:
+    console = SidewaysConsole(io.StringIO())
+    with console.capture() as capture:
+        console.print(Folded(lines=coloured("x" * 100_000)), crop=False)
+    assert {len(line) for line in capture.get().split()} == {MAX_COLUMNS}
