@@ -1,5 +1,6 @@
 """`RunHooks`: all our hooks into pydantic-ai, as one capability."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -92,16 +93,21 @@ class RunHooks(AbstractCapability[Any]):
             return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
         except BaseException:
             if self.relayed is not None and self.relayed.cut_off is not None:
-                ctx.messages.append(replace(self.relayed.cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
+                _keep(ctx, self.relayed.cut_off)
                 self.relayed.cut_off = None
             raise
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See `RunBudget` and `AnswerHooks`."""
-        response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
-        return await self.answers.after_model_request(ctx, request_context=request_context, response=response)
+        """See `RunBudget` and `AnswerHooks`. A response stays in the history even if the run is cancelled meanwhile."""
+        try:
+            response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
+            return await self.answers.after_model_request(ctx, request_context=request_context, response=response)
+        except asyncio.CancelledError:
+            if self.relayed is not None:
+                _keep(ctx, replace(response, state="interrupted"))
+            raise
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """See `AnswerHooks`."""
@@ -122,3 +128,7 @@ class RunHooks(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(self, ctx: RunContext[Any], **what: Any) -> DeferredToolResults | None:
         """See `CallHooks`."""
         return await self.calls.handle_deferred_tool_calls(ctx, **what)
+
+
+def _keep(ctx: RunContext[Any], response: ModelResponse) -> None:
+    ctx.messages.append(replace(response, run_id=ctx.run_id, conversation_id=ctx.conversation_id))

@@ -54,10 +54,9 @@ class RelayedModel(WrapperModel):
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             try:
                 await relay_events(stream, self._emitter)
-            except BaseException:
-                self.cut_off = replace(stream.get(), state="interrupted")
-                raise
-            response = stream.get()
+            finally:
+                response = stream.get()
+                self.cut_off = replace(response, state="interrupted")  # also while the stream is closed
         self.cut_off = None
         return response
 

@@ -1,5 +1,6 @@
 """A run is the same, for its reader, its model and its history, whether we make its turns or pydantic-ai does."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -20,6 +21,7 @@ from pydantic_ai.messages import (
 from support.agents import cell, read, task
 
 from freeact_sub import Agent, Config
+from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.events import ToolCallStarted, UsageUpdated
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
@@ -140,6 +142,36 @@ async def test_a_cancelled_run_leaves_the_same_history(make):
     assert ours["results"][0][0] == "cancelled"
     assert ours["results"] == theirs["results"]
     assert ours["history"] == theirs["history"]
+
+
+@pytest.mark.parametrize("capabilities", [[], [AbstractCapability()]])
+@pytest.mark.parametrize("where", ["while it closes", "while it is counted"])
+async def test_an_answer_that_was_shown_stays_also_if_the_run_is_cancelled(make, monkeypatch, capabilities, where):
+    original = ScriptedModel.request_stream, Booking.settle
+
+    async def cancel():
+        run.cancel()
+        await asyncio.sleep(0)
+
+    @contextlib.asynccontextmanager
+    async def request_stream(*args):
+        async with original[0](*args) as stream:
+            yield stream
+            await cancel()
+
+    async def settle(*args):
+        await original[1](*args)
+        await cancel()
+
+    if where == "while it closes":
+        monkeypatch.setattr(ScriptedModel, "request_stream", request_stream)
+    else:
+        monkeypatch.setattr(Booking, "settle", settle)
+    async with make(["an answer"], capabilities=capabilities) as agent:
+        run = agent.run("go")
+        _, result = await read(run)
+        assert (result.status, result.output) == ("cancelled", "an answer")
+        assert [message.parts[-1].content for message in agent.history] == ["go", "an answer"]
 
 
 async def test_a_usual_run_needs_no_graph(make, monkeypatch):
