@@ -128,6 +128,16 @@ async def test_a_broken_file_keeps_its_rules_and_says_so_once(workspace, judge, 
     assert await said() == ("deny", [])
 
 
+def test_a_file_that_is_saved_broken_again_and_again_is_told_of_once(workspace, tmp_path):
+    file = write(workspace / ".freeact/permissions.toml", "")
+    files = RuleFiles((file,), workspace, Trust(tmp_path / "own"))
+    for number in range(5):  # looked at without a call, as while a long cell runs
+        write(file, f"deny = ]  # {number}")
+        assert files.rules
+    assert len(files.notices()) == 1
+    assert files.notices() == ()
+
+
 @pytest.mark.parametrize("planted", [".freeact", ".freeact/permissions.toml"])
 async def test_an_answer_is_never_kept_through_a_link_and_says_so(workspace, channel, planted, tmp_path):
     inside = workspace / "elsewhere"
