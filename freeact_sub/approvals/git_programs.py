@@ -5,6 +5,7 @@ read here as git reads them; nothing is started for it. What cannot be read coun
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,6 +32,8 @@ SHOWING: Final = frozenset({"filter", "diff"})
 """The sections for what shows files of the work tree."""
 MAX_REPOSITORIES: Final = 100
 """A repository with its submodules and what is around it."""
+LOOK_SECONDS: Final = 3.0
+"""Bound on one look: the event loop waits for it, and a person is asked instead."""
 ATTRIBUTES: Final = ".gitattributes"
 
 
@@ -58,12 +61,12 @@ def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], oper
     paths = [path for word in operands for path in possible_paths(word, folder, workspace)]
     if sections >= SHOWING and not all(is_within(path, Path(trees[0])) for path in paths):
         raise StartsProgramError("it may read what is outside of the work tree")
-    files = list[str]()
+    files, until = list[str](), time.monotonic() + LOOK_SECONDS
     for _ in range(MAX_REPOSITORIES):
         if not trees:
             return files if sections >= SHOWING else []
         tree = trees.popleft()
-        for path, is_submodule in _look_at(tree, sections):
+        for path, is_submodule in _look_at(tree, sections, until):
             if not is_submodule:
                 files.append(f"{tree}/{path}")
             elif os.path.lexists(f"{tree}/{path}/.git"):
@@ -71,7 +74,7 @@ def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], oper
     raise StartsProgramError("there are too many submodules to look at")
 
 
-def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
+def _look_at(tree: str, sections: AbstractSet[str], until: float) -> list[tuple[str, bool]]:
     """The paths in the index of one repository, each with whether it is a submodule."""
     pointer = f"{tree}/.git"
     named = pointed_folder(pointer) if os.path.lexists(pointer) else tree
@@ -81,7 +84,7 @@ def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
         raise StartsProgramError(f"{pointer} is not understood")
     attributes = [f"{common}/info/attributes", *files_of_user("attributes")]
     drivers: list[str] = []
-    for path, section, name, value in _settings(f"{common}/config", f"{folder}/config.worktree"):
+    for path, section, name, value in _settings(f"{common}/config", f"{folder}/config.worktree", until=until):
         if (section, name) == ("core", "attributesfile"):
             attributes.append(named_path(value, tree))
         if (section, name) == ("core", "worktree") and os.path.realpath(os.path.join(folder, value)) != tree:
@@ -94,21 +97,22 @@ def _look_at(tree: str, sections: AbstractSet[str]) -> list[tuple[str, bool]]:
         entries = read_index(f"{folder}/index")
     except (OSError, ValueError) as error:
         raise StartsProgramError(f"the index of {tree} cannot be read: {error}") from error
-    if drivers and (place := _named_by(attributes, tree, dict(entries))):
+    if drivers and (place := _named_by(attributes, tree, dict(entries), until)):
         raise StartsProgramError(f"{drivers[0]}, {place} for which files")
     return entries
 
 
-def _settings(*paths: str) -> Iterator[tuple[str, str, str, str]]:
+def _settings(*paths: str, until: float) -> Iterator[tuple[str, str, str, str]]:
     """Each setting of the files and of the user, with the file that it stands in."""
     for path, settings in settings_of(*paths, *files_of_user("config")):
+        _check_time(until)
         if settings is None:
             raise StartsProgramError(f"{path} cannot be read")
         for setting in settings:
             yield path, *setting
 
 
-def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool]) -> str:
+def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool], until: float) -> str:
     """The first file with attributes that may name a driver; empty: none does."""
     folders = {""}
     for path in entries:
@@ -119,7 +123,13 @@ def _named_by(attributes: Iterable[str], tree: str, entries: dict[str, bool]) ->
     if name := next(missing, ""):
         return f"the {name} in the index"  # which git reads where there is none in the work tree
     for file in (*attributes, *(f"{tree}/{name}" for name in inner)):
+        _check_time(until)
         text = text_of(file)
         if text is None or "filter=" in text or "diff=" in text:
             return file
     return ""
+
+
+def _check_time(until: float) -> None:
+    if time.monotonic() > until:
+        raise StartsProgramError("there is too much to look at")

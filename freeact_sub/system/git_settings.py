@@ -17,6 +17,8 @@ PLAIN: Final = re.compile(r'[^"\\#;\n]+')
 QUOTED: Final = re.compile(r'[^"\\\n]+')
 ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b", "\n": ""}
 UNREADABLE: Final = "/" + "x" * 300
+MAX_BYTES: Final = 200_000
+"""Bound on a file with settings or attributes: one of 1 MB takes seconds."""
 MAX_FILES: Final = 100
 """Files with settings of one repository, included ones among them."""
 
@@ -70,7 +72,7 @@ def pointed_folder(pointer: str) -> str:
 def text_of(path: str) -> str | None:
     """A small text file; empty if there is none. None: it cannot be read."""
     try:
-        return read_file(Path(path)).decode("utf-8", "surrogateescape").replace("\0", "")
+        return read_file(Path(path), MAX_BYTES).decode("utf-8", "surrogateescape").replace("\0", "")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError:

@@ -321,6 +321,13 @@ def test_what_cannot_be_read_of_a_repository_is_asked_for(change, small, user):
     assert decide(ShellCommand(command="git diff"), policy).verdict == "ask"
 
 
+def test_a_look_at_a_repository_has_a_bound(small, user, monkeypatch):
+    user(small)
+    monkeypatch.setattr(git_programs, "LOOK_SECONDS", -1.0)
+    ruling = decide(ShellCommand(command="git diff"), Policy(workspace=small / "work"))
+    assert (ruling.verdict, ruling.rule) == ("ask", "git may start a program: there is too much to look at")
+
+
 def test_worktrees_and_tracked_secrets(small, user):
     user(small)
     run_git(small / "work", "worktree", "add", "-q", "../other")
