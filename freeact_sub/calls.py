@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from freeact_sub.modes import Mode
-from freeact_sub.text import visible, whole_line
+from freeact_sub.text import counted, visible, whole_line
 
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
 """`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
@@ -265,7 +265,7 @@ class SpawnCall(Action):
 
     @property
     def question(self) -> str:
-        turns = f", at most {self.max_turns} turns" if self.max_turns is not None else ""
+        turns = f", at most {counted(self.max_turns, 'turn')}" if self.max_turns is not None else ""
         label = f" ({whole_line(self.description)})" if self.description else ""
         if self.resume:
             where = " in the background" if self.background else ""
@@ -326,7 +326,7 @@ def value_text(value: Any) -> str:
 
 def _first_line(text: str) -> str:
     lines = text.strip().splitlines() or [""]
-    return lines[0] + (f"  (+{len(lines) - 1} lines)" if len(lines) > 1 else "")
+    return lines[0] + (f"  (+{counted(len(lines) - 1, 'line')})" if len(lines) > 1 else "")
 
 
 def _address(host: str, port: int) -> str:

@@ -44,6 +44,11 @@ def one_line(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, such as `1 turn` or `1,234 turns`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def shortened(text: str, limit: int) -> str:
     """The text without its middle if it has more than `limit` characters."""
     if len(text) <= limit:

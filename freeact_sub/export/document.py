@@ -8,7 +8,7 @@ from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, Cancelled, Compacted, KernelLost, Notice, Response
 from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, StrategyReport, ToolUse
 from freeact_sub.show.wording import MESSAGES, display_text, error_text
-from freeact_sub.text import clean, one_line, visible
+from freeact_sub.text import clean, counted, one_line, visible
 
 
 def document(report: Report) -> str:
@@ -78,8 +78,10 @@ def note(item: Item) -> str:
             return f"{MESSAGES[item.kind]} {one_line(item.recipient_id)}: {visible(item.content)}"
         case StrategyReport():
             best = item.nodes.get(item.best)
-            found = f"; the best of {len(item.nodes)} nodes: {best.score:.2f} {one_line(best.action)}" if best else ""
-            return f"Strategy {one_line(item.name)}: {item.steps} steps{found}"
+            found = (
+                f"; the best of {counted(len(item.nodes), 'node')}: {best.score:.2f} {one_line(best.action)}" if best else ""
+            )
+            return f"Strategy {one_line(item.name)}: {counted(item.steps, 'step')}{found}"
         case Compacted():
             return f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
         case Cancelled():

@@ -26,7 +26,7 @@ from freeact_sub.export.timeline import Span, Timeline, timeline_of
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import MESSAGES, error_text
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import counted, one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 COLUMNS: Final = ("agent", "ended", "model", "mode", "seconds", "turns", "tokens", "cost")
@@ -68,7 +68,7 @@ def page(report: Report) -> str:
 def _summary(report: Report, timeline: Timeline) -> str:
     day = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC") if report.began else ""
     number = len(report.agents)
-    facts = [day, f"{number} agent{'s' * (number != 1)}", f"{timeline.seconds:.1f} s", str(report.usage)]
+    facts = [day, counted(number, "agent"), f"{timeline.seconds:.1f} s", str(report.usage)]
     return escaped(" · ".join(filter(None, facts)))
 
 
@@ -203,7 +203,7 @@ def _question(item: Question) -> str:
 
 def _strategy(item: StrategyReport) -> str:
     end = "" if item.done else ", did not end"
-    head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{item.steps} steps{end}</span></h3>"
+    head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{counted(item.steps, 'step')}{end}</span></h3>"
     return f'{head}<div class="scroll">{tree_svg(_tree(item), inline=True)}</div>' if item.nodes else head
 
 

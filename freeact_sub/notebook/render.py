@@ -35,7 +35,7 @@ from freeact_sub.show.safe_html import (
     text_html,
 )
 from freeact_sub.show.wording import ending_notes, error_text, strategy_text, who_asks
-from freeact_sub.text import busy, clean, one_line, visible
+from freeact_sub.text import busy, clean, counted, one_line, visible
 
 STREAMING_CHARS = 8_000
 """Characters at the end of a streaming text that are drawn."""
@@ -183,16 +183,16 @@ def _is_answer(step: Step) -> bool:
 def _steps_html(block: AgentBlock, steps: Sequence[Step]) -> Iterator[str]:
     for index, step in enumerate(steps):
         if block.left_out_steps and index == FIRST_STEPS:
-            yield f'<div class="fsub-note">… {block.left_out_steps:,} steps left out …</div>'
+            yield f'<div class="fsub-note">… {counted(block.left_out_steps, "step")} left out …</div>'
         yield _step_html(step)
 
 
 def _counted(steps: Sequence[Step]) -> str:
     calls = [step for step in steps if isinstance(step, CallStep)]
     pictures = sum(_is_display_of_picture(output) for call in calls for output in call.outputs)
-    parts = [f"{len(calls)} call{'s' * (len(calls) != 1)}"]
+    parts = [counted(len(calls), "call")]
     if pictures:
-        parts.append(f"{pictures} picture{'s' * (pictures != 1)}")
+        parts.append(counted(pictures, "picture"))
     return ", ".join(parts)
 
 
@@ -224,7 +224,7 @@ def _call_html(call: CallStep) -> str:
             asked = escaped(one_line(question.asked, 300))
             parts.append(f'<div class="fsub-asked">{_answer_html(question)} · {asked}</div>')
     if call.left_out:
-        parts.append(f'<div class="fsub-note">… {call.left_out:,} earlier outputs left out …</div>')
+        parts.append(f'<div class="fsub-note">… {counted(call.left_out, "earlier output")} left out …</div>')
     parts += [_output_html(output) for output in call.outputs[: call.settled]]
     parts += [f'<div class="fsub-note">{escaped(visible(note))}</div>' for note in call.notes]
     if call.result:
@@ -264,7 +264,7 @@ def _live_html(output: GrowingText | DisplayData | ExecuteResult | CellError) ->
     if not isinstance(output, GrowingText):
         return _output_html(output)
     lines = clean(str(output)).rstrip("\n").split("\n")
-    more = [f"… {len(lines) - LIVE_LINES:,} lines above …"] if len(lines) > LIVE_LINES else []
+    more = [f"… {counted(len(lines) - LIVE_LINES, 'line')} above …"] if len(lines) > LIVE_LINES else []
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
 
 

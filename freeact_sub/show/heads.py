@@ -15,7 +15,7 @@ from freeact_sub.calls import (
 )
 from freeact_sub.events import ToolCallStarted
 from freeact_sub.show.agent_view import AgentView
-from freeact_sub.text import busy, one_line, visible
+from freeact_sub.text import busy, counted, one_line, visible
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
@@ -68,7 +68,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
             return Head(kind="Child", words=_line(str(args.get("description") or args.get("prompt") or "")))
         case "delegate":
             tasks = args.get("subtasks")
-            return Head(kind="Plan", words=f"{len(tasks)} subtasks" if isinstance(tasks, list) else "")
+            return Head(kind="Plan", words=counted(len(tasks), "subtask") if isinstance(tasks, list) else "")
         case "reset_kernel":
             return Head(kind="New kernel")
         case "ask":

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput, StrategyProgress
-from freeact_sub.text import clean, files_text, one_line
+from freeact_sub.text import clean, counted, files_text, one_line
 
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
@@ -63,8 +63,8 @@ def ending_notes(event: AgentFinished) -> list[str]:
 
 def strategy_text(step: StrategyProgress) -> str:
     """The progress of a strategy, in one line."""
-    number = f"{step.step}" if step.of is None else f"{step.step} of {step.of}"
-    parts = [f"{one_line(step.strategy, 60)}: {number}" + (" steps" if step.of is None else "")]
+    number = counted(step.step, "step") if step.of is None else f"{step.step} of {step.of}"
+    parts = [f"{one_line(step.strategy, 60)}: {number}"]
     if step.node is not None:
         parts.append(f"{one_line(step.node.node_id, 60)} {step.node.score:.2f} {one_line(step.node.action, 80)}".strip())
     if step.best:
@@ -76,7 +76,7 @@ def picture_notes(event: CodeExecutionOutput) -> list[str]:
     """Return the paths of the pictures that a cell has shown."""
     notes = [f"picture: {one_line(file, 300)}" for file in event.picture_files[:PICTURES_SHOWN]]
     more = len(event.picture_files) - len(notes)
-    return [*notes, *([f"{more} more pictures beside it"] if more > 0 else [])]
+    return [*notes, *([f"{counted(more, 'more picture')} beside it"] if more > 0 else [])]
 
 
 def cell_notes(event: CodeExecutionOutput) -> list[str]:
@@ -93,7 +93,7 @@ def first_lines(text: str) -> str:
     """The beginning of a tool's result, cleaned, and how much more there is."""
     lines = clean(text).rstrip().splitlines()
     left = len(lines) - TOOL_OUTPUT_LINES
-    return "\n".join(lines[:TOOL_OUTPUT_LINES] + ([f"… {left} more lines"] if left > 0 else []))
+    return "\n".join(lines[:TOOL_OUTPUT_LINES] + ([f"… {counted(left, 'more line')}"] if left > 0 else []))
 
 
 def _picture(media_type: str, data: Any) -> str:

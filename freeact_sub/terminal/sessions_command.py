@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.errors import ConfigError
+from freeact_sub.text import counted
 
 if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
@@ -145,7 +146,7 @@ def session_line(session: "StoredSession", *, folder: bool) -> str:
     from freeact_sub.text import one_line  # noqa: PLC0415
 
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
-    agents = "1 agent" if session.agents == 1 else f"{session.agents} agents"
+    agents = counted(session.agents, "agent")
     cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
     notes = [session.status or "open", *(["archived"] if session.archived else []), agents, cost]
     where = f"  {session.workspace}" if folder else ""

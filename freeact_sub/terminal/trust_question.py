@@ -14,7 +14,7 @@ from typing import Any, Final, TextIO
 
 from freeact_sub.config.parsing import parse_json, parse_toml
 from freeact_sub.show.typed_answers import says_yes
-from freeact_sub.text import visible
+from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600
 """Of all files together."""
@@ -33,7 +33,7 @@ def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
     lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
     print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
     if len(lines) > MAX_LINES:
-        print(f"\n{len(lines) - MAX_LINES:,} more lines are not shown.", file=terminal)
+        print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown.", file=terminal)
         return False
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it

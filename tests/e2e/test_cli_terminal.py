@@ -273,7 +273,7 @@ def test_settings_that_are_too_long_to_be_shown_are_not_asked_about(start: Start
     with chat(by_turn(["never"])) as server:
         terminal = start(server, "run", "hi")
         assert terminal.wait_end() == 2
-    assert "more lines are not shown" in terminal.shown
+    assert "more lines not shown" in terminal.shown
 
 
 def test_a_command_that_a_person_types_is_run_by_the_rules_and_the_model_reads_it_with_the_next_prompt(

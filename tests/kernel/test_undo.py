@@ -118,10 +118,10 @@ async def test_what_cannot_be_undone_is_refused(agent_of):
             await agent.undo()
         agent.keep_undo()
         agent.keep_undo()
-        with pytest.raises(FreeactError, match="1 prompts cannot be undone: there are 0"):
+        with pytest.raises(FreeactError, match="1 prompt cannot be undone: at most 0 can"):
             await agent.undo()
         await agent.run("one").result()
-        with pytest.raises(FreeactError, match="2 prompts cannot be undone: there are 1"):
+        with pytest.raises(FreeactError, match="2 prompts cannot be undone: at most 1 can"):
             await agent.undo(2)
         with pytest.raises(FreeactError, match="cannot be done again"):
             await agent.redo()

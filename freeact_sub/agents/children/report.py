@@ -13,7 +13,7 @@ from typing import Final
 
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.system.safe_files import write_new
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 
 ANSWER_BYTES: Final = 6_000
 """A longer answer is shown as head and tail."""
@@ -49,7 +49,7 @@ def status_line(result: RunResult) -> str:
     """Return status, spending, time and files of a run and its descendants in one line."""
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
-    read = f"; {count:,} file{'s' if count > 1 else ''} read" if count else ""
+    read = f"; {counted(count, 'file')} read" if count else ""
     reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
     kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
     return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}{kept}]"

@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 
 from freeact_sub.config.budget import Usage
 from freeact_sub.sessions import KnownAnswer, SessionStore, StoredCall, StoredRun, StoredSession
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 
 NOT_BEGUN: Final = "[NOT RUN] The program ended before this call began."
 BEGUN: Final = (
@@ -62,12 +62,13 @@ class Resumed:
 
     def told(self) -> str:
         """A sentence for people about what was restored."""
-        parts = [f"{len(self.written)} messages of {self.stored.agents} agents" if self.written else "nothing was asked yet"]
+        said = f"{counted(len(self.written), 'message')} of {counted(self.stored.agents, 'agent')}"
+        parts = [said if self.written else "nothing was asked yet"]
         known = sum(map(len, self.answers.values()))
         if self.cut_off:
             parts.append("the last run was cut off")
         if known:
-            parts.append(f"{known} answers of children and asks are known and cost nothing")
+            parts.append(f"{counted(known, 'known answer')} of children and asks for nothing")
         return f"session {self.stored.session_id} goes on: {', '.join(parts)}"
 
 

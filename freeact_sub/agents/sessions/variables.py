@@ -21,7 +21,7 @@ from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Noti
 from freeact_sub.kernels.snapshots import RestoreReport
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 from freeact_sub.tools import KernelAccess
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class Variables:
         saved_up_to = 0.0
         with suppress(OSError, ValueError):
             saved_up_to = float(self._mark.read_text(encoding="ascii"))
-        self._notice(f"{len(report.restored)} variables came back{_lost(report)}")
+        self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
         return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
 
     async def _save(self) -> None:

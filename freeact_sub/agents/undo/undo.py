@@ -27,6 +27,7 @@ from freeact_sub.kernels import Kernel
 from freeact_sub.kernels.snapshots import LostVariable
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.system.private_folders import make_folder, remove_soon
+from freeact_sub.text import counted
 
 MAX_STATES: Final = 50
 MAX_KERNELS: Final = 3
@@ -160,7 +161,7 @@ class Undo:
         there = here + steps
         if steps == 0 or not 0 <= there < len(self._states):
             what, count = ("done again", len(self.redoable)) if steps > 0 else ("undone", len(self.undoable))
-            raise FreeactError(f"{abs(steps)} prompts cannot be {what}: there are {count} that can")
+            raise FreeactError(f"{counted(abs(steps), 'prompt')} cannot be {what}: at most {count} can")
         outcome = _Restored()
         await carry_out(self._move(there, outcome), timeout_seconds=MOVE_SECONDS)
         await self._thin_out()
@@ -218,7 +219,7 @@ class Undo:
         async with self._one_at_a_time:
             here = self._position
             if not 0 < prompts <= here:
-                raise FreeactError(f"{prompts} prompts cannot be looked at: there are {here}")
+                raise FreeactError(f"{counted(prompts, 'prompt')} cannot be looked at: at most {here} can")
             before = self._states[here - prompts]
             if before is None or before.files_problem:
                 raise ShadowError(before.files_problem if before is not None else "nothing of the files is kept")

@@ -10,7 +10,7 @@ from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.status_line import Piece, status_line
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import counted, one_line, visible
 
 MODEL_CHARS: Final = 40
 PROGRAM: Final = "freeact-sub"
@@ -60,7 +60,7 @@ class Status:
                 return [Piece(text=f"{present.phase} … Ctrl-C leaves at once", rank=0)]
             case "running" if present.run is not None and (root := views.root) is not None:
                 working = sum(view.is_running for view in views.by_id.values())
-                agents = "1 agent at work" if working == 1 else f"{working} agents at work"
+                agents = f"{counted(working, 'agent')} at work"
                 return [
                     Piece(text=f"Ctrl-C cancels {focus}" if focus else "", rank=0),
                     Piece(text=agents, rank=1),

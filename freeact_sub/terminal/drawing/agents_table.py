@@ -13,7 +13,7 @@ from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_view import Views
 from freeact_sub.terminal.drawing.parts import colour
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
@@ -56,7 +56,9 @@ class AgentsTable:
             label, action = one_line(agent.description, LABEL_CHARS), agent.action
             name = (first, self._name(agent), f" ({label})" if label else "", f" {_status(agent)}")
             yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
-            numbers = f"{agent.usage.turns} turns · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
+            numbers = (
+                f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
+            )
             cost = f" · {cost}" if (cost := _cost(agent.usage)) else ""
             for line in (f"{numbers}{cost}", action):
                 if line:

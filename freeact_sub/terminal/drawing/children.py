@@ -14,7 +14,7 @@ from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.heads import doing
 from freeact_sub.show.wording import strategy_text
 from freeact_sub.terminal.drawing.parts import colour
-from freeact_sub.text import one_line
+from freeact_sub.text import counted, one_line
 
 MAX_ROWS: Final = 12
 NAME_COLUMNS: Final = 28
@@ -99,7 +99,7 @@ def _figures(view: AgentView, columns: int) -> str:
     usage = view.usage
     parts = [f"{max(0.0, time.time() - view.started):.0f} s"]
     if columns >= MEDIUM:
-        parts.append(f"{usage.turns} turns" if usage.turns != 1 else "1 turn")
+        parts.append(counted(usage.turns, "turn"))
     if columns >= WIDE:
         parts.append(f"{usage.tokens_text} tok")
         if usage.cost_text:

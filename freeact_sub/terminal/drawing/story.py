@@ -39,7 +39,7 @@ from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.wording import MESSAGES, ending_notes
 from freeact_sub.terminal.drawing.parts import Folded, colour, coloured
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
-from freeact_sub.text import clean, one_line
+from freeact_sub.text import clean, counted, one_line
 
 FOLD_ROWS: Final = 12
 """Lines of code, or of output, that are shown of one action."""
@@ -333,8 +333,7 @@ def link(path: str) -> Text:
 def spent(event: AgentFinished) -> str:
     """What a run took, its children's share included, once."""
     usage = event.tree_usage
-    turns = "1 turn" if usage.turns == 1 else f"{usage.turns:,} turns"
-    parts = [f"{event.seconds:.1f} s", turns, f"{usage.tokens_text} tokens", usage.cost_text]
+    parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), f"{usage.tokens_text} tokens", usage.cost_text]
     return " · ".join(part for part in parts if part)
 
 

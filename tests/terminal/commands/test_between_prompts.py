@@ -11,7 +11,7 @@ pytestmark = pytest.mark.e2e
 
 def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -> None:
     terminal.enter("/undo")
-    terminal.wait_for("1 prompts cannot be undone: there are 0 that can")
+    terminal.wait_for("1 prompt cannot be undone: at most 0 can")
     terminal.enter("count")
     terminal.wait_for("1 prompts, 0 answers")
     terminal.wait_at_bottom(READY)
@@ -26,7 +26,7 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for("2 prompts, 1 answers")
     terminal.wait_at_bottom(READY)
     terminal.enter("/rewind 3")
-    terminal.wait_for("3 prompts cannot be undone: there are 2 that can")
+    terminal.wait_for("3 prompts cannot be undone: at most 2 can")
     terminal.enter("/rewind all")
     terminal.wait_for("how many prompts are to be undone: /rewind N")
     terminal.enter("/rewind 2")
@@ -98,7 +98,7 @@ def test_a_person_looks_at_what_there_is(terminal: Terminal, tmp_path: Path) -> 
     terminal.enter("/diff")
     terminal.wait_for("+++ b/made.txt", "+a line")
     terminal.enter("/diff 2")
-    terminal.wait_for("2 prompts cannot be looked at: there are 1")
+    terminal.wait_for("2 prompts cannot be looked at: at most 1 can")
     terminal.enter("/permissions sudo ls")
     terminal.wait_for_match(r"^(ask|deny): ")
     terminal.enter("/tools")

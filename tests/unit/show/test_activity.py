@@ -48,7 +48,7 @@ async def test_agents_tell_what_they_do_until_they_have_ended(make):
                 go.set()
         assert seen == [
             ["waiting for approval: start a child agent: the child"],
-            ["task: the child", "waiting for approval: run code: 1 (+1 lines)"],
+            ["task: the child", "waiting for approval: run code: 1 (+1 line)"],
         ]
         assert does() == ["", ""]
 

@@ -55,7 +55,7 @@ async def test_its_variables_come_back_and_it_reads_which_did_not(make, store):
     assert prompt.startswith("[Your kernel is new. These variables came back:\n- notes\nThese did not, and are to be made")
     assert "- f (function):" in prompt
     assert prompt.endswith("]\n\nand now?")
-    assert "1 variables came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
+    assert "1 variable came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
 
 
 async def test_it_is_asked_on_in_another_program(make, store):

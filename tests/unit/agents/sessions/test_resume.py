@@ -34,7 +34,7 @@ async def test_a_conversation_goes_on_in_another_program(make, store):
         events, result = await read(again.run("second"))
     assert result.output == "first, 3"
     (notice,) = [event.content for event in of_kind(events, Notice)]
-    assert notice == f"session {agent.session_id} goes on: 2 messages of 1 agents"
+    assert notice == f"session {agent.session_id} goes on: 2 messages of 1 agent"
     with store.reader(agent.session_id) as reader:
         assert [run.prompt for run in reader.runs()] == ["first", "second"]
         assert len(reader.messages(agent.agent_id)) == 4

@@ -31,7 +31,7 @@ async def test_variables_come_back_and_the_model_reads_which_did_not(make, store
     assert "not in them" not in prompt
     assert prompt.endswith("count them")
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["2"]
-    assert "1 variables came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
+    assert "1 variable came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
 
 
 async def test_a_kernel_that_is_reset_has_none(make, store):
