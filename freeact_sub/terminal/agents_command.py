@@ -8,7 +8,7 @@ from freeact_sub.text import one_line, visible
 
 
 def list_agents(config: Config) -> int:
-    """Print all types, and to standard error what is wrong; returns the exit status: 1 if something is."""
+    """Prints all types, and errors in files to standard error; returns the exit status: 1 if there is an error."""
     found = load_agent_types(config)
     for kind in found.types.values():
         _print(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
@@ -21,7 +21,7 @@ def list_agents(config: Config) -> int:
 
 
 def _details(kind: AgentType) -> str:
-    """What a type narrows."""
+    """The settings that a type narrows."""
     tools = kind.tools
     parts = {
         "model": kind.model,

@@ -1,4 +1,4 @@
-"""Who answers approval requests where there is no input line: nobody, or a person, line by line."""
+"""Approvers answer approval requests where there is no input line: for nobody, or for a person, line by line."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ class Approver(Protocol):
 
 
 class NoApprover:
-    """For a run in which nobody is asked: what comes all the same gets the answer that counts where nobody is there."""
+    """Answers for a run in which nobody is asked: each request gets the answer that counts where nobody is there."""
 
     def observe(self, event: Event) -> None:
         """See `Approver`."""
@@ -72,7 +72,7 @@ class LineApprover:
         asyncio.get_running_loop().remove_reader(self._input)
 
     def _ask(self) -> None:
-        """Print the current question, once."""
+        """Prints the current question, once."""
         if self._gone:
             self._questions.decide_all(GONE)
         request = self._questions.current

@@ -1,6 +1,6 @@
 """`Attention`: calls a person who looks elsewhere, by a bell or a notification, and tells the window's title what goes on.
 
-A terminal that reports its focus (mode 1004) says whether it is looked at. Of another one nothing is known, so a person who
+A terminal that reports its focus (mode 1004) says whether somebody looks at it. Others say nothing, so a person who
 has pressed a key a moment ago counts as looking.
 """
 
@@ -18,21 +18,21 @@ from freeact_sub.text import one_line
 Notify: TypeAlias = Literal["auto", "bell", "osc9", "off"]
 REPORT: Final = "\x1b[?1004h"
 QUIET: Final = "\x1b[?1004l"
-"""Report the focus, or report it no longer."""
+"""Sequences that make the terminal report its focus, or stop that."""
 KEEP_TITLE: Final = "\x1b[22;2t"
 GIVE_BACK_TITLE: Final = "\x1b[23;2t"
 LOOKING_SECONDS: Final = 10.0
 LONG_SECONDS: Final = 20.0
-"""A run that took as long is told of at its end."""
+"""Seconds of a run after which its end calls the person."""
 TITLE_CHARS: Final = 60
 FOCUS: Final = {"\x1b[I": Keys.ControlF23, "\x1b[O": Keys.ControlF24}
-"""What the terminal sends when its window is looked at, and no longer; as keys that no keyboard has."""
+"""The terminal's reports that its window has gained or lost the focus; as keys that no keyboard has."""
 KNOW_OSC9: Final = ("iTerm.app", "WezTerm", "ghostty")
-"""Of `TERM_PROGRAM`: terminals that make a notification of OSC 9; others would print it, or ring."""
+"""Values of `TERM_PROGRAM`: terminals that make a notification of OSC 9; others would print it, or ring."""
 
 
 class Attention:
-    """Writes what a terminal obeys and does not draw."""
+    """Writes a sequence that a terminal obeys and does not draw."""
 
     def __init__(
         self,
@@ -46,43 +46,43 @@ class Attention:
         self._how = "osc9" if notify == "auto" and knows_osc9(environment) else "bell" if notify == "auto" else notify
         self._clock = clock
         self._is_focused: bool | None = None
-        """None: the terminal has not said."""
+        """None: the terminal has not reported it."""
         self._pressed: float | None = None
         self._title = ""
         self._begun = False
 
     def begin(self) -> None:
-        """The terminal is ours."""
+        """Begins: the terminal is ours."""
         self._begun = True
         self._write(KEEP_TITLE + REPORT + self._title_text())
 
     def pause(self) -> None:
-        """Another program gets the terminal: it would take a report of the focus for keys."""
+        """Pauses while another program has the terminal: it would take a report of the focus for keys."""
         if self._begun:
             self._write(QUIET)
 
     def resume(self) -> None:
-        """The terminal is ours again, unless it was given back meanwhile."""
+        """Resumes after a pause, unless the terminal was given back meanwhile."""
         self._is_focused = None
         if self._begun:
             self._write(REPORT + self._title_text())
 
     def end(self) -> None:
-        """Give the terminal back, with its title; called again, it does nothing."""
+        """Gives the terminal back, with its title; called again, it does nothing."""
         if ending := self.ending():
             self._write(ending)
 
     def ending(self) -> str:
-        """What gives the terminal back, for a caller that writes it at once; empty if nothing is to be given back."""
+        """The sequences that give the terminal back, for a caller that writes them at once; empty if it has it."""
         begun, self._begun = self._begun, False
         return QUIET + GIVE_BACK_TITLE if begun else ""
 
     def focus(self, has_focus: bool) -> None:
-        """The terminal has told whether its window is looked at."""
+        """Takes in a report of the terminal: whether its window has the focus."""
         self._is_focused = has_focus
 
     def key(self) -> None:
-        """A key was pressed."""
+        """Takes in that a key was pressed."""
         self._pressed = self._clock()
 
     @property
@@ -93,12 +93,12 @@ class Attention:
         return self._pressed is not None and self._clock() - self._pressed < LOOKING_SECONDS
 
     def call(self, text: str) -> None:
-        """Call the person, unless they look."""
+        """Calls the person, unless they look."""
         if self._begun and self._how != "off" and not self.looks:
             self._write("\x07" if self._how == "bell" else f"\x1b]9;{one_line(text)}\x07")
 
     def title(self, text: str) -> None:
-        """Set the window's title."""
+        """Sets the window's title."""
         if text != self._title:
             self._title = text
             if self._begun:
@@ -109,7 +109,7 @@ class Attention:
 
 
 def focus_keys(attention: Attention) -> KeyBindings:
-    """What the terminal's reports of its focus do."""
+    """The bindings for the terminal's reports of its focus."""
     ANSI_SEQUENCES.update(FOCUS)
     keys = KeyBindings()
     keys.add(FOCUS["\x1b[I"])(lambda _: attention.focus(True))

@@ -1,4 +1,4 @@
-"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: for whoever runs a gateway."""
+"""`freeact-sub gateway check` and `freeact-sub kernelspec install`: commands for people who run a gateway."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 
 
 def check(settings: GatewayConfig) -> int:
-    """Print what a gateway lacks, and the lines that mend it. Returns the exit status: 0 nothing, 1 something."""
+    """Prints what a gateway lacks, and the lines that mend it. Returns the exit status: 0 if it lacks nothing, else 1."""
     from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
 
     checked = asyncio.run(check_gateway(settings))
@@ -25,7 +25,7 @@ def check(settings: GatewayConfig) -> int:
 
 
 def install(*, prefix: Path | None, user: bool, name: str, wall: str, network: bool) -> int:
-    """Put our kernelspec on this machine. Returns the exit status."""
+    """Puts our kernelspec on this machine. Returns the exit status."""
     from jupyter_core.paths import jupyter_data_dir  # noqa: PLC0415  # takes time
 
     folder = Path(jupyter_data_dir()) if user else (prefix or Path(sys.prefix)) / "share" / "jupyter"

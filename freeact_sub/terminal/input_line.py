@@ -1,6 +1,6 @@
-"""`InputLine`: what a person types, and what each key means at the moment.
+"""`InputLine`: the text that a person types, and the meaning of each key at the moment.
 
-At an open question and an empty line a single key is an answer; what was typed before the question stood there is kept,
+At an open question and an empty line a single key is an answer; text typed before the question stood there is kept,
 and comes back after the last question.
 """
 
@@ -26,7 +26,7 @@ PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instea
 
 
 class InputLine:
-    """The buffer of the input line and its keys."""
+    """Owns the buffer of the input line and its keys."""
 
     def __init__(self, keyboard: Keyboard) -> None:
         """Args: keyboard: gets what is entered."""
@@ -49,15 +49,15 @@ class InputLine:
         return self._guard.is_open
 
     def prompt(self) -> str:
-        """What stands in front of the line."""
+        """The text in front of the line."""
         if self._lent is not None:
             return PROMPTS[self._lent]
         return "> " if self._question is None else "? "
 
     def change(self, question_id: str | None) -> bool:
-        """Another question is open, or none; False if it is the same.
+        """Takes in which question is open; returns False if it is the same as before.
 
-        What was typed so far is taken off the line, for it was no answer to this question; what was typed before the first
+        Text typed so far is taken off the line, for it was no answer to this question; text typed before the first
         question comes back after the last.
         """
         if question_id == self._question:
@@ -71,19 +71,19 @@ class InputLine:
         return True
 
     def lend(self, purpose: Purpose, text: str = "") -> None:
-        """Let the person write something for the open question; `Keyboard.written` gets it."""
+        """Lets the person write something for the open question; `Keyboard.written` gets it."""
         self._lent = purpose
         self.buffer.reset(Document(text))
 
     def clear(self) -> bool:
-        """Empty the line, or take it back from what it was lent for; False if it was empty."""
+        """Empties the line, or takes it back from its loan; returns False if it was empty."""
         had_text = bool(self.buffer.text) or self._lent is not None
         self._lent = None
         self.buffer.reset()
         return had_text
 
     def give(self, text: str) -> None:
-        """Put a text into the line, before what stands there; while a question is open, where it comes back after it."""
+        """Puts a text at the start of the line; while a question is open, at the start of the text kept until after it."""
         if not text:
             return
         is_free = self._question is None and self._lent is None
@@ -95,7 +95,7 @@ class InputLine:
             self._draft = document
 
     def bindings(self) -> KeyBindings:
-        """What the keys do."""
+        """The bindings of all keys."""
         keys = KeyBindings()
         asks, writes_code = Condition(self._asks), Condition(lambda: self._lent == "code")
         typing = ~is_searching
@@ -120,7 +120,7 @@ class InputLine:
         return keys
 
     def _escape(self, event: KeyPressEvent) -> None:
-        """Close what is open nearest: the menu, a text for a question; else it is the person's to say what runs no more."""
+        """Closes what is open nearest: the menu, then a text for a question; else the key is the `Keyboard`'s."""
         if len(event.key_processor.key_buffer) != 1:
             return  # it begins a sequence of the terminal that nobody knows
         if self.buffer.complete_state is not None:
@@ -131,11 +131,11 @@ class InputLine:
             self._keyboard.escape()
 
     def _asks(self) -> bool:
-        """A key may be an answer: a question is open, and nothing is being written."""
+        """Whether a key may be an answer: a question is open, and nothing is being written."""
         return self._question is not None and self._lent is None and not self.buffer.text
 
     def _key(self, event: KeyPressEvent) -> None:
-        """A key where a question is open: an answer, the beginning of a text, or meant for what stood there before."""
+        """Takes a key at an open question: an answer, the beginning of a text, or meant for what stood there before."""
         pressed = event.key_sequence[-1].key
         is_paste = pressed == Keys.BracketedPaste
         text = event.data.replace("\r\n", "\n").replace("\r", "\n") if is_paste else event.data
@@ -150,7 +150,7 @@ class InputLine:
             self.buffer.insert_text(text)
 
     def _after_answer(self, event: KeyPressEvent) -> None:
-        """A key right after one that has answered: the rest of its word, or something else."""
+        """Takes a key right after an answer: the rest of its word, or something else."""
         if not self._guard.drops(event.data):
             event.app.key_processor.feed(event.key_sequence[-1], first=True)
 
@@ -164,7 +164,7 @@ class InputLine:
             event.current_buffer.auto_up(count=event.arg)
 
     def offer(self, beginning: str) -> None:
-        """Put the beginning of a command into the line, with the menu of what may follow."""
+        """Puts the beginning of a command into the line, with the menu of possible continuations."""
         self.buffer.reset(Document(beginning))
         self.buffer.start_completion()
 

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: once is a request to end cleanly, twice ends the program at once.
 
 The handlers are Python's own (`signal.signal`), not the event loop's, so that the second one works also while the loop
-is busy. Nothing outlives the program then either: what it has started is watched by guards that end with it.
+is busy. Nothing outlives the program then either: guards that end with it watch the processes that it has started.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Interrupts:
         self._on_interrupt = on_interrupt
         self._loop = asyncio.get_running_loop()
         self.restore_terminal: Callable[[], None] = lambda: None
-        """Called before the program ends at once: whoever changes the terminal's settings puts this here."""
+        """Called before the program ends at once: the code that changes the terminal's settings sets it."""
         self._ignores_keys = False
         self._previous: dict[int, Any] = {}
         self._pending = self._is_ending = False
@@ -42,7 +42,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def interrupt(self, *, must_end: bool = False) -> None:
-        """Count one interrupt: the first is passed on, the second ends the program.
+        """Counts one interrupt: the first is passed on, the second ends the program.
 
         Args:
             must_end: False for Ctrl-C, which at an idle prompt ends nothing.
@@ -54,7 +54,7 @@ class Interrupts:
 
     @contextmanager
     def ignoring_keys(self) -> Iterator[None]:
-        """For this time another program has the terminal: a Ctrl-C is for that one."""
+        """Ignores Ctrl-C while another program has the terminal: the key is for that one."""
         self._ignores_keys = True
         try:
             yield
@@ -62,15 +62,15 @@ class Interrupts:
             self._ignores_keys = False
 
     def expect_end(self) -> None:
-        """What runs is being ended: the next Ctrl-C ends the program."""
+        """Makes the next Ctrl-C end the program: the run is ending already."""
         self._is_ending = True
 
     def reset(self) -> None:
-        """What was interrupted has ended: the next interrupt is a first one again."""
+        """Makes the next interrupt a first one again: the interrupted run has ended."""
         self._pending = self._is_ending = False
 
     def leave_at_once(self) -> None:
-        """End the program without any clean-up but the terminal's."""
+        """Ends the program without any clean-up but the terminal's."""
         self.restore_terminal()
         os._exit(INTERRUPTED)
 

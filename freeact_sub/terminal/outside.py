@@ -1,4 +1,4 @@
-"""A person's editor, which gets the terminal for a while."""
+"""Runs a person's editor, which gets the terminal for a while."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ RunOutside: TypeAlias = Callable[[Sequence[str]], Awaitable[bool]]
 
 
 def editor(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The person's editor as a command; empty where none is named."""
+    """The person's editor as a command; empty if none is set."""
     return shlex.split(environment.get("VISUAL") or environment.get("EDITOR") or "")
 
 
 async def edit(text: str, suffix: str, run: RunOutside) -> str | None:
-    """Have the person change a text in their editor; None if that cannot be."""
+    """Lets the person change a text in their editor; returns None if that fails."""
     with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
         file = Path(folder) / f"edit{suffix}"
         await asyncio.to_thread(file.write_text, text, encoding="utf-8")

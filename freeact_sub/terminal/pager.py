@@ -1,7 +1,7 @@
-"""`Pager`: something long in the terminal's alternate screen: scrolled, searched and filtered, and drawn anew as it grows.
+"""`Pager`: shows something long in the terminal's alternate screen, to scroll, search and filter; drawn anew as it grows.
 
-Its keys are those of `less`, but that Escape and Ctrl-C leave it too. Another program would show neither what an agent adds
-nor, folded anew, a window of another width.
+Its keys are those of `less`; Escape and Ctrl-C leave it too. Another program would neither show what an agent adds
+nor fold it anew when the window's width changes.
 """
 
 import asyncio
@@ -39,33 +39,33 @@ MOVES: Final = (
     *((key, 0, -math.inf) for key in ("home", "g")),
     *((key, 0, math.inf) for key in ("end", "G")),
 )
-"""Keys, and by how many pages and rows each scrolls."""
+"""Keys, each with the pages and rows that it scrolls by."""
 _LINK: Final = re.compile(r"\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
 _STYLE: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paged:
-    """What is shown."""
+    """Supplies the content of a pager."""
 
     draw: Callable[[], RenderableType]
     version: Callable[[], int]
-    """Another number once `draw` returns something else."""
+    """Returns another number once `draw` returns something else."""
 
 
 class Pager:
-    """Shows one thing once."""
+    """Shows one content once."""
 
     def __init__(
         self, paged: Paged, text_of: Callable[[RenderableType, int], str], asks: Callable[[], str], *, at_end: bool
     ) -> None:
-        """Make it; nothing is drawn yet.
+        """Makes it; nothing is drawn yet.
 
         Args:
-            paged: What is shown.
-            text_of: Draws it for so many columns; called in another thread.
-            asks: What the person is to know of besides, in a few words.
-            at_end: Begin with the end, and stay there while it grows.
+            paged: The content.
+            text_of: Draws the content for so many columns; called in another thread.
+            asks: Returns a few words for the status line about open questions.
+            at_end: Begin at the end, and stay there while the content grows.
         """
         self._paged = paged
         self._text_of = text_of
@@ -74,21 +74,21 @@ class Pager:
         self._drawn_for: tuple[int, int] | None = None
         self._is_drawing = False
         self._lines: list[str] = []
-        """All of them, with their colours."""
+        """All lines, with their colours."""
         self._plain: list[str] = []
         self._longest = self._top = self._left = 0
         self._prompt = ""
-        """`/` or `&` while the person writes what is searched, or what the lines are to have in them."""
+        """`/` or `&` while the person writes a text to search, or to filter by."""
         self._wanted = self._filter = ""
         self._query = Buffer(multiline=False)
 
     def leave(self) -> None:
-        """End it; does nothing if it has ended."""
+        """Ends the pager; does nothing if it has ended."""
         if self._application.is_running and not self._application.is_done:
             self._application.exit()
 
     def application(self, source: Input, output: Output, keys: KeyBindingsBase) -> Application[None]:
-        """What draws it, until the person leaves. Args: source, output: the terminal. keys: others that it obeys."""
+        """The application that draws the pager. Args: source, output: the terminal. keys: further bindings."""
         query = Window(BufferControl(self._query, input_processors=[BeforeInput(lambda: self._prompt)]), height=1)
         text = Window(FormattedTextControl(self._shown, focusable=True, show_cursor=False), wrap_lines=False)
         status = Window(FormattedTextControl(self._status), height=1, style="reverse")
@@ -152,7 +152,7 @@ class Pager:
 
     @property
     def _found(self) -> list[int]:
-        """The numbers of the lines that the filter leaves."""
+        """The numbers of the lines that pass the filter."""
         wanted = self._filter.lower()
         return [number for number, line in enumerate(self._plain) if wanted in line.lower()]
 
@@ -174,7 +174,7 @@ class Pager:
                 self._top, self._at_end = at, False  # the line that was searched stands first, also at the end
 
     def _look(self) -> None:
-        """Have it drawn where the window, or what is shown, is another one than before."""
+        """Draws the content again if the window's width or the content has changed."""
         columns = self._application.output.get_size().columns
         wanted = (columns, self._paged.version())
         if wanted != self._drawn_for and not self._is_drawing:
@@ -199,7 +199,7 @@ class Pager:
         return fragments[:-1]
 
     def _line(self, number: int) -> StyleAndTextTuples:
-        """A line from the column on to which it was scrolled, with what is searched for in reverse."""
+        """A line from the column on to which it was scrolled, with the searched text in reverse."""
         chars = explode_text_fragments(to_formatted_text(ANSI(self._lines[number])))
         if self._wanted:
             for match in re.finditer(re.escape(self._wanted), self._plain[number], re.IGNORECASE):

@@ -1,4 +1,4 @@
-"""`freeact-sub permissions`: what would be decided about a call, and by which rule; and all rules there are."""
+"""`freeact-sub permissions`: prints the decision about a call with its rule, or all rules."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ EXIT_STATUS: Final[dict[Verdict, int]] = {"allow": 0, "deny": 1, "ask": 3}
 
 
 def check(config: Config, kind: str, text: str) -> int:
-    """Print the decision about a call; returns the exit status that stands for it.
+    """Prints the decision about a call; returns the exit status that stands for it.
 
     Raises:
         ConfigError: The text is not what the kind needs, or a file with rules is wrong.
@@ -35,7 +35,7 @@ def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
 
 
 def list_rules(config: Config) -> int:
-    """Print all rules, the most specific file first; each file's in the form in which it is written."""
+    """Prints all rules, the most specific file first; each file's in the form in which it is written."""
     _print(rules_text(config))
     return 0
 
@@ -54,12 +54,12 @@ def rules_text(config: Config) -> str:
 
 
 def policy_of(config: Config) -> Policy:
-    """What would decide about the calls of an agent with these settings."""
+    """The policy of an agent with these settings."""
     return Policy(workspace=config.workspace, mode=config.mode, rules=load_rules(config.permission_files))
 
 
 def call_of(kind: str, text: str) -> Call:
-    """The call that a text stands for: of each kind what its `form` says."""
+    """The call that a text stands for, by the `form` of its kind."""
     if kind not in CALLS:
         kinds = "; ".join(f"{name}: {call.form}" for name, call in CALLS.items())
         raise ConfigError(f"--kind is one of these, and CALL is what stands behind it: {kinds}")

@@ -1,4 +1,4 @@
-"""One prompt to one answer without an input line: for pipes, logs and programs.
+"""Runs one prompt to one answer without an input line: for pipes, logs and programs.
 
 Reading goes on while a person is asked: questions are queued by the `Approver`. Writing happens in a thread, so a reader of
 the pipe that is slow slows the agents, but never the event loop; one that has gone away ends the run quietly.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, Run, RunResult
 
 OpenAgent: TypeAlias = "Callable[[], Agent]"
-"""Makes the agent. Called in a thread, since what it imports takes a second or two."""
+"""Makes the agent. Called in a thread, since its imports take a second or two."""
 
 OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
 """Makes the agent of a session: `new`, or the id of one to go on with. It has the program's settings but for the given ones.
@@ -39,14 +39,14 @@ Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 
 
 async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approver: Approver, verbose: bool = False) -> int:
-    """Run a prompt, write its events to standard output; returns the program's exit status.
+    """Runs a prompt, writes its events to standard output; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
         prompt: The prompt.
-        output: What is written.
+        output: The form of the output.
         approver: Answers the approval requests.
-        verbose: What is drawn is everything that every agent does.
+        verbose: Draw everything that every agent does.
     """
     return await _OneRun(output, approver, verbose=verbose).follow(open_agent, prompt)
 
@@ -107,16 +107,16 @@ class _OneRun:
 
 
 class Pipe:
-    """Standard output, written to in a thread."""
+    """Writes to standard output in a thread."""
 
     def __init__(self, *, encoding: str) -> None:
         """Args: encoding: of the text; what it cannot express is written as an escape."""
         self._encoding = encoding
         self.closed = False
-        """True once nobody reads what is written."""
+        """True once nobody reads the output."""
 
     async def write(self, text: str) -> None:
-        """Write all of the text; drop it if nobody reads any more.
+        """Writes all of the text; drops it if nobody reads any more.
 
         Raises:
             FreeactError: It cannot be written for another reason, such as a full disk.
@@ -160,7 +160,7 @@ def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Even
 
 
 def _answer(event: Event) -> str:
-    """The root's answer; why there is none goes to standard error."""
+    """The root's answer; the reason why there is none goes to standard error."""
     if not isinstance(event, AgentFinished) or event.parent_id is not None:
         return ""
     if event.status != "completed":

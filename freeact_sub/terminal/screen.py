@@ -1,7 +1,7 @@
-"""`Screen`: an input line at the bottom of the terminal, what still changes above it, and the scrollback above that.
+"""`Screen`: the input line at the bottom of the terminal, the changing rows above it, and the scrollback above those.
 
-What is finished is printed once and belongs to the terminal: its own scrolling, selection and search work on it. Only
-what still changes (text that is being written, the question, the status) is drawn again and again, by prompt_toolkit,
+Finished blocks are printed once and belong to the terminal: its own scrolling, selection and search work on them. Only
+rows that still change (text that is being written, the question, the status) are drawn again and again, by prompt_toolkit,
 between the scrollback and the input line. A single task prints, so blocks keep their order, and `drained` lets a reader
 of events wait while the terminal is behind.
 """
@@ -51,27 +51,27 @@ from freeact_sub.terminal.pictures.ways import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 WAITING_CHARS: Final = 100_000
-"""Text that may wait to be printed before `drained` waits."""
+"""Characters that may wait to be printed before `drained` waits."""
 REFRESH_SECONDS: Final = 0.5
 DRAW_SECONDS: Final = 0.05
-"""Nothing is drawn more often, however many events there are."""
+"""Seconds at least between two drawings, however many events there are."""
 INPUT_ROWS: Final = 8
 MENU_ROWS: Final = 8
 ESCAPE_SECONDS: Final = 0.1
-"""After which an Escape is no beginning of a sequence that the terminal sends."""
+"""Seconds after which an Escape is no longer the beginning of a sequence that the terminal sends."""
 KEYS_SECONDS: Final = 0.4
-"""Within which Escape and another key belong together, such as Escape and Enter."""
+"""Seconds within which Escape and another key belong together, such as Escape and Enter."""
 OtherProgram: TypeAlias = Callable[[], AbstractContextManager[None]]
 STYLE: Final = Style.from_dict({"prompt": "bold", "status": "ansibrightblack"})
 
 
 class Screen:
-    """The terminal of an interactive session; an async context manager."""
+    """Owns the terminal of an interactive session; an async context manager."""
 
     def __init__(
         self, picture: Picture, keyboard: Keyboard, *, notify: Notify = "auto", other_program: OtherProgram = nullcontext
     ) -> None:
-        """Make it; nothing is drawn yet.
+        """Makes it; nothing is drawn yet.
 
         Args:
             picture: Supplies what is drawn.
@@ -98,7 +98,7 @@ class Screen:
         self._closing = False
         self._is_given_away = False
         self._end_other: Callable[[], None] | None = None
-        """Ends what the terminal is given to."""
+        """Ends the program or pager that the terminal is given to."""
         self._live = ""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
@@ -131,24 +131,24 @@ class Screen:
             self._write("".join(self._printed))
 
     async def shown(self) -> None:
-        """Wait until the input line is drawn for the first time."""
+        """Waits until the input line is drawn for the first time."""
         await self._shown.wait()
 
     def post(self, renderable: RenderableType) -> None:
-        """Print something finished, after all that was posted before."""
+        """Prints something finished, after all that was posted before."""
         self._fit_console()
         with self.console.capture() as capture:
             self.console.print(renderable)
         self.post_raw(capture.get())
 
     def post_raw(self, text: str) -> None:
-        """Print what ends in the first column of a row, as it is."""
+        """Prints a text that ends in the first column of a row, as it is."""
         self._printed.append(text)
         self._waiting_chars += len(text)
         self._changed.set()
 
     def text_of(self, renderable: RenderableType, columns: int) -> str:
-        """What it looks like where one can scroll sideways, with its colours: tables and outputs are not folded."""
+        """The renderable as coloured text for sideways scrolling: tables and outputs are not folded."""
         console = SidewaysConsole(self._stdout)
         console.width = columns
         with console.capture() as capture:
@@ -156,37 +156,37 @@ class Screen:
         return capture.get()
 
     def rows_of(self, renderable: RenderableType) -> int:
-        """How many rows it takes."""
+        """The number of rows that it takes."""
         self._fit_console()
         return len(self.console.render_lines(renderable, pad=False))
 
     @property
     def room(self) -> int:
-        """Rows of the terminal."""
+        """The rows of the terminal."""
         return self._fit_console()
 
     @property
     def columns(self) -> int:
-        """Columns of the terminal."""
+        """The columns of the terminal."""
         return self._output.get_size().columns
 
     @property
     def cell(self) -> tuple[int, int]:
-        """Width and height of a character in pixels."""
+        """The width and height of a character in pixels."""
         return cell_size(self._stdout.fileno())
 
     def write_raw(self, text: str) -> None:
-        """Write a sequence that the terminal obeys and does not draw."""
+        """Writes a sequence that the terminal obeys and does not draw."""
         self._write(text)
 
     async def drained(self) -> None:
-        """Wait while much has been posted that is not printed yet."""
+        """Waits while more than `WAITING_CHARS` are not printed yet."""
         while self._waiting_chars > WAITING_CHARS and not self._closing:
             self._drained.clear()
             await self._drained.wait()
 
     def refresh(self, question_id: str | None) -> None:
-        """Draw again what changes. Args: question_id: the question that is open, or None."""
+        """Draws the changing rows again. Args: question_id: the question that is open, or None."""
         if self.line.change(question_id):
             if self._application.layout.is_searching:
                 with set_app(self._application):
@@ -195,14 +195,14 @@ class Screen:
         self._application.invalidate()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something for as long as the screen is there at most."""
+        """Runs something, which ends with the screen at the latest."""
         if self._closing:
             work.close()
         else:
             self._group.create_task(work)
 
     async def run_outside(self, command: Sequence[str]) -> bool:
-        """Give the terminal to another program, such as an editor, until it ends; False if it cannot be started."""
+        """Gives the terminal to another program, such as an editor, until it ends; returns False if it cannot be started."""
         async with self._given_away():
             self.attention.pause()
             try:
@@ -217,7 +217,7 @@ class Screen:
         return True
 
     async def show_pages(self, pager: Pager) -> None:
-        """Show something long in the alternate screen until the person leaves it."""
+        """Shows something long in the alternate screen until the person leaves it."""
         async with self._given_away():
             # an input of its own: the line's would take an Escape that follows at once for its own
             application = pager.application(create_input(), self._output, focus_keys(self.attention))
@@ -228,7 +228,7 @@ class Screen:
 
     @asynccontextmanager
     async def _given_away(self) -> AsyncIterator[None]:
-        """Meanwhile nothing else is drawn, and what is posted waits."""
+        """Draws nothing else meanwhile; posted blocks wait."""
         with set_app(self._application):
             async with in_terminal():
                 self._is_given_away = True
@@ -239,7 +239,7 @@ class Screen:
                     self._changed.set()
 
     def restore(self) -> None:
-        """Undo at once what was changed of the terminal's settings; for a program that is about to end.
+        """Restores the terminal's settings at once; for a program that is about to end.
 
         A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
         """
@@ -343,7 +343,7 @@ class Screen:
         self._live = "\n".join(capture.get().rstrip("\n").split("\n")[: max(rows, 3)])
 
     def _fit_console(self) -> int:
-        """Give the console the terminal's size; returns the number of rows."""
+        """Gives the console the terminal's size; returns the number of rows."""
         size = self._output.get_size()
         self.console.size = (size.columns, size.rows)
         return size.rows

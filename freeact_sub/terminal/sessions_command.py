@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 TITLE_CHARS: Final = 60
 SHOWN: Final = 20
-"""Sessions to choose from at a time."""
+"""Sessions that a list shows at a time."""
 
 
 def add_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
-    """Add `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
+    """Adds `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
     group = parser.add_mutually_exclusive_group()
     last = "continue the latest session of this folder"
     group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
@@ -103,7 +103,7 @@ def chosen(choice: str | None, workspace: Path) -> str:
 
 
 def _ask(sessions: "list[StoredSession]") -> str:
-    """Let a person choose: by number, or by words that narrow the list."""
+    """Lets a person choose: by number, or by words that narrow the list."""
     found = asked = [session for session in sessions if session.title]
     if not asked:
         raise ConfigError("there is no session to go on with: start without --resume")

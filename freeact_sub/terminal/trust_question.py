@@ -1,7 +1,7 @@
-"""The question whether files with settings in the workspace may count: shown whole, before anything is started.
+"""Asks whether files with settings in the workspace may count: they are shown whole, before anything is started.
 
-What is shown is what a reader of the file gets, setting by setting: neither blank lines nor comments push something off the
-screen. A file with more than that can show is not asked about.
+The question shows the parsed file, setting by setting: neither blank lines nor comments push something off the
+screen. There is no question about a file with more settings than it can show.
 """
 
 import json
@@ -17,18 +17,18 @@ from freeact_sub.show.typed_answers import says_yes
 from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600
-"""Of all files together."""
+"""Lines of all files together."""
 HEAD: Final = (
     "Settings in this workspace are new or have changed. They decide what runs, and what is allowed without a question:"
 )
 
 
 def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
-    """Show the files and ask whether they may count; False also where there is too much to show.
+    """Shows the files and asks whether they may count; returns False also if there is too much to show.
 
     Args:
-        files: What stands in them, by path.
-        terminal: Where it is shown; the answer is read from standard input.
+        files: Their contents, by path.
+        terminal: The stream for the question; the answer is read from standard input.
     """
     lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
     print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
@@ -42,7 +42,7 @@ def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
 
 
 def settings_lines(path: Path, content: bytes) -> list[str]:
-    """What the file says, a line for each setting; of a text, its lines."""
+    """A line for each setting of a file with settings; the lines of a text."""
     text = content.decode(errors="backslashreplace")
     try:
         if path.suffix == ".json":

@@ -1,1 +1,1 @@
-"""What a person types besides prompts: `/` commands, one line of a table each, and `@` files."""
+"""Input of a person besides prompts: `/` commands, one line of a table each, and `@` files."""

@@ -1,4 +1,4 @@
-"""What Tab, and the menu below the line, offer: `/` commands, and files after `@`."""
+"""Completions for Tab and the menu below the line: `/` commands, and files after `@`."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`/compact` and `/context`: a person makes room in the model's context window, and looks what fills it."""
+"""`/compact` and `/context`: a person makes room in the model's context window, and sees what fills it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
-    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+    """A compaction that a person has ordered. It takes its turn among the prompts, when no run is active."""
 
     keep: str
-    """What the summary is to keep above all."""
+    """The facts that the summary keeps above all."""
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return "a summary"
 
     def run(self, agent: "Agent") -> "Run":
-        """Begin it."""
+        """Starts it."""
         return agent.run_compaction(self.keep)
 
 
 def context_text(use: "ContextUse") -> str:
-    """What fills the window, as a person reads it; a line for each."""
+    """A line for each kind of content that fills the window."""
     window = use.window_tokens
     share = f" of {window:,} ({use.tokens / window:.0%})" if window else "; the size of the window is not known"
     parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}

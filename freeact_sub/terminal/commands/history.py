@@ -1,4 +1,4 @@
-"""Where the prompts of earlier conversations in this folder are kept."""
+"""The place of the prompts of earlier conversations in this folder."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ def history_file(folder: Path | None = None) -> str:
     """The file of a folder's prompts, in the user's state, for the user alone; `os.devnull` where it cannot be made.
 
     Args:
-        folder: Whose prompts. None: the present one's.
+        folder: The folder of the conversations. None: the present one.
     """
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     digest = hashlib.sha256(os.fsencode(folder or Path.cwd())).hexdigest()[:16]

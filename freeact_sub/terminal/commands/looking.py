@@ -1,4 +1,4 @@
-"""`/diff`, `/tools`, `/permissions`, `/config`, `/trust`, `/export`: a person looks at what there is; nothing is changed."""
+"""`/diff`, `/tools`, `/permissions`, `/config`, `/trust`, `/export`: commands that show something and change nothing."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ def config(talk: "Talk", _rest: str) -> None:
 
 
 def config_text(config: "Config") -> str:
-    """The settings that are none of the defaults, a line for each, and no secret among them."""
+    """The settings that differ from the defaults, a line for each, without secrets."""
     from freeact_sub.agents.sessions.known_secrets import known_secrets  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.trust_question import flat_lines  # noqa: PLC0415
 
@@ -133,12 +133,12 @@ def _exported(session: str, to: Any, file: Path) -> str:
 
 
 def formats(_talk: "Talk") -> Iterable[tuple[str, str]]:
-    """The formats there are."""
+    """The formats, each with its meaning."""
     return FORMATS.items()
 
 
 def _tell(talk: "Talk", text: Callable[[], str]) -> None:
-    """Say what a function finds that reads files."""
+    """Shows the text that a function returns; it may read files."""
 
     async def tell() -> None:
         try:

@@ -1,4 +1,4 @@
-"""`@name` in a prompt names a file: its text goes along, within bounds."""
+"""`@name` in a prompt names a file: the model gets its text too, within bounds."""
 
 import os
 import re
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # slow to import
     from pydantic_ai import BinaryContent
 
 MAX_CHARS: Final = 60_000
-"""Of all files of one prompt together."""
+"""Bound on the text of all files of one prompt together."""
 MAX_PICTURES: Final = 10
 MAX_PICTURE_BYTES: Final = 4 * 2**20
 PICTURES: Final = {
@@ -24,17 +24,17 @@ PICTURES: Final = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""The kinds that models see, by the ends of their names."""
+"""The media types that models see, by suffix."""
 MARKS: Final = {"image/png": b"\x89PNG", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8", "image/webp": b"RIFF"}
-"""How each kind begins."""
+"""The first bytes of each media type."""
 MAX_ENTRIES: Final = 2_000
-"""Looked at in one folder."""
+"""Entries that are read in one folder."""
 SHOWN: Final = 50
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
 def texts_of(prompt: str, folder: Path) -> list[str]:
-    """The text of each file that the prompt names; of what is no text file the name is all."""
+    """The text of each file that the prompt names; only the name of a file that is no text."""
     room = MAX_CHARS
     parts = []
     for name in _names(prompt):
@@ -46,7 +46,7 @@ def texts_of(prompt: str, folder: Path) -> list[str]:
 
 
 def pictures_of(prompt: str, folder: Path) -> "list[BinaryContent]":
-    """The pictures that the prompt names; of one that is too large, or not what its name says, the name is all."""
+    """The pictures that the prompt names, without those that are too large, or not of the type that their name says."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
 
     found: list[BinaryContent] = []
@@ -66,7 +66,7 @@ def _names(prompt: str) -> "list[str]":
 
 
 def matching_files(beginning: str, folder: Path) -> Iterator[str]:
-    """Names of files and folders that go on from a beginning; those of folders end with `/`."""
+    """Names of files and folders with this beginning; those of folders end with `/`."""
     inside, _, start = beginning.rpartition("/")
     prefix = f"{inside}/" if inside or beginning.startswith("/") else ""
     try:
@@ -81,7 +81,7 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
 
 
 def _text_of(path: Path, room: int) -> str | None:
-    """Its beginning; None for what is no file of text, and where there is no room."""
+    """The file's beginning; None if it is no text, or if there is no room left."""
     if room <= 0:
         return None
     try:

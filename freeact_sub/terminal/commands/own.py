@@ -18,24 +18,24 @@ _DESCRIPTION: Final = re.compile(r"^description:\s*(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class OwnCommand:
-    """One of them."""
+    """One of a person's own commands."""
 
     prompt: str
     words: str
     """The description in its head, or its first line."""
 
     def with_arguments(self, arguments: str) -> str:
-        """The prompt. Args: arguments: stand for `$ARGUMENTS`; where that is not in it, they follow it."""
+        """The prompt. Args: arguments: replace `$ARGUMENTS`, or follow the text if that is not in it."""
         if ARGUMENTS in self.prompt:
             return self.prompt.replace(ARGUMENTS, arguments)
         return f"{self.prompt}\n\n{arguments}" if arguments else self.prompt
 
 
 def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapping[str, OwnCommand]:
-    """The commands of some files, by name with its `/`; of two with one name the first counts.
+    """The commands of some files, by name with its `/`; the first counts if two have one name.
 
     Args:
-        contents: What stands in the files, see `Config.command_contents`.
+        contents: The contents of the files, see `Config.command_contents`.
         taken: Names that cannot be used.
     """
     found: dict[str, OwnCommand] = {}
@@ -49,7 +49,7 @@ def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapp
 
 
 def prompt_of(text: str, commands: Mapping[str, OwnCommand]) -> str:
-    """The prompt that a text stands for: a command's, with what follows its name; else the text itself."""
+    """The prompt that a text stands for: a command's, with the words after its name; else the text itself."""
     name, *arguments = text.split(maxsplit=1) or [""]
     command = commands.get(name)
     return text if command is None else command.with_arguments("".join(arguments).strip())

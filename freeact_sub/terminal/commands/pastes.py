@@ -1,4 +1,4 @@
-"""`Pastes`: a long paste stands in the line as `[60 lines]`, and goes along whole when the line is entered."""
+"""`Pastes`: a long paste stands in the line as `[60 lines]`, and is sent whole when the line is entered."""
 
 import re
 import shlex
@@ -9,19 +9,19 @@ from typing import Final
 from freeact_sub.terminal.commands.mentions import PICTURES
 
 MAX_LINES: Final = 10
-"""A paste of more is folded."""
+"""A paste of more lines is folded."""
 MAX_PATHS_CHARS: Final = 4_000
 _FOLDED: Final = re.compile(r"\[\d+ lines(?: #\d+)?\]")
 
 
 class Pastes:
-    """Those of a conversation."""
+    """Keeps the pastes of a conversation."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def folded(self, pasted: str) -> str:
-        """What stands in the line for a paste."""
+        """The text that stands in the line for a paste."""
         text = pasted.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1 - text.endswith("\n")
         if lines <= MAX_LINES:
@@ -33,7 +33,7 @@ class Pastes:
         return name
 
     def unfolded(self, line: str) -> str:
-        """The line with all that was pasted into it."""
+        """The line with its pastes unfolded."""
         return _FOLDED.sub(lambda match: self._texts.get(match[0], match[0]), line)
 
 

@@ -1,4 +1,4 @@
-"""`/new`, `/resume` and `/fork`: a person begins another conversation, goes on with an earlier one, or copies this one."""
+"""`/new`, `/resume` and `/fork`: a person begins another conversation, continues an earlier one, or copies this one."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ FORKED: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+    """A change of session that a person has ordered. It takes its turn among the prompts, when no run is active."""
 
     session: str
-    """`new`; `fork`: a copy of this one; the id of a session, or how it begins; empty: which ones there are."""
+    """`new`; `fork`: a copy of this one; the id of a session, or its beginning; empty: list the sessions."""
 
     async def done(
         self, agent: "Agent", open_session: "OpenSession | None", settings: Mapping[str, Any]
     ) -> "tuple[Agent, str]":
-        """Do it. Returns: the agent to go on with, which is open, and what the person is told.
+        """Opens the session. Returns: the open agent to continue with, and a note for the person.
 
-        Another one than before takes its place, and the one before is to be closed.
+        If it is another agent than before, the caller closes the one before.
         """
         if open_session is None:
             return agent, "there is only this conversation"
@@ -53,7 +53,7 @@ class Opening:
         return other, what + back
 
     def _found(self, agent: "Agent") -> str | None:
-        """The session that is meant; None: they are to be listed."""
+        """The id of the session; None: list the sessions."""
         from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
 
         if self.session in ("", NEW):

@@ -1,7 +1,7 @@
 """`/mode`, `/model` and Shift-Tab: other settings from the next prompt on.
 
-An agent has one mode and one model for as long as it is open. So the next prompt is given to another agent, which goes on
-with the same session: with the conversation, and in a new kernel, behind the mode's wall, with the variables.
+An agent has one mode and one model for as long as it is open. So another agent gets the next prompt, which continues
+the same session: with the conversation, and in a new kernel, behind the mode's wall, with the variables.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,12 +29,12 @@ def mode_command(talk: "Talk", name: str) -> None:
 
 
 def mode_choices(_talk: "Talk") -> Iterable[tuple[str, str]]:
-    """The modes there are."""
+    """The modes, each with its meaning."""
     return [(mode, WORDS[mode]) for mode in MODES]
 
 
 def next_mode(talk: "Talk") -> None:
-    """Shift-Tab. `full` is among the modes only where the program was started in it: nobody should get there by a key."""
+    """Chooses the next mode, for Shift-Tab. `full` is among them only if the program started in it: no key leads there."""
     mode = talk.present.mode
     modes = MODES if talk.present.config.mode == "full" else MODES[:-1]
     _choose(talk, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])

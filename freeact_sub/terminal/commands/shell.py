@@ -1,4 +1,4 @@
-"""`!command`: a person runs a command in the agent's kernel, and its output goes along with the next prompt."""
+"""`!command`: a person runs a command in the agent's kernel, and the next prompt carries its output."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TypedCommand:
-    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+    """A command that a person has ordered. It takes its turn among the prompts, when no run is active."""
 
     command: str
 
@@ -23,15 +23,15 @@ class TypedCommand:
 
     @property
     def title(self) -> str:
-        """What the run is called."""
+        """The name of the run."""
         return f"!{self.command}"
 
     def run(self, agent: "Agent") -> "Run":
-        """Begin it."""
+        """Starts it."""
         return agent.run_cell(self.code)
 
     def answers(self, event: Event) -> bool:
-        """Whether the event asks for this command, which who has typed it has answered. What rules deny stays denied."""
+        """Whether the event asks about this command, which the person has allowed by typing it. Denials by rules stay."""
         if not isinstance(event, ApprovalRequest):
             return False
         call = event.call
@@ -41,7 +41,7 @@ class TypedCommand:
         return is_it
 
     def told(self, event: Event) -> str:
-        """What a model reads of it, once the event is its output."""
+        """The text about the command for the model, once the event is its output."""
         if not isinstance(event, CodeExecutionOutput):
             return ""
         return f"[The user has run this command in the workspace:]\n{self.command}\n[Its output:]\n{event.text}"

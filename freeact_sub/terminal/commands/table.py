@@ -1,4 +1,4 @@
-"""`COMMANDS`: every `/` command there is. A new one is a function and a line here: the menu and `/help` follow from it."""
+"""`COMMANDS`: all `/` commands. A new one is a function and a line here: the menu and `/help` follow from it."""
 
 import base64
 import re
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
-"""Terminals take no more into the clipboard."""
+"""Bound on a text for the clipboard; terminals take no more."""
 KEYS: Final = """\
 Text is the next prompt. While the agent works it waits above the line: Enter at the empty line has the agent read it
 before its next request, the arrow key up takes it back. @ names a file, whose text goes along. Alt-Enter, or \\ at the end
@@ -41,21 +41,21 @@ several, /2 takes the second one first. NAME is a part of an agent's name, #2, o
 
 
 class Talk(Protocol):
-    """What a command may use of the conversation."""
+    """The part of the conversation that a command may use."""
 
     @property
     def present(self) -> "Present":
-        """What is going on."""
+        """The state of the conversation."""
         ...
 
     @property
     def may_change_settings(self) -> bool:
-        """Whether another agent can go on with the session."""
+        """Whether another agent can continue the session."""
         ...
 
     @property
     def agent(self) -> "Agent | None":
-        """None until it is open."""
+        """The agent; None until it is open."""
         ...
 
     @property
@@ -65,24 +65,24 @@ class Talk(Protocol):
 
     @property
     def questions(self) -> Questions:
-        """The open ones."""
+        """The open questions."""
         ...
 
     @property
     def own_commands(self) -> Mapping[str, OwnCommand]:
-        """By name, with the `/`."""
+        """The person's own commands by name, with the `/`."""
         ...
 
     def say(self, text: str) -> None:
-        """Puts a prompt into its place among those that wait."""
+        """Puts a prompt at the end of those that wait."""
         ...
 
     def note(self, text: str) -> None:
-        """Says something to the person."""
+        """Prints a note for the person."""
         ...
 
     def hint(self, text: str) -> None:
-        """Says something until the next line is entered."""
+        """Shows a note until the next line is entered."""
         ...
 
     def print(self, drawn: RenderableType) -> None:
@@ -94,15 +94,15 @@ class Talk(Protocol):
         ...
 
     def control(self, name: str, who: str, text: str) -> None:
-        """Cancels an agent, puts it into focus, or tells it something."""
+        """Cancels an agent, puts it into focus, or sends it a message."""
         ...
 
     def queue(self, asked: Compaction | Rewind | Opening) -> None:
-        """Has it done in its turn among the prompts, when the agent is at rest."""
+        """Queues a command among the prompts, for when the agent is at rest."""
         ...
 
     def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Does something in the conversation's loop, within 2 s. Called in another thread.
+        """Calls a function in the conversation's loop, within 2 s. Called in another thread.
 
         Raises:
             TimeoutError: It takes longer.
@@ -110,7 +110,7 @@ class Talk(Protocol):
         ...
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs something beside all else, for as long as the conversation lasts at most."""
+        """Runs a coroutine beside all else, which ends with the conversation at the latest."""
         ...
 
     def page(self, drawn: RenderableType) -> None:
@@ -118,7 +118,7 @@ class Talk(Protocol):
         ...
 
     def show_agent(self, words: str) -> None:
-        """Shows all that an agent has done."""
+        """Shows all that an agent has done, in a pager."""
         ...
 
     def write_raw(self, text: str) -> None:
@@ -136,17 +136,17 @@ class Command:
 
     name: str
     words: str
-    """What it does."""
+    """A few words about its effect."""
     run: Callable[[Talk, str], None]
-    """Called with what was typed after the name."""
+    """Called with the text after the name."""
     usage: str = ""
-    """What is typed after the name."""
+    """The form of the text after the name."""
     choices: Callable[[Talk], Iterable[tuple[str, str]]] = lambda _: ()
-    """What can be typed after the name, and what it means. Called in another thread."""
+    """Possible texts after the name, each with its meaning. Called in another thread."""
 
 
 def run_command(talk: Talk, line: str) -> None:
-    """Carry out a line that begins with `/`."""
+    """Carries out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
     if command is None and name in talk.own_commands:
@@ -169,7 +169,7 @@ def offers(talk: Talk, line: str) -> Iterable[tuple[str, str]]:
 
 
 def help_text(own: Mapping[str, OwnCommand] = MappingProxyType({})) -> str:
-    """The list of commands, and what the keys do. Args: own: the person's."""
+    """The list of commands and keys. Args: own: the person's own commands."""
     shown = [(f"{command.name} {command.usage}".rstrip(), command.words) for command in COMMANDS]
     shown += [(name, command.words) for name, command in own.items()]
     width = max(len(usage) for usage, _ in shown)

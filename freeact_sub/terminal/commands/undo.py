@@ -1,4 +1,4 @@
-"""`/undo`, `/rewind N` and `/redo`: a person takes prompts back, and does them again."""
+"""`/undo`, `/rewind N` and `/redo`: a person takes prompts back, or restores them."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,15 +16,15 @@ PROMPT_CHARS: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Rewind:
-    """What was asked for. It takes its turn among the prompts, so it is done when nothing runs."""
+    """An undo or redo that a person has ordered. It takes its turn among the prompts, when no run is active."""
 
     prompts: int
-    """Above 0: so many are done again; below: undone."""
+    """The number of prompts: above 0 they are restored; below, undone."""
     to_change: bool = False
     """The first prompt that was undone comes back to the line."""
 
     async def done(self, agent: "Agent") -> tuple[str, str]:
-        """Do it; returns what the person is told, and what is to stand in the line, if anything."""
+        """Carries it out; returns a note for the person, and the text for the line, empty if there is none."""
         try:
             report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
         except FreeactError as error:
@@ -34,7 +34,7 @@ class Rewind:
 
 
 def goes_along(report: "UndoReport") -> str:
-    """What comes back with a prompt besides the conversation, in a few words."""
+    """A few words about what comes back with a prompt besides the conversation."""
     files = "without files" if report.files_problem else f"files {_some(report.files, FEW)}" if report.files else "no file"
     return f"{files} · {'without variables' if report.variables_problem else 'variables'}"
 

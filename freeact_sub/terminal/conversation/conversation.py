@@ -1,4 +1,4 @@
-"""`Conversation`: opens the agent, does what is asked for in its order, and ends what runs when the person wants it."""
+"""`Conversation`: opens the agent, carries out prompts and commands in order, and ends runs when the person wants it."""
 
 import asyncio
 from dataclasses import replace
@@ -36,12 +36,12 @@ async def converse(
     verbose: bool = False,
     open_session: "OpenSession | None" = None,
 ) -> int:
-    """Talk with an agent in the terminal; returns the program's exit status.
+    """Holds a conversation with an agent in the terminal; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
         config: Its settings, which are shown before it is made.
-        session: The session that it goes on with.
+        session: The session that it continues.
         prompt: The only prompt of the session. None: prompts are typed until the person leaves.
         verbose: Print everything that every agent does.
         open_session: Makes the agent of `/new` and `/resume`. None: there is only one conversation.
@@ -73,16 +73,16 @@ class Conversation:
         if prompt is not None:
             self.present.waiting.put(prompt)
         self._typed: dict[str, str] = {}
-        """What was typed for a prompt in which more went along."""
+        """Typed lines by the prompt that carried more than the line."""
         self._goes_along: list[str] = []
-        """What the model is to read with the next prompt."""
+        """Texts that the model gets with the next prompt."""
         self._main = asyncio.current_task()
         self._leaving = False
         self._was_interrupted = False
         self._last_exit = INTERRUPTED
 
     async def hold(self, open_agent: OpenAgent) -> int:
-        """Open the agent and talk until the end; returns the program's exit status."""
+        """Opens the agent and talks until the end; returns the program's exit status."""
         with self.interrupts:
             async with self.display.screen as screen:
                 self.interrupts.restore_terminal = screen.restore
@@ -137,7 +137,7 @@ class Conversation:
                 await self._follow(agent, asked)
 
     async def _is_reopened(self, agent: "Agent") -> bool:
-        """Have another agent go on with the session, with the settings that the person wants; False if it cannot."""
+        """Lets another agent continue the session, with the settings that the person wants; returns False if that fails."""
         if self._open_session is None:
             return False
         self._set_phase("opening")
@@ -196,14 +196,14 @@ class Conversation:
         return agent.run(self._prompt_of(asked), pictures=pictures)
 
     def _prompt_of(self, typed: str) -> str:
-        """What a model reads for a prompt: with the commands that the person has run since the last one."""
+        """The model's text of a prompt: with the commands that the person has run since the last one."""
         content = "\n\n".join([self.content_of(typed), *self._goes_along])
         self._goes_along.clear()
         self._typed[content] = typed
         return content
 
     def content_of(self, typed: str) -> str:
-        """What a model reads for what was typed: with what was pasted, and the text of the files that are named in it."""
+        """The model's text of a line: with its pastes unfolded, and the text of the files that it names."""
         words = self._words_of(typed)
         return "\n\n".join([self.display.screen.line.pastes.unfolded(words), *texts_of(words, Path.cwd())])
 
@@ -220,9 +220,9 @@ class Conversation:
         return self._open_session is not None and (agent is None or bool(agent.session_id or not agent.history))
 
     def interrupted(self, must_end: bool) -> None:
-        """Cancel the agent in focus, else the run; leave where nothing runs that could be cancelled.
+        """Cancels the agent in focus, else the run; leaves if there is nothing to cancel.
 
-        Args: must_end: it was no Ctrl-C.
+        Args: must_end: the interrupt was no Ctrl-C.
         """
         if not must_end and self._cancel_focus():
             self.interrupts.reset()
@@ -237,7 +237,7 @@ class Conversation:
                 self.display.note("Ctrl-D or /exit leaves.")
 
     def leave(self) -> None:
-        """Cancel what runs, and end."""
+        """Cancels the run, and ends."""
         self._leaving = True
         if self.present.run is not None:
             self.cancel()
@@ -245,7 +245,7 @@ class Conversation:
             self._main.cancel()
 
     def cancel(self) -> None:
-        """Cancel the run; the next Ctrl-C leaves at once. The prompts that wait come back to the line."""
+        """Cancels the run; the next Ctrl-C leaves at once. The prompts that wait come back to the line."""
         if self.present.run is None:
             return
         self.present.run.cancel()

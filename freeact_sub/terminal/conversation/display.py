@@ -1,4 +1,4 @@
-"""`Display`: what a person sees of a conversation: what is finished in the scrollback, what changes below it, the status."""
+"""`Display`: draws a conversation: finished blocks into the scrollback, changing rows below it, the status."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,11 +31,11 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
 
 CARD_ROWS: Final = 10
-"""Of a card besides its call, and some of what stands above it."""
+"""Rows of a card besides its call, and some of those above it."""
 
 
 class Display:
-    """Owns the screen, and what is known of the agents that are shown on it. It is the screen's `Picture`."""
+    """Owns the screen, and the views of the agents on it. It is the screen's `Picture`."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Display:
         keyboard: Keyboard,
         other_program: OtherProgram,
     ) -> None:
-        """Make it; nothing is drawn yet.
+        """Makes it; nothing is drawn yet.
 
         Args:
-            present: What is going on.
+            present: The state of the conversation.
             verbose: Show everything that every agent does.
             keyboard: Gets what the person types.
             other_program: See `Screen`.
@@ -63,7 +63,7 @@ class Display:
         self.forget()
 
     def forget(self) -> None:
-        """Begin with nothing that was seen of an agent."""
+        """Forgets all that was seen of agents."""
         self.views = Views()
         self.questions = Questions(asks_always=True)
         self._records = Records(self.views)
@@ -73,7 +73,7 @@ class Display:
         """The question whose call is known to be on the screen as a whole."""
 
     def show(self, event: Event) -> None:
-        """Take in an event, and print what it adds."""
+        """Takes in an event, and prints what it adds."""
         view = self.views.observe(event)
         found = [*rows(view, event)]
         self._records.add(view, found)
@@ -89,7 +89,7 @@ class Display:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
 
     async def draw_files(self, event: Event) -> None:
-        """Draw what a cell of the root has shown, where the terminal can, and name what it has written."""
+        """Draws the pictures of a cell of the root, if the terminal can, and names the files that it has written."""
         if (changes := await self._written.after(event)) is not None:
             self.print(changes)
         if not isinstance(event, CodeExecutionOutput) or event.parent_id is not None or self._verbose:
@@ -100,20 +100,20 @@ class Display:
                 screen.post_raw(drawn)
 
     def note(self, text: str) -> None:
-        """Say something to the person."""
+        """Prints a note for the person."""
         self.print(Text(visible(text), "dim", overflow="fold"))
 
     def hint(self, text: str) -> None:
-        """Say something right above the line, until something is entered. Args: text: empty: it is said no longer."""
+        """Shows a note right above the line, until something is entered. Args: text: the note; empty: none."""
         self._hint = text
 
     def print(self, drawn: RenderableType) -> None:
-        """Put something into the scrollback."""
+        """Puts something into the scrollback."""
         self._transcript.forget_last()
         self.screen.post(drawn)
 
     def refresh(self) -> None:
-        """Draw again what changes."""
+        """Draws the changing rows again."""
         request = self.questions.current
         if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
             self._presented = request.request_id
@@ -125,12 +125,12 @@ class Display:
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:
-        """What people call an agent."""
+        """The name of an agent for people."""
         view = self.views.by_id.get(agent.agent_id)
         return self.views.name(view) if view is not None else agent.agent_id
 
     def page_agent(self, view: AgentView | None) -> None:
-        """Show all that an agent has done in a pager, which goes on with what it does."""
+        """Shows all that an agent has done in a pager, which grows with its work."""
         if view is None:
             self.note("there is nothing to show yet")
             return
@@ -138,7 +138,7 @@ class Display:
         self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view)), at_end=True)
 
     def page_drawn(self, drawn: RenderableType) -> None:
-        """Show something long in a pager."""
+        """Shows something long in a pager."""
         self._page(Paged(draw=lambda: drawn, version=lambda: 0), at_end=False)
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
@@ -173,6 +173,6 @@ class Display:
         )
 
     def status(self) -> str:
-        """What goes on, and what can be done."""
+        """The status line: the state, and the keys that count."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)

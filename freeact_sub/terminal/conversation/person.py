@@ -1,4 +1,4 @@
-"""`Person`: what a person does in a conversation: types prompts, commands and answers, and presses keys."""
+"""`Person`: takes a person's prompts, commands, answers and keys."""
 
 import asyncio
 import re
@@ -42,7 +42,7 @@ class Person:
     # Of `Keyboard`
 
     def enter(self, text: str) -> None:
-        """A command, an answer, a word to the agent at work, or the next prompt."""
+        """Takes in a command, an answer, a message to the agent at work, or the next prompt."""
         text = text.strip()
         self._display.hint("")
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
@@ -76,14 +76,14 @@ class Person:
         self._display.refresh()
 
     def show_all(self) -> None:
-        """Ctrl-O: the open question's call, or all that the agent has done."""
+        """Shows the open question's call, or all that the agent has done, for Ctrl-O."""
         if (request := self.questions.current) is not None:
             self._display.page_drawn(drawn_call(request, self._present.config.workspace))
         else:
             self._display.page_agent(self.views.root)
 
     def show_child(self) -> None:
-        """Ctrl-T: the only child, or the child that asks; of several, the menu of `/show`."""
+        """Shows the only child, or the child that asks, else the menu of `/show`, for Ctrl-T."""
         request = self.questions.current
         asks = self.views.of(request) if request is not None else None
         if asks is not None and asks.parent_id is not None:
@@ -97,11 +97,11 @@ class Person:
         self._display.refresh()
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Cancels or leaves, for Ctrl-C."""
         self._conversation.interrupts.interrupt()
 
     def escape(self) -> None:
-        """Escape: as the first Ctrl-C, where there is something to cancel. Pressed again, it does no more."""
+        """Acts as the first Ctrl-C if there is something to cancel, for Escape. Pressed again, it does no more."""
         if self.questions.asks_back:
             self.questions.answer("n")
             self._display.refresh()
@@ -109,7 +109,7 @@ class Person:
             self._conversation.interrupted(must_end=False)
 
     def leave(self) -> None:
-        """Ctrl-D, `/exit`, `exit`, or the terminal is gone: cancel what runs and end."""
+        """Cancels the run and ends: for Ctrl-D, `/exit`, `exit`, or when the terminal is gone."""
         self._conversation.leave()
 
     def offers(self, line: str) -> Iterable[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`Present`: what is going on in a conversation. `Conversation` changes it; `Display` and `Person` read it."""
+"""`Present`: the state of a conversation. `Conversation` changes it; `Display` and `Person` read it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 
 Phase: TypeAlias = Literal["starting", "idle", "running", "cancelling", "undoing", "opening", "ending"]
 Asked: TypeAlias = str | TypedCommand | Compaction | Rewind | Opening
-"""What is done in its turn, when the agent is at rest; text is a prompt."""
+"""An entry that takes its turn when the agent is at rest; a text is a prompt."""
 Typed: Final = str | TypedCommand
-"""What of it a cancel takes back."""
+"""The entries that a cancel takes back."""
 
 
 class Waiting:
-    """What is asked for and not begun, in its order."""
+    """Holds the entries that have not begun, in their order."""
 
     def __init__(self) -> None:
         self._asked: list[Asked] = []
@@ -32,21 +32,21 @@ class Waiting:
 
     @property
     def typed(self) -> list[str]:
-        """The prompts and commands among it as they were typed, the next one first."""
+        """The typed prompts and commands among the entries, the next one first."""
         return [asked if isinstance(asked, str) else asked.title for asked in self._asked if isinstance(asked, Typed)]
 
     @property
     def count(self) -> int:
-        """How much it is."""
+        """The number of entries."""
         return len(self._asked)
 
     def put(self, asked: Asked) -> None:
-        """Adds something at the end."""
+        """Adds an entry at the end."""
         self._asked.append(asked)
         self._changed.set()
 
     def take_back(self, count: int = 0, kinds: Any = Typed) -> list[Any]:
-        """Takes things out again, in their order.
+        """Takes entries out again; returns them in their order.
 
         Args:
             count: How many, from the last one on. 0: all.
@@ -65,7 +65,7 @@ class Waiting:
 
 @dataclass(kw_only=True)
 class Present:
-    """What is going on."""
+    """The state of a conversation."""
 
     config: Config
     """The settings that the conversation began with."""
@@ -75,14 +75,14 @@ class Present:
     agent: "Agent | None" = None
     run: "Run | None" = None
     prompt: str = ""
-    """Of the run."""
+    """The state of the run."""
     focus: "AgentInfo | None" = None
     """The agent that Ctrl-C cancels first. None: the run."""
     waiting: Waiting = field(default_factory=Waiting)
     own_commands: Mapping[str, OwnCommand] = field(default_factory=dict)
-    """The person's, by name with the `/`; read once, when the conversation begins."""
+    """The person's own commands, by name with the `/`; read once, when the conversation begins."""
     wanted: dict[str, Any] = field(default_factory=dict)
-    """Settings (`mode`, `model`) that the person has chosen; before the next prompt the agent gets them."""
+    """Settings (`mode`, `model`) that the person has chosen; the agent gets them before the next prompt."""
 
     @property
     def mode(self) -> Mode:

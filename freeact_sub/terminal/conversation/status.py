@@ -17,15 +17,15 @@ PROGRAM: Final = "freeact-sub"
 
 
 class Status:
-    """What goes on, what can be done, and what there is left."""
+    """Draws the state, the keys that count, and the rest of context and budget."""
 
     def __init__(self, present: Present) -> None:
-        """Args: present: what is going on."""
+        """Args: present: the state of the conversation."""
         self._present = present
         self._context_left = ""
 
     def observe(self, event: Event) -> None:
-        """Take in an event of the run: the root's requests and compactions change what its context has left."""
+        """Takes in an event of the run: the root's requests and compactions change what its context has left."""
         agent = self._present.agent
         if agent is None or event.parent_id is not None or not isinstance(event, UsageUpdated | Compacted):
             return
@@ -34,7 +34,7 @@ class Status:
         self._context_left = "" if left is None else f"{left:.0%} context left"
 
     def forget(self) -> None:
-        """Another conversation begins."""
+        """Forgets the conversation: another one begins."""
         self._context_left = ""
 
     def line(self, views: Views, focus: str, columns: int) -> str:
@@ -42,7 +42,7 @@ class Status:
         return status_line(self._state(views, focus), self._facts(), columns)
 
     def title(self, views: Views, questions: Questions) -> str:
-        """Of the window."""
+        """The title of the window."""
         root, present = views.root, self._present
         if questions.current is not None:
             return f"? {PROGRAM}: {len(questions.waiting)} to answer"
@@ -84,7 +84,7 @@ class Status:
         ]
 
     def _now_and_next(self, setting: str, chosen: str | None) -> str:
-        """What counts, and during a run what will count for the next prompt, where that is something else."""
+        """The setting that counts, and during a run the one for the next prompt if it differs."""
         agent = self._present.agent if self._present.run is not None else None
         values = [chosen] if agent is None else dict.fromkeys([getattr(agent.config, setting), chosen])
         names = ((value or "").partition(":")[2] or value or "" for value in values)

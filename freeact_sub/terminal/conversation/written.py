@@ -1,4 +1,4 @@
-"""`WrittenFiles`: which files the run has written, in a line for each, as soon as a cell of the root has ended."""
+"""`WrittenFiles`: lists the files that the run has written, a line for each, as soon as a cell of the root has ended."""
 
 import asyncio
 from typing import Final
@@ -11,24 +11,24 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.text import one_line
 
 LIMIT_SECONDS: Final = 2.0
-"""A workspace that takes longer to look through is left alone for the rest of the run: the names are told."""
+"""Seconds to look through a workspace; one that takes longer is left alone for the rest of the run."""
 MAX_SHOWN: Final = 8
 MINUS: Final = "\N{MINUS SIGN}"
 Counts = tuple[int, int] | None
-"""Lines that came and went since the prompt. None: it is not known."""
+"""Numbers of lines that came and went since the prompt. None: unknown."""
 
 
 class WrittenFiles:
-    """What was told of the files of one run."""
+    """Remembers which changes of one run were listed."""
 
     def __init__(self, present: Present) -> None:
-        """Args: present: what is going on."""
+        """Args: present: the state of the conversation."""
         self._present = present
         self._told: dict[str, Counts] = {}
         self._knows_lines = True
 
     async def after(self, event: Event) -> Text | None:
-        """Return what is to be told after an event. None: nothing new was written."""
+        """Returns the list to print after an event. None: nothing new was written."""
         if event.parent_id is not None:
             return None
         if isinstance(event, AgentStarted):

@@ -1,1 +1,1 @@
-"""What the terminal draws: a run in words, its children at work, all of it in full."""
+"""Draws for the terminal: a run in words, its children at work, all of it in full."""

@@ -1,4 +1,4 @@
-"""The tree of agents: how `/agents` draws it, and which agent a person means by the beginning of an id."""
+"""Draws the tree of agents for `/agents`, and finds the agent that a person means by the beginning of an id."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -34,10 +34,10 @@ COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("tokens", "right", True),
     ("cost", "right", True),
 )
-"""Heading, side, and whether it keeps its width where there is little room."""
+"""The heading, side, and whether it keeps its width if there is little room, of each column."""
 
 Row: TypeAlias = "tuple[str, str, AgentInfo]"
-"""What is drawn before an agent on its first row, what on its others, and the agent."""
+"""The text before an agent on its first row, the text on its other rows, and the agent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class AgentsTable:
 
 
 def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
-    """The agent at work that is meant: a part of its label, or as much of its id as no other has, with or without `agent-`.
+    """Finds an agent at work: by a part of its label, or a unique beginning of its id, with or without `agent-`.
 
     Raises:
         LookupError: There is none, or more than one; the text is for the person.
@@ -108,7 +108,7 @@ def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
 
 
 def name_of(agent: "AgentInfo") -> str:
-    """Its id, and its label where it has one."""
+    """The agent's id, and its label if it has one."""
     label = one_line(agent.description, LABEL_CHARS)
     return f"{agent.agent_id} ({label})" if label else agent.agent_id
 

@@ -1,4 +1,4 @@
-"""What changes above the input line: what the agent says, an action of which nothing has come yet, children, a question."""
+"""The changing rows above the input line: the agent's words, an action without output yet, children, a question."""
 
 from collections.abc import Callable
 
@@ -14,19 +14,19 @@ from freeact_sub.terminal.drawing.story import Story, head_lines
 from freeact_sub.text import clean
 
 CARD_ALONE = 15
-"""In so few rows a question stands alone."""
+"""With at most so many rows a question stands alone."""
 TEXT_ROWS = 16
-"""Of what the agent says, while it grows."""
+"""Rows of the agent's words, while they grow."""
 
 
 def story_area(views: Views, story: Story, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
-    """All that changes, in at most so many rows; None if there is nothing. What a person has to answer stands last.
+    """The changing rows, at most so many; None if there are none. The question for the person stands last.
 
     Args:
         views: All agents.
         story: What was drawn of them.
         card: Draws the open question, in at most so many rows. None: there is none.
-        rows: What there is room for.
+        rows: The bound on rows.
     """
     parts: list[RenderableType] = []
     children = [*strategy_lines(views), *(view for view in present_children(views) if view.is_running)]
@@ -44,7 +44,7 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
 
 
 def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
-    """The end of what the root writes, thinks or prints right now, or how long its model has been silent."""
+    """The end of the root's text, thoughts or output, or the seconds for which its model has been silent."""
     if shown := clean(root.writing).strip("\n"):
         from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415  # slow to import
 

@@ -1,4 +1,4 @@
-"""The first thing in a conversation: what is talked to, where, and what may happen unasked."""
+"""The banner of a conversation: its model, folder, and mode."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ NEW_SESSION: Final = "; --continue goes on with the last one"
 
 
 def banner(config: Config, session: str) -> RenderableType:
-    """Name, version, model, mode, folder, and the session that is gone on with. Args: session: its id, or `new`."""
+    """Name, version, model, mode, folder, and the continued session. Args: session: its id, or `new`."""
     folder = Path(config.workspace)
     home = Path.home()
     shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
@@ -44,7 +44,7 @@ def banner(config: Config, session: str) -> RenderableType:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ending:
-    """One row, whose end is what matters: a path that is too long begins with an ellipsis."""
+    """One row whose end matters most: a path that is too long begins with an ellipsis."""
 
     begin: str
     text: str

@@ -55,7 +55,7 @@ def strategy_lines(views: Views) -> list[Text]:
 
 @dataclass(frozen=True, kw_only=True)
 class ChildrenRegion:
-    """Draws at most so many rows."""
+    """The region, in at most so many rows."""
 
     views: Views
     rows: int = MAX_ROWS
@@ -112,7 +112,7 @@ def _name_columns(views: Views, view: AgentView) -> int:
 
 
 def _most_urgent(live: list[AgentView], rows: int) -> list[AgentView]:
-    """Those that ask, then those at work, then those that wait, in the order of the tree."""
+    """The children that ask, then those at work, then those that wait, in the order of the tree."""
     ranked = sorted(live, key=lambda view: (not view.questions, view.status == WAITS))[:rows]
     kept = {view.agent_id for view in ranked}
     return [view for view in live if view.agent_id in kept]
@@ -124,7 +124,7 @@ def _states(views: list[AgentView]) -> str:
 
 
 def _counts(views: Iterator[AgentView]) -> str:
-    """How the children that have ended have ended; empty where none has."""
+    """The counts of ended children by status; empty if none has ended."""
     counts = Counter(view.status for view in views)
     done = counts.pop("completed", 0)
     parts = [f"✓ {done} done"] if done else []

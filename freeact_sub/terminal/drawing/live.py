@@ -1,4 +1,4 @@
-"""What changes above the input line where everything is printed: the open question, and the ends of texts being written."""
+"""The changing rows above the input line if everything is printed: the open question, and the ends of growing texts."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,16 +11,16 @@ from freeact_sub.terminal.drawing.parts import Barred, Cut, colour
 from freeact_sub.text import busy, clean
 
 TAIL_ROWS = 8
-"""Of one agent's unfinished text."""
+"""Rows of one agent's unfinished text."""
 
 
 def live_area(views: Views, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
-    """All that changes, in at most so many rows; None if there is nothing.
+    """The changing rows, at most so many; None if there are none.
 
     Args:
         views: All agents.
         card: Draws the open question, in at most so many rows. None: there is none.
-        rows: What there is room for.
+        rows: The bound on rows.
     """
     parts: list[RenderableType] = [*strategy_lines(views)[: rows // 3]]
     rows -= len(parts)
@@ -39,7 +39,7 @@ def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
 
 
 def _unfinished(view: AgentView) -> Text | None:
-    """The end of what an agent writes, thinks (the root only) or prints right now."""
+    """The end of an agent's text, thoughts (the root's only) or output."""
     thoughts = view.thinking if view.parent_id is None else ""
     choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output.rest(), "dim"))
     for text, style in choices:
@@ -49,7 +49,7 @@ def _unfinished(view: AgentView) -> Text | None:
 
 
 def silence(view: AgentView) -> Text | None:
-    """How long the model of an agent has said nothing; None where that is not worth a word."""
+    """A line about the seconds for which the model of an agent has been silent; None if it is not."""
     progress = view.progress
     if progress is None:
         return None

@@ -1,6 +1,6 @@
-"""`markdown`: what a model writes, as rich draws it, but for headings, which stand at the left as all else does.
+"""`markdown`: draws a model's text as rich does, except that headings stand at the left like everything else.
 
-It is slow to import: who draws imports it then.
+It is slow to import: drawing functions import it.
 """
 
 from typing import Any, ClassVar, Final, cast
@@ -24,7 +24,7 @@ class _LeftHeading(Heading):
 
 
 class _Table(TableElement):
-    """A table whose columns are folded where it is wider than the window, and then it says where it is not."""
+    """Folds the columns of a table that is wider than the window, and names the key that shows it unfolded."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.update(width=MAX_COLUMNS)
@@ -45,5 +45,5 @@ class _LeftMarkdown(Markdown):
 
 
 def markdown(text: str) -> Any:
-    """A renderable. Links show where they lead: a word that hides its address would be believed."""
+    """A renderable of the text. Links show their address: people would believe a word that hides it."""
     return _LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False)

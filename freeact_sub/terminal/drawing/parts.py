@@ -20,13 +20,13 @@ from freeact_sub.show.agent_view import AgentView
 from freeact_sub.text import colours_only
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
-"""One for each agent, in order of appearance; red is left for what went wrong."""
+"""One colour for each agent, in order of appearance; red is left for errors."""
 
 MAX_INDENT: Final = 10
 MIN_WIDTH: Final = 20
 TAB_COLUMNS: Final = 8
 MAX_COLUMNS: Final = 2_000
-"""Bound on a line where one can scroll sideways."""
+"""Bound on a line that scrolls sideways."""
 
 # no backgrounds: the terminal may be light or dark
 _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
@@ -41,10 +41,10 @@ def make_console(file: TextIO) -> Console:
 
 
 class SidewaysConsole(Console):
-    """Such a console for a place where one can scroll sideways: what loses its shape by folding may be wider than it."""
+    """Such a console for sideways scrolling: tables and outputs, which lose their shape by folding, may be wider than it."""
 
     def __init__(self, file: TextIO) -> None:
-        """Args: file: as for `Console`."""
+        """Args: file: see `Console`."""
         super().__init__(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
 
 
@@ -82,7 +82,7 @@ class Barred:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """Draws lines as a terminal does: a long one goes on in the next row at any character, so that columns stay."""
+    """Draws lines as a terminal does: a long one continues in the next row at any character, so that columns stay."""
 
     lines: Sequence[Text]
 
@@ -102,7 +102,7 @@ class Folded:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """Draws at most so many rows: the first ones and how many are left out, or the last ones."""
+    """Draws at most so many rows: the first ones and the number of those left out, or the last ones."""
 
     body: RenderableType
     rows: int
@@ -121,7 +121,7 @@ class Cut:
 
 
 def _without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
-    """The line without the blanks that only fill it up: who copies text does not want them."""
+    """The line without the blanks that only fill it up: people who copy text do not want them."""
     end = len(line)
     while end and not line[end - 1].text.strip(" "):
         end -= 1

@@ -1,4 +1,4 @@
-"""`Records`: what each agent has done, to be looked at when a person asks for it: more than the scrollback has."""
+"""`Records`: keeps all that each agent has done, for a person to look at: more than the scrollback has."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from freeact_sub.show.rows import Row
 from freeact_sub.terminal.drawing.transcript import Transcript
 
 MAX_CHARS: Final = 1_000_000
-"""Kept of one agent; what is older is dropped, and said so."""
+"""Characters that are kept of one agent; older rows are dropped, and their number is shown."""
 
 
 @dataclass
@@ -24,14 +24,14 @@ class _Record:
 
 
 class Records:
-    """The rows of all agents, in memory that is bounded for each."""
+    """Keeps the rows of all agents, with a bound for each."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
         self._by_id: dict[str, _Record] = {}
 
     def add(self, view: AgentView, rows: Iterable[Row]) -> None:
-        """Keep the rows of an event."""
+        """Keeps the rows of an event."""
         for row in rows:
             record = self._by_id.setdefault(view.agent_id, _Record())
             record.rows.append(row)
@@ -41,12 +41,12 @@ class Records:
                 record.dropped += 1
 
     def count(self, view: AgentView) -> int:
-        """How many rows of an agent there were, those included that are no longer kept."""
+        """The number of an agent's rows, including those that are no longer kept."""
         record = self._by_id.get(view.agent_id, _Record())
         return len(record.rows) + record.dropped
 
     def drawn(self, view: AgentView) -> RenderableType:
-        """All that is kept of an agent, in full."""
+        """All kept rows of an agent, in full."""
         record = self._by_id.get(view.agent_id, _Record())
         transcript = Transcript(self._views, with_prompts=True)
         head = [Text(f"{record.dropped:,} earlier entries are not kept", "dim")] if record.dropped else []

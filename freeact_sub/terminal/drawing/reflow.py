@@ -1,7 +1,7 @@
 """`ReflowingApplication`: an application whose rows are wiped whole when the terminal becomes narrower.
 
-Most terminals then fold the rows that stand on the screen, so that what was drawn takes more rows than prompt_toolkit
-knows of, and its upper ones would stay behind, doubled. Those that cut rows instead are known by their variables.
+Most terminals then fold the rows on the screen, so that the picture takes more rows than prompt_toolkit
+knows, and its upper ones would stay behind, doubled. Terminals that cut rows instead are known by their variables.
 """
 
 import os
@@ -14,22 +14,22 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 
 class WipingOutput(Vt100_Output):
-    """An output that never erases from the top left corner downwards.
+    """Never erases from the top left corner downwards.
 
-    tmux takes that for a cleared screen and moves all that stood there into its history: the input line, or a question,
+    tmux takes that for a cleared screen and moves the whole screen into its history: the input line, or a question,
     would stand there once more, each time that it is drawn anew from the first row.
     """
 
     def erase_down(self) -> None:
-        """Erase the rest of this row, and then what is below it."""
+        """Erases the rest of this row, and then the rows below it."""
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
 
 class ReflowingApplication(Application[None]):
-    """See above."""
+    """Erases as described above."""
 
     def _on_resize(self) -> None:
-        """Of prompt_toolkit, which has no public place for this: erase from where the first row has come to stand."""
+        """Erases from the new place of the first row. prompt_toolkit has no public method for this."""
         drawn = self.renderer.last_rendered_screen
         if drawn is not None and folds_rows(os.environ):
             self.output.cursor_up(folded_above(drawn, self.output.get_size().columns))
@@ -43,7 +43,7 @@ def folds_rows(environment: Mapping[str, str]) -> bool:
 
 
 def folded_above(drawn: Drawn, columns: int) -> int:
-    """How many rows more than before stand above the cursor when rows are folded at so many columns."""
+    """The number of rows that folding at so many columns adds above the cursor."""
     cursor = next(iter(drawn.cursor_positions.values()), None)
     if cursor is None or columns < 1:
         return 0

@@ -1,6 +1,6 @@
-"""`status_line`: the line at the bottom: what goes on, and at its right end what one wants to know beside it.
+"""`status_line`: the line at the bottom: the state at its left end, facts at its right end.
 
-In a narrow terminal the least important pieces are left out, always in the same order.
+A narrow terminal leaves out the least important pieces, always in the same order.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 JOINT: Final = " · "
 GAP: Final = 2
-"""Columns at least between both ends of the line."""
+"""Least number of columns between both ends of the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class Piece:
     """A few words of the line."""
 
     text: str
-    """Empty: there is nothing to say."""
+    """The words; empty: the piece is left out."""
     rank: int
     """Of two pieces the one with the higher rank is left out first."""
 
@@ -28,8 +28,8 @@ def status_line(state: Sequence[Piece], facts: Sequence[Piece], columns: int) ->
     """Both ends of the line, in at most so many columns.
 
     Args:
-        state: What goes on and what can be done, from the left.
-        facts: What stands at the right end.
+        state: The state and the keys that count, from the left.
+        facts: The pieces at the right end.
         columns: The columns of the terminal.
     """
     state, facts = [piece for piece in state if piece.text], [piece for piece in facts if piece.text]

@@ -1,11 +1,11 @@
 """`Story`: a run as people follow it, one below the other in the terminal's scrollback.
 
-Of the root: what the person asked, what the agent says, each action as one head line with its code and its output, folded.
-Of children only how they ended: while they work they stand in a region of their own (`children.py`), and all of what they do
-is kept (`Records`) for whoever asks. Nothing stands in front of text that one copies but blanks.
+The root's part: the person's prompts, the agent's words, each action as one head line with its code and output, folded.
+The children's part: only their ends. While they work they stand in a region of their own (`children.py`), and `Records`
+keeps all that they do. Only blanks stand in front of text that people copy.
 
-An action is held back until something comes of it: while it is asked about, or has no output yet, it is drawn where things
-change (`pending`), so that it is on the screen once.
+An action is held back until it has output: while there is a question about it, or no output yet, it is drawn among the
+changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,9 +42,9 @@ from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
 from freeact_sub.text import clean, counted, one_line
 
 FOLD_ROWS: Final = 12
-"""Lines of code, or of output, that are shown of one action."""
+"""Lines of code, or of output, that one action shows."""
 SLOW_SECONDS: Final = 2.0
-"""A cell that took longer says how long."""
+"""Seconds of a cell after which its head line shows them."""
 INDENT: Final = 2
 
 Drawn = Iterator[RenderableType]
@@ -58,17 +58,17 @@ class Story:
         self._views = views
         self._stands = spaced
         self._after_head = False
-        """The last thing is a head without code: the next one needs no space above it."""
+        """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
-        """The last thing is code: its output is set apart."""
+        """Whether the last block is code: its output is set apart."""
         self._held: dict[tuple[str | None, str], ToolCallStarted] = {}
         self._lines: dict[str, int] = {}
-        """Lines of output of each call of the root's."""
+        """The number of output lines of each call of the root."""
         self._parents: set[str] = set()
-        """Calls that have started children."""
+        """The calls that have started children."""
 
     def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
-        """What the event adds; None for nothing.
+        """The drawing that the event adds; None for nothing.
 
         Args:
             event: The event.
@@ -81,15 +81,15 @@ class Story:
 
     @property
     def pending(self) -> Sequence[ToolCallStarted]:
-        """The root's actions of which nothing has come yet."""
+        """The root's actions without output yet."""
         return tuple(self._held.values())
 
     def is_last(self, _request: object) -> bool:
-        """Whether a question's call was the last thing drawn: it never is."""
+        """Whether a question's call was drawn last: it never is."""
         return False
 
     def forget_last(self) -> None:
-        """Something was drawn that is no event."""
+        """Takes in that something was drawn that is no event."""
         self._stands, self._after_head, self._after_code = True, False, False
 
     # The root
@@ -158,7 +158,7 @@ class Story:
         return any(shows(started.tool_name, started.args, call) for started in own)
 
     def _result(self, event: ToolOutput, shown: list[Row]) -> Drawn:
-        """What a tool gave; a child's answer stands where it ended."""
+        """The return of a tool; a child's answer stands where it ended."""
         if event.tool_name == "task" and event.tool_call_id in self._parents:
             return
         for row in shown:
@@ -184,7 +184,7 @@ class Story:
             yield from self._below(Text(f"{event.seconds:.1f} s", "dim"))
 
     def _output(self, call_id: str, shown: list[Row]) -> Drawn:
-        """The first lines of what a cell prints; errors and what it displays whole, for they are short."""
+        """The first lines of a cell's output; errors and displayed values whole, for they are short."""
         for row in shown:
             for part in row.parts:
                 lines = coloured(part.text)
@@ -263,7 +263,7 @@ class Story:
     # The parts of all this
 
     def _release(self, call_id: str | None, name: str = "") -> Drawn:
-        """Draw the heads of this call that were held back; all of it, as what comes of it is drawn next."""
+        """Draws the heads of this call that were held back, as its output is drawn next."""
         for key in [key for key in self._held if key[0] == call_id and name in ("", key[1])]:
             yield from self._head(head_of_tool(self._held.pop(key)))
 
@@ -320,7 +320,7 @@ def highlighted(code: str) -> list[Text]:
 
 
 def link(path: str) -> Text:
-    """A file's path, from the present folder on if it is below that; a click opens it where the terminal can."""
+    """A file's path, relative to the present folder if it is below it; a click opens it if the terminal can."""
     shown = one_line(path, 300)
     file = Path(path)
     if shown != path or not file.is_absolute():
@@ -331,7 +331,7 @@ def link(path: str) -> Text:
 
 
 def spent(event: AgentFinished) -> str:
-    """What a run took, its children's share included, once."""
+    """The usage of a run, its children's share counted once."""
     usage = event.tree_usage
     parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), f"{usage.tokens_text} tokens", usage.cost_text]
     return " · ".join(part for part in parts if part)

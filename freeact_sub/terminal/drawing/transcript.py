@@ -1,10 +1,10 @@
-"""`Transcript`: draws what people read of events (`show/rows.py`), one below the other.
+"""`Transcript`: draws the rows of events (`show/rows.py`), one below the other.
 
-Pure: an event and what is known of its agent give a rich renderable, or None. It is drawn once and then belongs to the
+Pure: an event and the view of its agent give a rich renderable, or None. It is drawn once and then belongs to the
 terminal's scrollback. Each row stands behind a bar in its agent's colour, indented by the agent's depth; its first
-line names the agent, and is left out only where the row goes on with what the one before it began.
+line names the agent, and is left out only if the row continues the one before it.
 
-What draws Markdown and code is imported in functions: a conversation shows its prompt first.
+Functions import the modules that draw Markdown and code: a conversation shows its prompt first.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Transcript:
 
         Args:
             views: Observes each event before it is drawn here.
-            with_prompts: Draw what a child is to do, although it stands in the call of its parent.
+            with_prompts: Draw the prompt of a child, although it stands in the call of its parent.
         """
         self._views = views
         self._with_prompts = with_prompts
@@ -54,7 +54,7 @@ class Transcript:
         self._last_requests: set[str] = set()
 
     def draw(self, event: Event, found: Iterable[Row] | None = None) -> RenderableType | None:
-        """What the event looks like; None for one that is not shown. Args: found: its rows, where they are known."""
+        """The drawing of the event; None for one that is not shown. Args: found: its rows if they are known."""
         view = self._views.of(event)
         shown = rows(view, event) if found is None else found
         drawn = [self.render(view, row) for row in shown if not row.passing]
@@ -71,16 +71,16 @@ class Transcript:
         return Group(*drawn) if drawn else None
 
     def is_last(self, request: ApprovalRequest) -> bool:
-        """Whether the last thing that was drawn is the call that this request asks for."""
+        """Whether the call of this request was drawn last."""
         return request.request_id in self._last_requests
 
     def forget_last(self) -> None:
-        """Something was drawn that is no event."""
+        """Takes in that something was drawn that is no event."""
         self._last_title = self._last_call = None
         self._last_requests.clear()
 
     def render(self, view: AgentView, row: Row) -> RenderableType:
-        """One row."""
+        """The drawing of one row."""
         title = (view.agent_id, row.title)
         drawn: list[RenderableType] = []
         if not (row.goes_on and title == self._last_title):
@@ -93,7 +93,7 @@ class Transcript:
 
 
 def draw_part(part: Part) -> RenderableType:
-    """A part of a row, such as a call in full."""
+    """The drawing of a part of a row, such as a call in full."""
     match part.form:
         case "markdown":
             from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415

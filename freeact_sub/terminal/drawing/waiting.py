@@ -1,4 +1,4 @@
-"""What stands right above the input line: prompts that wait for their turn, and what a key that was pressed has done."""
+"""The lines right above the input line: prompts that wait for their turn, and the effect of a key."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,16 +9,16 @@ from rich.text import Text
 from freeact_sub.text import visible, whole_line
 
 SHOWN: Final = 3
-"""Prompts of which a line is shown; the newest ones."""
+"""Number of prompts with a line; the newest ones."""
 
 
 def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[RenderableType]:
-    """The lines.
+    """Draws the lines.
 
     Args:
-        prompts: What waits as it was typed, the next one first.
-        hint: Is said until something else is entered; empty: nothing is.
-        can_send: An agent at work can be told of the prompts now.
+        prompts: The waiting prompts as they were typed, the next one first.
+        hint: A note that stays until something else is entered; empty: none.
+        can_send: An agent at work can get the prompts now.
     """
     lines = [Text(f"waits: {visible(whole_line(prompt))}", "dim", no_wrap=True, overflow="ellipsis") for prompt in prompts]
     if (left := len(prompts) - SHOWN) > 0:

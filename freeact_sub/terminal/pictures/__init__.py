@@ -1,5 +1,5 @@
-"""Pictures in the terminal: how it draws them (`ways`), and what is written for that (`Pictures`).
+"""Pictures in the terminal: its way of drawing them (`ways`), and the text that makes it draw one (`Pictures`).
 
-That is made by a program of its own (`encoder`): a picture comes from code of an agent, and whatever it does to who reads
-it, it does not do to the host.
+A program of its own (`encoder`) makes that text: a picture comes from an agent's code, and a harmful one then reaches
+that program, not the host.
 """

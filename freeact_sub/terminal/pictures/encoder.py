@@ -1,7 +1,7 @@
-"""A program: `encoder WAY COLUMNS ROWS CELL_WIDTH CELL_HEIGHT` reads a picture and writes what a terminal draws it by.
+"""A program: `encoder WAY COLUMNS ROWS CELL_WIDTH CELL_HEIGHT` turns a picture into text that makes a terminal draw it.
 
-What it writes begins in the first column of a row and ends in the first column of the row below the picture, so that
-whoever writes it into a terminal need not know how high it is.
+The text begins in the first column of a row and ends in the first column of the row below the picture, so that
+the code that prints it need not know the picture's height.
 """
 
 import base64
@@ -18,7 +18,7 @@ MAX_PIXELS: Final = 50_000_000
 MAX_MEMORY: Final = 2**30
 CPU_SECONDS: Final = 10
 CHUNK: Final = 4096
-"""Of kitty's protocol."""
+"""Bytes of a piece in kitty's protocol."""
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def fitted(wide: float, high: float, columns: int, rows: int) -> tuple[int, int]:
-    """Columns and rows of a picture of this size, in characters, that is made no larger, and as small as it has to be."""
+    """The columns and rows of a picture of this size, in characters: shrunk as far as needed, never enlarged."""
     scale = min(1.0, columns / wide, rows / high)
     return max(1, min(columns, round(wide * scale))), max(1, min(rows, round(high * scale)))
 

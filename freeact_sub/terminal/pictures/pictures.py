@@ -14,15 +14,15 @@ from freeact_sub.terminal.pictures.ways import Way, way_of
 
 MAX_BYTES: Final = 8_000_000
 MAX_SHOWN: Final = 4
-"""Of one cell; the others are paths."""
+"""Pictures that are drawn of one cell; of the others only the paths are shown."""
 MAX_COLUMNS: Final = 90
 MAX_ROWS: Final = 24
 LIMIT_SECONDS: Final = 60.0
-"""The encoder's processor time has a bound of its own, which is reached long before."""
+"""Seconds for the encoder; its CPU time has a bound of its own, which is reached long before."""
 
 
 class Pictures:
-    """How pictures are shown in one terminal."""
+    """Draws pictures in one terminal."""
 
     def __init__(self, setting: Literal["auto"] | Way, environment: Mapping[str, str] = os.environ) -> None:
         """Args: setting: `terminal.pictures`."""
@@ -34,7 +34,7 @@ class Pictures:
         return self.way != "off" and importlib.util.find_spec("textual_image") is None
 
     async def drawn(self, file: Path, columns: int, rows: int, cell: tuple[int, int]) -> str:
-        """What draws a picture, from the first column of a row to that of the row below it. Empty: it cannot be drawn.
+        """Text that draws a picture, from the first column of a row to that of the row below it. Empty: it cannot be drawn.
 
         Args:
             file: The picture.
@@ -58,7 +58,7 @@ class Pictures:
 
 
 async def _encoded(content: bytes, arguments: list[str]) -> str:
-    """What the encoder writes; empty if it fails. `-P`: the folder in which an agent works holds none of our modules."""
+    """The encoder's output; empty if it fails. `-P`: the agent's working directory holds none of our modules."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

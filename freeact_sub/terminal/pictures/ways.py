@@ -1,4 +1,4 @@
-"""`way_of`: how a terminal draws pictures, as far as its variables tell. It is not asked: the answer may land in a shell."""
+"""`way_of`: the terminal's way of drawing pictures, by its variables. It gets no query: the answer may land in a shell."""
 
 import fcntl
 import struct
@@ -9,15 +9,15 @@ from typing import Final, Literal, TypeAlias
 Way: TypeAlias = Literal["kitty", "iterm2", "sixel", "blocks", "off"]
 
 BY_PROGRAM: Final[dict[str, Way]] = {"ghostty": "kitty", "iTerm.app": "iterm2", "WezTerm": "iterm2", "mintty": "iterm2"}
-"""By `TERM_PROGRAM`."""
+"""Ways by the value of `TERM_PROGRAM`."""
 BY_TERM: Final[dict[str, Way]] = {"xterm-kitty": "kitty", "xterm-ghostty": "kitty", "foot": "sixel", "mlterm": "sixel"}
-"""By how `TERM` begins."""
+"""Ways by the beginning of `TERM`."""
 CELL: Final = (10, 20)
-"""Pixels of a character where the terminal does not tell."""
+"""Width and height of a character in pixels if the terminal does not report them."""
 
 
 def way_of(setting: Literal["auto"] | Way, environment: Mapping[str, str]) -> Way:
-    """How pictures are drawn. Args: setting: `terminal.pictures`."""
+    """The way to draw pictures. Args: setting: `terminal.pictures`."""
     if setting != "auto":
         return setting
     if environment.keys() & {"TMUX", "STY"}:  # they keep what they do not know for themselves
@@ -33,7 +33,7 @@ def way_of(setting: Literal["auto"] | Way, environment: Mapping[str, str]) -> Wa
 
 
 def cell_size(terminal: int) -> tuple[int, int]:
-    """Width and height of a character in pixels. Args: terminal: a descriptor."""
+    """The width and height of a character in pixels. Args: terminal: a descriptor."""
     try:
         answer = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
     except OSError:

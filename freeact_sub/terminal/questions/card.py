@@ -1,4 +1,4 @@
-"""The card of a question: who asks, what will happen in full, and the keys that answer it."""
+"""The card of a question: the asking agent, the whole call, and the keys that answer it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,14 +19,14 @@ from freeact_sub.terminal.questions.written_diffs import drawn_writes
 from freeact_sub.text import whole_line
 
 SMALL_ROWS = 14
-"""With fewer the other questions are left out."""
+"""Rows below which the card leaves out the other questions."""
 OPENS: dict[FileOperation, str] = {
     "write": "it is opened to be written; with what is known only when it is done",
     "append": "it is opened to be added to; what is known only when it is done",
     "create": "it is made and opened to be written; with what is known only when it is done",
 }
 WAITING = "…"
-"""Instead of the keys while they do not count yet."""
+"""Stands in place of the keys while they do not count yet."""
 
 
 def question_card(
@@ -45,9 +45,9 @@ def question_card(
         views: All agents.
         questions: All open questions.
         request: The current one.
-        rows: What the card may take; the call is cut to it.
-        keys: The line of keys, or what is asked back.
-        workspace: Where relative paths begin.
+        rows: The rows that the card may take; the call is cut to them.
+        keys: The line of keys, or a question about the answer.
+        workspace: The start of relative paths.
         with_call: False: the call stands right above.
     """
     number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
@@ -64,7 +64,7 @@ def question_card(
 
 
 def _others(views: Views, questions: Questions) -> Iterator[str]:
-    """The questions that wait behind the current one, and what to type to get to one."""
+    """The questions that wait behind the current one, each with the text that selects it."""
     behind = questions.waiting[1:]
     for number, request in enumerate(behind[: questions.listed], start=2):
         yield f"/{number} {asker(views, request)}: {head_of_call(request.call).text}"
@@ -73,7 +73,7 @@ def _others(views: Views, questions: Questions) -> Iterator[str]:
 
 
 def drawn_call(request: ApprovalRequest, workspace: Path) -> RenderableType:
-    """What will happen, in full: a cell also with a diff of each file that it surely writes."""
+    """The whole call: a cell also with a diff of each file that it surely writes."""
     call = request.call
     if isinstance(call, CodeAction):
         return Group(draw_part(call_part(call)), *drawn_writes(request.request_id, call.code, workspace))
@@ -94,7 +94,7 @@ def asker(views: Views, request: ApprovalRequest) -> str:
 
 
 def key_line(questions: Questions, *, counts: bool) -> str:
-    """The keys that answer the current question. Args: counts: whether they do already."""
+    """The keys that answer the current question. Args: counts: whether they count already."""
     request = questions.current
     if request is None or not counts:
         return WAITING
@@ -113,7 +113,7 @@ def key_line(questions: Questions, *, counts: bool) -> str:
 
 
 def _present_file(path: Path) -> str:
-    """What stands there now."""
+    """A few words about the file that is there now."""
     try:
         size = path.stat().st_size
     except (OSError, ValueError):

@@ -7,7 +7,7 @@ from typing import Final
 GUARD_SECONDS: Final = 0.4
 ENTER: Final = "\r"
 RESTS: Final = {"y": "es", "n": "o", "a": "lways", "p": "roject"}
-"""What may follow a key that has answered, where somebody writes the word."""
+"""Letters that may follow an answering key if somebody types the whole word."""
 
 
 class KeyGuard:
@@ -20,11 +20,11 @@ class KeyGuard:
         self._rest = ""
 
     def restart(self) -> None:
-        """A question opens, or somebody still types."""
+        """Takes in that a question opens, or that somebody still types."""
         self._since = self._clock()
 
     def answered(self, key: str) -> None:
-        """A key has answered: the rest of its word, and Enter, go nowhere if they follow at once."""
+        """Takes in that a key has answered: the rest of its word, and Enter, go nowhere if they follow at once."""
         self._answered, self._rest = self._clock(), RESTS.get(key, "") + ENTER
 
     @property
@@ -38,7 +38,7 @@ class KeyGuard:
         return bool(self._rest) and self._clock() - self._answered < GUARD_SECONDS
 
     def drops(self, text: str) -> bool:
-        """Whether a key belongs to the answer before it; the first that does not ends that."""
+        """Whether a key belongs to the answer before it; the first one that does not ends the answer."""
         rest = ENTER if text == ENTER else self._rest
         if not text or not self.may_drop or not rest.startswith(text):
             self._rest = ""

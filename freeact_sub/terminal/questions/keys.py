@@ -1,4 +1,4 @@
-"""`AnswerKeys`: what a single key does to the open question."""
+"""`AnswerKeys`: answers the open question by single keys."""
 
 from collections.abc import Callable
 
@@ -16,13 +16,13 @@ class AnswerKeys:
     """Answers the current question of `Questions`."""
 
     def __init__(self, questions: Questions, screen: Screen, note: Callable[[str], None]) -> None:
-        """Args: questions: with one open. screen: lends its line. note: says something to the person."""
+        """Args: questions: one of them is open. screen: lends its line. note: prints a note for the person."""
         self._questions = questions
         self._screen = screen
         self._note = note
 
     def press(self, key: str) -> bool:
-        """One key; False if it is none of ours, and so the beginning of a text."""
+        """Takes in one key; returns False if it is none of ours, and so the beginning of a text."""
         request = self._questions.waiting[0]
         if self._questions.asks_back:
             return key in ("y", "n") and self._questions.answer(key)
@@ -47,7 +47,7 @@ class AnswerKeys:
         return True
 
     def written(self, purpose: Purpose, text: str) -> None:
-        """What the line was lent for is written; an empty text gives it back."""
+        """Takes in the text for which the line was lent; an empty one gives it back."""
         request = self._questions.current
         if request is None or not text.strip():
             return

@@ -1,4 +1,4 @@
-"""`planned_writes`: what a cell writes into which file, as far as its code says so by itself.
+"""`planned_writes`: the contents that a cell writes into files, as far as its code says so by itself.
 
 Only statements that run unless something fails before them count, and only literals: `%%writefile`,
 `Path("x").write_text("…")`, `open("x", "w").write("…")` and the same in a `with`. A name stands for its value where the cell
@@ -105,7 +105,7 @@ def _of_statement(statement: ast.stmt, names: Mapping[str, Value]) -> Iterator[P
 
 
 def _written(statement: ast.stmt, file: str, names: Mapping[str, Value], opened: ast.expr) -> bytes | None:
-    """What a statement in a `with` writes; None: it does something else, or writes what is computed."""
+    """The content that a statement in a `with` writes; None: it does something else, or computes the content."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="write"), args=[content])):
             return _content(content, names, opened) if name == file else None
@@ -132,7 +132,7 @@ def _joined(parts: list[Value | None]) -> PurePosixPath | None:
 
 
 def _opened(node: ast.expr, names: Mapping[str, Value]) -> tuple[str, bool] | None:
-    """The path that `open` opens to be written, and whether it is added to."""
+    """The path that `open` opens for writing, and whether it appends."""
     match node:
         case ast.Call(func=ast.Name(id="open"), args=[target, ast.Constant(value=str(mode))]):
             path = _value(target, names)
@@ -145,7 +145,7 @@ def _opened(node: ast.expr, names: Mapping[str, Value]) -> tuple[str, bool] | No
 
 
 def _content(node: ast.expr, names: Mapping[str, Value], call: ast.expr) -> bytes | None:
-    """What is written, in the encoding that the call names; of another than UTF-8 nothing is said."""
+    """The written content in the encoding that the call names; None for another than UTF-8, and for computed content."""
     keywords = call.keywords if isinstance(call, ast.Call) else []
     if any(each.arg != "encoding" or _value(each.value, {}) not in ("utf-8", "utf8", "UTF-8") for each in keywords):
         return None

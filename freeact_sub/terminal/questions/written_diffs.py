@@ -14,16 +14,16 @@ from freeact_sub.terminal.questions.planned_writes import planned_writes
 from freeact_sub.text import visible, whole_line
 
 KEPT: Final = 32
-"""Questions whose diffs are kept: a card is drawn many times a second."""
+"""Number of questions whose diffs are kept: a card is drawn many times a second."""
 MAX_BYTES: Final = 60_000
-"""Bound on what a card compares, of all its files together; the event loop waits for it."""
+"""Bound on all contents that a card compares, together; the event loop waits for it."""
 MAX_WRITES: Final = 100
 STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @lru_cache(maxsize=KEPT)
 def drawn_writes(_request_id: str, code: str, workspace: Path) -> tuple[RenderableType, ...]:
-    """What a cell writes, against the files as they are when its question is drawn for the first time."""
+    """The diffs of a cell's writes against the files as they are when its question is drawn for the first time."""
     writes = planned_writes(code)
     if len(writes) > MAX_WRITES:
         return (Text(f"\n± {len(writes):,} writes, which are too many to be compared here", "dim", overflow="fold"),)
@@ -66,7 +66,7 @@ def _lines(path: str, old: bytes | None, new: bytes | None, workspace: Path, *, 
 
 
 def _content_of(path: Path) -> bytes | None:
-    """None: it cannot be read, or is large; of what is not there, nothing."""
+    """The content of a file, empty if there is none. None: it cannot be read, or is too large."""
     try:
         return read_file(path, MAX_BYTES)
     except FileNotFoundError:
