@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from opentelemetry.trace import get_current_span
 from pydantic import ValidationError
@@ -73,13 +73,8 @@ class _Context(RunContext[Any]):
         self.turns.steering.append(content[0])
 
 
-@dataclass(kw_only=True)
-class _Call:
-    """A call with valid arguments."""
-
-    part: ToolCallPart
-    tool: ToolsetTool[Any]
-    args: dict[str, Any]
+_Call: TypeAlias = tuple[ToolCallPart, ToolsetTool[Any], dict[str, Any]]
+"""A call, and its arguments, which are valid."""
 
 
 class PlainTurns:
@@ -117,14 +112,13 @@ class PlainTurns:
         self._retries = 0
         self._tools: dict[str, ToolsetTool[Any]] = {}
         conversation = next((message.conversation_id for message in reversed(history) if message.conversation_id), None)
-        self._run_id, self._conversation_id = str(uuid.uuid4()), conversation or str(uuid.uuid4())
         self._context = _Context(
             deps=None,
             model=model,
             usage=RunUsage(),
             messages=self.messages,
-            run_id=self._run_id,
-            conversation_id=self._conversation_id,
+            run_id=str(uuid.uuid4()),
+            conversation_id=conversation or str(uuid.uuid4()),
             turns=turns,
         )
 
@@ -178,7 +172,7 @@ class PlainTurns:
                 response = await hooks.after_model_request(self._context, request_context=request, response=response)
         except ModelRetry as retry:
             advice = retry
-        response.run_id, response.conversation_id = self._run_id, self._conversation_id
+        response.run_id, response.conversation_id = self._context.run_id, self._context.conversation_id
         response.model_id = response.model_id or self._model.model_id
         self.messages.append(response)
         return response, advice
@@ -190,8 +184,8 @@ class PlainTurns:
             parts=parts,
             instructions=self._instructions,
             timestamp=datetime.now(UTC),
-            run_id=self._run_id,
-            conversation_id=self._conversation_id,
+            run_id=self._context.run_id,
+            conversation_id=self._context.conversation_id,
             state=state,
         )
 
@@ -227,14 +221,14 @@ class PlainTurns:
                 args = tool.args_validator.validate_python(part.args or {})
         except ValidationError:
             return None
-        return _Call(part=part, tool=tool, args=args)
+        return part, tool, args
 
     async def _answers(self, calls: list[_Call]) -> list[ModelRequestPart]:
         """Make the calls side by side. If one ends the run, the answers of those that have ended stay in the history."""
         answers: dict[int, ModelRequestPart] = {}
 
         async def make(index: int, call: _Call) -> None:
-            answers[index] = await self._answer(call)
+            answers[index] = await self._answer(*call)
 
         try:
             if len(calls) == 1:
@@ -242,26 +236,26 @@ class PlainTurns:
             else:
                 async with asyncio.TaskGroup() as group:
                     for index, call in enumerate(calls):
-                        group.create_task(make(index, call), name=call.part.tool_name)
+                        group.create_task(make(index, call), name=call[0].tool_name)
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors.exceptions[0].__cause__
         finally:
-            if len(answers) < len(calls):
-                self.messages.append(self._message([answers[index] for index in sorted(answers)], state="interrupted"))
-        return [answers[index] for index in sorted(answers)]
+            parts = [answers[index] for index in sorted(answers)]
+            if len(parts) < len(calls):
+                self.messages.append(self._message(parts, state="interrupted"))
+        return parts
 
-    async def _answer(self, call: _Call) -> ToolReturnPart:
-        part = call.part
+    async def _answer(self, part: ToolCallPart, tool: ToolsetTool[Any], valid: dict[str, Any]) -> ToolReturnPart:
         context = replace(self._context, tool_call_id=part.tool_call_id, tool_name=part.tool_name)
-        what: dict[str, Any] = {"call": part, "tool_def": call.tool.tool_def}
+        what: dict[str, Any] = {"call": part, "tool_def": tool.tool_def}
 
         async def run(args: dict[str, Any]) -> Any:
             try:
-                return await call.tool.toolset.call_tool(part.tool_name, args, context, call.tool)
+                return await tool.toolset.call_tool(part.tool_name, args, context, tool)
             except Exception as error:  # noqa: BLE001  # border: any error of a tool is a result, or ends the run
                 return await self._hooks.on_tool_execute_error(context, **what, args=args, error=error)
 
-        result = await self._hooks.wrap_tool_execute(context, **what, args=call.args, handler=run)
+        result = await self._hooks.wrap_tool_execute(context, **what, args=valid, handler=run)
         if isinstance(result, ToolDenied):
             return ToolReturnPart(part.tool_name, result.message, part.tool_call_id, outcome="denied")
         if not isinstance(result, ToolReturn):
