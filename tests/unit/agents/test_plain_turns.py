@@ -99,10 +99,23 @@ async def seen(agent, *prompts, cancel=False):
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_a_run_is_the_same_whoever_makes_its_turns(make, case):
+async def test_a_run_is_the_same_whoever_makes_its_turns(make, monkeypatch, case):
+    sent, request_stream = [], ScriptedModel.request_stream
+
+    def note(model, messages, settings, parameters, *rest):
+        instructions = [part.content for part in parameters.instruction_parts]
+        tools = [tool.name for tool in parameters.function_tools]
+        history = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+        sent.append(str(plain([history, settings, instructions, tools])))
+        return request_stream(model, messages, settings, parameters, *rest)
+
+    monkeypatch.setattr(ScriptedModel, "request_stream", note)
     script, config = CASES[case]
     ours = await seen(make(script, config={"mode": "full"} | config), "go", "go on")
+    ours["requests"] = sorted(sent)
+    sent.clear()
     theirs = await seen(make(script, config={"mode": "full"} | config, capabilities=[AbstractCapability()]), "go", "go on")
+    theirs["requests"] = sorted(sent)
     for what in ours:
         assert ours[what] == theirs[what], what
 
