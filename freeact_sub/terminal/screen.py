@@ -204,6 +204,8 @@ class Screen:
     async def run_outside(self, command: Sequence[str]) -> bool:
         """Gives the terminal to another program, such as an editor, until it ends; returns False if it cannot be started."""
         async with self._given_away():
+            if self._closing:
+                return False
             self.attention.pause()
             try:
                 with self._other_program():
@@ -219,6 +221,8 @@ class Screen:
     async def show_pages(self, pager: Pager) -> None:
         """Shows something long in the alternate screen until the person leaves it."""
         async with self._given_away():
+            if self._closing:  # it has waited for another one
+                return
             # an input of its own: the line's would take an Escape that follows at once for its own
             application = pager.application(create_input(), self._output, focus_keys(self.attention))
             application.key_processor.before_key_press += lambda _: self.attention.key()

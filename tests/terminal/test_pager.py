@@ -1,5 +1,6 @@
 """What is long is looked at in the alternate screen, in a pseudo-terminal."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.enter("wide")
     terminal.answer("y", "Approval 1 of 1")
     terminal.wait_for("That was wide.")
-    terminal.wait_at_bottom(READY)
+    terminal.wait_at_bottom("2 turns", "tokens\n", READY, "ask · ")
     assert "(wider than the window: ctrl-o scrolls it sideways)" in terminal.shown
     before = terminal.bottom
     terminal.press(CTRL_O)
@@ -49,6 +50,11 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.press(ESCAPE)
     terminal.wait_gone("q leaves")
     terminal.wait_until(lambda: terminal.bottom == before, "what stood there before")
+    terminal.press(CTRL_O + CTRL_O)
+    terminal.wait_at_bottom("q leaves")
+    terminal.send_signal(signal.SIGTERM)  # the second pager must not open after it
+    terminal.wait_end()
+    assert "q leaves" not in terminal.bottom
 
 
 def test_a_child_at_work_in_a_small_window_that_changes(terminal: Terminal, tmp_path: Path) -> None:
