@@ -24,7 +24,7 @@ PIPE_BYTES = 65_536
 """Bytes that a pipe holds: all of them are read at once."""
 
 for kind, names in (
-    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_handle_event")),
+    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_handle_event", "_event_pipe_gc")),
     (OutStream, ("_watch_pipe_fd", "_schedule_flush", "_flush", "_is_master_process")),
 ):
     for overridden in names:
@@ -112,6 +112,11 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
     def _handle_event(self, message: Any) -> None:
         self._is_woken = False
         super()._handle_event(message)
+
+    async def _event_pipe_gc(self) -> None:
+        """Also handles what waits: the wake of a thread that has ended may be lost with its pipe."""
+        await super()._event_pipe_gc()
+        self._handle_event(None)
 
 
 def has_come(descriptor: int, milliseconds: int | None) -> bool:
