@@ -1,8 +1,8 @@
 """`decide` judges a call by rules and mode. It asks nobody, remembers nothing, and has no effect.
 
 `plan` and `auto` stand for a wall around the kernel: what the wall forbids is denied here as well, whatever a rule allows,
-so that nobody is asked for what cannot happen. What happens outside the wall, MCP calls and a user's own tools, `auto` asks
-for, unless the server says that a tool is read-only; children stand behind the wall of their parent and need no question.
+so that no question is about a call that cannot happen. Outside the wall, for MCP calls and a user's own tools, `auto` asks,
+unless the server says that a tool is read-only; children stand behind the wall of their parent and need no question.
 """
 
 from dataclasses import replace

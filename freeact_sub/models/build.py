@@ -34,7 +34,7 @@ NAME_HINT: Final = "a model is named `PROVIDER:NAME`, for example `anthropic:cla
 def build_model(config: Config) -> "Model":
     """Build the model that the settings name.
 
-    With `base_url` it is asked for at that address: `openai-chat:NAME` talks to an OpenAI-compatible server, and a local
+    With `base_url` requests go to that address: `openai-chat:NAME` talks to an OpenAI-compatible server, and a local
     one needs no key.
 
     Raises:

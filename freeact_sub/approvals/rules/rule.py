@@ -1,7 +1,8 @@
 """Rules: what is decided without a question. Read from files, kept in files, and handed to `decide` as values.
 
 Levels, from the least to the most specific: what is shipped, the user's file, the project's file, the session. A `deny` of
-any level counts. Else the most specific level that says something counts: a project may allow what is asked for as shipped.
+any level counts. Else the most specific level with a matching rule counts: a project may allow a call that the shipped rules
+ask about.
 """
 
 import re

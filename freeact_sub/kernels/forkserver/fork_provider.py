@@ -36,7 +36,7 @@ FREE_MEMORY_FOR_SPARES: Final = 0.1
 MOST_SPARES: Final = 20
 """For one key, unless the setting asks for more; they are about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
-"""Before spares are made: where one kernel was asked for, others may follow, and would share the processors with a spare."""
+"""Seconds before spares are made: further requests may follow the first one, and would share the processors with a spare."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")

@@ -352,7 +352,7 @@ WATCHES: list[Watch] = []
 def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None, used: UsedFiles) -> None:
     """Add the audit hook, which also notes used files; a branch already has it and switches to its own settings.
 
-    Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing is asked for.
+    Settings: those of `AuditSettings`, the kernel's own folder among the `folders`. None: nothing needs a question.
     """
     for watch in WATCHES:
         watch.renew(ask, settings)

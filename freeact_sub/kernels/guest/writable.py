@@ -1,7 +1,7 @@
 """Which files code in a kernel may change without a question, and what a path really means.
 
 Runs in kernels: standard library only. The test stands before every `open` for writing and must be quick. So it remembers
-which paths are free, and knows of each folder what it really is, what is asked for in it, and which links are in it: a look
+which paths are free, and knows of each folder its real path, the names that need a question, and its links: a look
 at each file would cost more than all else. All that is believed for a moment only: a program that runs beside the cell may
 change it.
 """

@@ -4,8 +4,8 @@
     python -I -S wall.py --probe                                print what this machine can do, as one JSON object
 
 `build` runs in the process that becomes the kernel, while it has one thread and before any code of a model: called by the
-fork server in the forked child, or by this script between process guard and kernel. Each piece is asked for by name in the
-policy, and one that cannot be had raises: the caller must not start the kernel then. In the order of building:
+fork server in the forked child, or by this script between process guard and kernel. The policy names each piece, and
+`build` raises if one is not available: the caller must not start the kernel then. In the order of building:
 
 - *view*: a mount namespace with nothing in it but what the policy lists, so that sockets of other programs (a message bus,
   a terminal multiplexer, sibling kernels) have no path, and what may not be written is mounted read-only, down to modes
