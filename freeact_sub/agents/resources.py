@@ -174,7 +174,7 @@ class AgentKernel:
             else:
                 self.start_soon()
 
-        await carry_out(swap(), timeout_seconds=self._spec.start_timeout_seconds + SWAP_SECONDS)
+        await carry_out(swap(), timeout_seconds=self._plain_spec.start_timeout_seconds + SWAP_SECONDS)
         return old
 
     async def reset(self) -> None:
@@ -221,7 +221,7 @@ class AgentKernel:
 
     async def _until_lost(self, kernel: Kernel) -> str:
         """Wait for the kernel's end; meanwhile its hook learns of rules as they are saved."""
-        known: Policy | None = None
+        known: Policy | None = None  # its hook may know older rules: a copy of a kernel may have waited for its use
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
@@ -72,6 +73,11 @@ class Shared:
     def __post_init__(self) -> None:
         self.kernel_places = KernelPlaces(self.config.kernel.max_live)
         self.renew()
+
+    @property
+    def request_settings(self) -> ModelSettings | None:
+        """The settings of each model request, as pydantic-ai takes them. None: there are none."""
+        return self.model_settings or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
     def renew(self) -> None:
         """Renew what belongs to an event loop: the root may be reopened in another one."""

@@ -45,6 +45,14 @@ def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
     return SessionStore(state_folder()).sessions(workspace)
 
 
+def stats_below(folder: str) -> Iterator[os.stat_result]:
+    """Yields the status of each file below a folder, without following links."""
+    for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text
+        for name in names:
+            with suppress(OSError):
+                yield os.lstat(f"{place}/{name}")
+
+
 class SessionStore:
     """The sessions in one folder. It keeps nothing open."""
 
@@ -121,12 +129,7 @@ class SessionStore:
 
     def size_bytes(self, session_id: str) -> int:
         """The bytes of the session's folder on disk, without its rows in the database."""
-        total = 0
-        for folder, _, names in os.walk(self.folder_of(session_id)):
-            for name in names:
-                with suppress(OSError):
-                    total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118  # as os.walk has it
-        return total
+        return sum(found.st_size for found in stats_below(str(self.folder_of(session_id))))
 
     @property
     def database_bytes(self) -> int:

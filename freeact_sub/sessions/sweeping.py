@@ -6,21 +6,18 @@ when they are as old as a session that is archived.
 """
 
 import logging
-import os
 import re
 import stat
 import threading
 import time
-from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.errors import SessionError
 from freeact_sub.sessions.records import StoredSession
-from freeact_sub.sessions.store import SessionStore
+from freeact_sub.sessions.store import SessionStore, stats_below
 from freeact_sub.system.removal import remove
 
 DAY_SECONDS: Final = 86_400
@@ -141,16 +138,8 @@ def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int
     """The bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
-        size += sum(min(found.st_size, found.st_blocks * BLOCK_BYTES) for found in _stats(f"{folder}/{agent_id}"))
+        size += sum(min(found.st_size, found.st_blocks * BLOCK_BYTES) for found in stats_below(f"{folder}/{agent_id}"))
     return size
-
-
-def _stats(folder: str) -> Iterator[os.stat_result]:
-    """Yields the status of each file below a folder, without following links."""
-    for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text
-        for name in names:
-            with suppress(OSError):
-                yield os.lstat(f"{place}/{name}")
 
 
 def _agents(store: SessionStore, session: StoredSession) -> list[str]:
@@ -173,7 +162,7 @@ def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop
     folder = _outputs(workspace)
     for path in folder.iterdir() if folder is not None else ():
         if AGENT_ID.fullmatch(path.name) and path.name not in known and not stop.is_set():
-            written = [path.lstat().st_mtime, *(found.st_mtime for found in _stats(str(path)))]
+            written = [path.lstat().st_mtime, *(found.st_mtime for found in stats_below(str(path)))]
             if max(written) < before:
                 remove(str(path))
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from freeact_sub.strategies.trees import with_descendants
+
 NEUTRAL: Final = 0.5
 """The score of a simulation that could not start, and of a player's result that is no score."""
 
@@ -29,7 +31,7 @@ class SearchNode:
     """A state reached by a search."""
 
     name: str
-    """Its place in the tree, such as `0.2.1`: the second child of the third child of the root. The root's is empty."""
+    """Its place in the tree: `0.2` is the third child of the root's first child. The root's is empty."""
     parent: "SearchNode | None" = None
     action: str = ""
     """The action that led to it from its parent."""
@@ -77,10 +79,8 @@ class SearchNode:
         return self.output if self.terminal and self.status != "failed" else None
 
     def below(self) -> Iterator["SearchNode"]:
-        """Yields the node and its descendants, parents before children."""
-        yield self
-        for child in self.children:
-            yield from child.below()
+        """Returns the node and its descendants, parents before children."""
+        return with_descendants(self)
 
     def __repr__(self) -> str:
         return f"SearchNode({self.name!r}, score={self.score:.2f}, status={self.status!r})"

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 SIMULATE: Final = "simulate"
 SOLVED: Final = 1.0
@@ -65,6 +65,27 @@ def top_k(tree: Any, algorithm: TreeAlgorithm, k: int = 1) -> list[tuple[Any, fl
     return sorted(algorithm.get_state_score_pairs(tree), key=lambda pair: -pair[1])[:k]
 
 
+class HasChildren(Protocol):
+    """A node of any tree."""
+
+    @property
+    def children(self) -> Sequence[Any]:
+        """Its children, nodes of the same class."""
+        ...
+
+
+Node = TypeVar("Node", bound=HasChildren)
+
+
+def with_descendants(node: Node) -> Iterator[Node]:
+    """Yields a node and its descendants, parents before children, in time linear in their number."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(node.children)
+
+
 @dataclass(kw_only=True, eq=False)
 class TreeNode:
     """A state in a tree."""
@@ -100,10 +121,8 @@ class TreeNode:
         return bool(getattr(self.state, "terminal", False))
 
     def below(self) -> Iterator["TreeNode"]:
-        """Yield the node and its descendants."""
-        yield self
-        for child in self.children:
-            yield from child.below()
+        """Return the node and its descendants."""
+        return with_descendants(self)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,7 +7,7 @@ nor fold it anew when the window's width changes.
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, takewhile
@@ -129,9 +129,10 @@ class Pager:
         def on(pressed: str, do: Callable[[], None]) -> None:
             keys.add(pressed, filter=~writes, eager=True)(lambda _: do())
 
+        for pressed in ("escape", "c-c"):
+            keys.add(pressed, filter=writes, eager=True)(lambda _: written(counts=False))
         for pressed in ("q", "escape", "c-c"):
             on(pressed, self.leave)
-            keys.add(pressed, filter=writes, eager=True)(lambda _: written(counts=False)) if pressed != "q" else None
         keys.add("enter", filter=writes)(lambda _: written(counts=True))
         on("/", lambda: ask("/"))
         on("&", lambda: ask("&"))
@@ -151,8 +152,10 @@ class Pager:
         return max(self._application.output.get_size().rows - 1, 1)
 
     @property
-    def _found(self) -> list[int]:
+    def _found(self) -> Sequence[int]:
         """The numbers of the lines that pass the filter."""
+        if not self._filter:
+            return range(len(self._plain))
         wanted = self._filter.lower()
         return [number for number, line in enumerate(self._plain) if wanted in line.lower()]
 

@@ -47,7 +47,7 @@ class ModelRun:
                 before=self.compaction,
                 toolsets=[self.ours, self.mcp],
                 instructions=self.instructions,
-                settings=shared.model_settings or None,  # type: ignore[arg-type]  # the config leaves this TypedDict open
+                settings=shared.request_settings,
                 history=history,
             )
             answer = await plain.run(prompt)
@@ -65,7 +65,7 @@ class ModelRun:
             instructions=self.instructions,
             toolsets=[self.ours, self.mcp, *shared.toolsets],
             capabilities=[self.compaction, *shared.capabilities, hooks],
-            model_settings=shared.model_settings or None,  # type: ignore[arg-type]  # the config leaves this TypedDict open
+            model_settings=shared.request_settings,
             retries=RETRIES,
         )
         limit = node.run.account.budget.turns

@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
-from pydantic_ai.settings import ModelSettings, merge_model_settings
+from pydantic_ai.settings import merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
@@ -161,7 +161,7 @@ class _Question:
         context = ModelRequestContext(
             model=self.model,
             messages=[*self.before, request],
-            model_settings=merge_model_settings(self.model.settings, self._settings),
+            model_settings=merge_model_settings(self.model.settings, self.turns.node.shared.request_settings),
             model_request_parameters=parameters,
         )
         context = await self.turns.booking.reserve(context, salvage=False)
@@ -203,15 +203,11 @@ class _Question:
                 turns.inner_tasks,
                 PaidRequests(booking=turns.booking),
             ],
-            model_settings=self._settings,
+            model_settings=turns.node.shared.request_settings,
             retries=retries,
         )
         result = await agent.run(prompt, message_history=history or None, infer_name=False)
         return turns.whole_answer(result.output)
-
-    @property
-    def _settings(self) -> ModelSettings | None:
-        return self.turns.node.shared.model_settings or None  # type: ignore[return-value]  # the config leaves this TypedDict open
 
 
 def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:

@@ -178,9 +178,8 @@ class ShadowRepository:
             yield b"/" + re.sub(rb"([\\*?\[ ])", rb"\\\1", name)
 
     async def _has(self, tree: str) -> bool:
-        async with self._started("cat-file", "-e", tree) as process:
-            await process.communicate()
-        return process.returncode == 0
+        code, _ = await self._ended("cat-file", "-e", tree)
+        return code == 0
 
     async def _forget_too_much(self) -> None:
         """Begins anew if the states take too much space."""
