@@ -7,7 +7,8 @@ written out.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 FILES_SHOWN = 8
 
@@ -100,6 +101,13 @@ def files_text(written: Sequence[str], removed: Sequence[str]) -> str:
         if shown:
             parts.append(f"files {what}: {shown}{f' and {left:,} more' if left > 0 else ''}")
     return "; ".join(parts)
+
+
+def wrong_fields(problems: Iterable[Any], most: int = 5) -> str:
+    """The first problems of a pydantic `ValidationError.errors()` in one line, each with the path of its field."""
+    found = [problem for problem in problems if isinstance(problem, Mapping)][:most]
+    parts = [(".".join(map(str, problem.get("loc", ()))), str(problem.get("msg", ""))) for problem in found]
+    return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
 
 
 def how_to_install(extra: str) -> str:

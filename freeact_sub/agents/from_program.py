@@ -10,13 +10,15 @@ from pydantic_core import to_json
 
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
-from freeact_sub.agents.from_code.ask import asked_for
+from freeact_sub.agents.from_code.ask import AskParams
+from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
 from freeact_sub.kernels import Kernel, put_values
+from freeact_sub.text import wrong_fields
 from freeact_sub.tools import SpawnRequest
 
 FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
@@ -53,7 +55,7 @@ class AsInACell(ABC):
                 "agent.ask needs a run that pays for it: call it within one, such as "
                 "`await agent.run_program(lambda: agent.ask(...)).result()`"
             )
-        asked = asked_for({"prompt": prompt, "model": model, "history": [*history]})
+        asked = validated(AskParams.model_validate, {"prompt": prompt, "model": model, "history": [*history]}, "agent.ask")
         if output is None or output is str:
             return await loop.asks.ask(asked, None)
         adapter, typed = _typed(output)
@@ -109,7 +111,7 @@ def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
     inputs, output, turns = rest.pop("inputs", {}), rest.pop("output", None), rest.pop("max_turns", None)
     if unknown := [name for name in rest if name not in FIELDS]:
         raise InvalidRequestError(f"agent.task: there is no option {unknown[0]!r}: known are {', '.join(sorted(FIELDS))}")
-    budget = _budget(rest.pop("budget", Budget()))
+    budget = validated(Budget.model_validate, rest.pop("budget", {}), "agent.task: budget")
     if turns is not None:
         budget = budget.model_copy(update={"turns": turns})
     if output is not None:
@@ -130,8 +132,7 @@ def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
         try:
             adapter.validate_json(to_json(value))
         except ValidationError as error:
-            problems = [f"{'.'.join(map(str, item['loc'])) or 'the answer'}: {item['msg']}" for item in error.errors()]
-            return "; ".join(problems[:5])
+            return wrong_fields(error.errors())
         return ""
 
     def value_of(arguments: dict[str, Any]) -> Any:
@@ -140,14 +141,6 @@ def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
         return value
 
     return adapter, replace(plain, output_type=output_type_of(schema, check), value_of=value_of)
-
-
-def _budget(asked: Budget | Mapping[str, Any]) -> Budget:
-    try:
-        return Budget.model_validate(asked)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise InvalidRequestError(f"agent.task: budget: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
 
 
 def _prepare(inputs: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ host itself knows about the agent.
 from freeact_sub.agents.from_code.actions import ActionRequests
 from freeact_sub.agents.from_code.ask import AskRequests
 from freeact_sub.agents.from_code.background import BackgroundRequests
-from freeact_sub.agents.from_code.base import CodeCalls, Handler, HostRequests
+from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.children import TaskRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.mcp import McpRequests
@@ -21,7 +21,6 @@ __all__ = [
     "BackgroundRequests",
     "CodeCalls",
     "FileRequests",
-    "Handler",
     "HostRequests",
     "McpRequests",
     "NodeRequests",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.agents.from_code.base import CodeCalls
 from freeact_sub.calls import Call, FileOperation, FileWrite, NetworkConnect, ShellCommand
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.kernels import CellClock
@@ -29,11 +29,7 @@ class ActionRequests:
 
     def __init__(self, calls: CodeCalls) -> None:
         self._calls = calls
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"check": self._check}
+        self.handlers = {"check": self._check}
 
     async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         node = self._calls.node

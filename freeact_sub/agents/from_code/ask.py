@@ -1,26 +1,23 @@
 """Answers `ask`: single model requests from code in a cell or a program (`await agent.ask(...)`)."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.from_code.answers import typed_answer_of
-from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
 from freeact_sub.agents.runs.results import text_of
+from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.agents.turn.single_request import Asker, TypedAnswer
 from freeact_sub.calls import ToolCall
-from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import ToolResult
 
 
-class AskParams(BaseModel):
-    """The parameters that `agent.ask` in a kernel sends."""
+class AskParams(Params):
+    """The parameters of `agent.ask`."""
 
-    model_config = {"extra": "forbid", "strict": True}
     prompt: str = Field(min_length=1)
     model: str | None = None
     output: dict[str, Any] | None = None
@@ -42,14 +39,10 @@ class AskRequests:
     def __init__(self, calls: CodeCalls, asker: Asker) -> None:
         self._calls = calls
         self._asker = asker
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"ask": self._ask}
+        self.handlers = {"ask": self._ask}
 
     async def _ask(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        asked = asked_for(params)
+        asked = validated(AskParams.model_validate, params, "agent.ask")
         typed = None if asked.output is None else typed_answer_of(asked.output)
         return to_jsonable_python(await self.ask(asked, typed, clock))
 
@@ -64,28 +57,11 @@ class AskRequests:
         Raises:
             FreeactError: The request is denied or fails.
         """
-        answer: Any = None
 
-        async def work() -> ToolResult:
-            nonlocal answer
-            # as with a child: the cell's time limit covers only what the cell itself does
-            with clock.paused() if clock is not None else nullcontext():
+        async def work() -> EndedCall[Any]:
+            with paused(clock):
                 answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
-            return ToolResult(text=text_of(answer))
+            return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude_none=True, exclude_defaults=True)
-        await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args), args, clock, work)
-        return answer
-
-
-def asked_for(params: Mapping[str, Any]) -> AskParams:
-    """Validate the parameters.
-
-    Raises:
-        InvalidRequestError: A parameter is invalid; the message names it.
-    """
-    try:
-        return AskParams.model_validate(params)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise InvalidRequestError(f"agent.ask: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        return await self._calls.carry_out("ask", ToolCall(tool_name="ask", args=args), args, clock, work)

@@ -1,17 +1,15 @@
 """Answers `children`: an agent's background children, from code (`agent.children`)."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import Any
 
-from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.from_code.base import CodeCalls, Handler, tool_call_id_of
+from freeact_sub.agents.from_code.base import CodeCalls, paused, tool_call_id_of, validated
+from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import ToolCall
-from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import BackgroundChildren, ChildState, Subagents, ToolResult
+from freeact_sub.tools import BackgroundChildren, ChildState, Subagents
 from freeact_sub.tools.subagents import SubagentsArguments
 
 
@@ -21,31 +19,18 @@ class BackgroundRequests:
     def __init__(self, calls: CodeCalls, children: BackgroundChildren) -> None:
         self._calls = calls
         self._children = children
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"children": self._answer}
+        self.handlers = {"children": self._answer}
 
     async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        try:
-            arguments = SubagentsArguments.model_validate(params)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = "".join(f"{part}: " for part in problem["loc"])
-            raise InvalidRequestError(f"agent.children: {where}{problem['msg'].removeprefix('Value error, ')}") from error
-        value: Any = None
+        arguments = validated(SubagentsArguments.model_validate, params, "agent.children")
 
-        async def work() -> ToolResult:
-            nonlocal value
-            # waiting for children has its own bound; the cell's covers only what the cell itself does
-            with clock.paused() if clock is not None and arguments.action == "wait" else nullcontext():
+        async def work() -> EndedCall[Any]:
+            with paused(clock if arguments.action == "wait" else None):
                 value = await self._do(arguments, clock)
-            return ToolResult(text=str(value))
+            return EndedCall(value=value, text=str(value), outcome="success")
 
         call: ToolCall = Subagents().call(arguments)
-        await self._calls.carry_out(call.tool_name, call, call.args, clock, work)
-        return value
+        return await self._calls.carry_out(call.tool_name, call, call.args, clock, work)
 
     async def _do(self, arguments: SubagentsArguments, clock: CellClock | None) -> Any:
         children, ids = self._children, arguments.agent_ids

@@ -2,24 +2,37 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.calls import Call
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import ToolResult, head_and_tail
+from freeact_sub.text import wrong_fields
+from freeact_sub.tools import head_and_tail
+
+T = TypeVar("T")
 
 END_SECONDS: Final = 10.0
 """Seconds to wait for cancelled calls."""
+MAX_PROBLEM_CHARS: Final = 1000
 
 Handler: TypeAlias = Callable[[Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Takes parameters and the requesting cell's clock (None: no cell runs), and returns a JSON value. Or it returns an
 iterator: the cell shows the texts that it yields, and its last item, which is not a text, is the value."""
+
+
+class Params(BaseModel):
+    """The parameters of a request, which code in a kernel has written."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class HostRequests:
@@ -74,19 +87,18 @@ class CodeCalls(ToolCalls):
         call: Call,
         args: Mapping[str, Any],
         clock: CellClock | None,
-        work: Callable[[], Awaitable[ToolResult]],
-    ) -> ToolResult:
-        """Carry out a call as if the model had made it: see `ToolCalls.make`.
+        work: Callable[[], Awaitable[EndedCall[T]]],
+    ) -> T:
+        """Carry out a call as if the model had made it, and return the value for the code: see `ToolCalls.make`.
 
         Raises:
             FreeactError: The call is denied or fails.
         """
         limit = self.node.shared.config.kernel.output_chars
 
-        async def run() -> EndedCall[ToolResult]:
-            result = await work()
-            # the code gets the whole value; this is for front ends
-            return EndedCall(value=result, text=head_and_tail(result.text, limit), outcome=result.outcome)
+        async def run() -> EndedCall[T]:
+            ended = await work()
+            return replace(ended, text=head_and_tail(ended.text, limit))
 
         requested = RequestedCall(name=name, args=dict(args), call=call, tool_call_id=tool_call_id_of(clock), clock=clock)
         with self._open_call():
@@ -110,6 +122,28 @@ class CodeCalls(ToolCalls):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=END_SECONDS)
+
+
+def validated(validate: Callable[[Any], T], params: Any, what: str) -> T:
+    """Validate the parameters of a request.
+
+    Args:
+        validate: A pydantic validation.
+        params: The parameters.
+        what: Begins the message of the error.
+
+    Raises:
+        InvalidRequestError: Parameters are invalid; the message names them.
+    """
+    try:
+        return validate(params)
+    except ValidationError as error:
+        raise InvalidRequestError(f"{what}: {wrong_fields(error.errors())[:MAX_PROBLEM_CHARS]}") from error
+
+
+def paused(clock: CellClock | None) -> AbstractContextManager[None]:
+    """Stop the clock of the requesting cell, if there is one, during work that has a limit of its own."""
+    return nullcontext() if clock is None else clock.paused()
 
 
 def tool_call_id_of(clock: CellClock | None) -> str | None:

@@ -7,23 +7,23 @@ the type, so it validates the answer: it keeps a second request (`task_check`) o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.from_code.answers import output_type_of
-from freeact_sub.agents.from_code.base import CodeCalls, Handler, tool_call_id_of
+from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import SpawnCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, hand_over
 from freeact_sub.modes import Mode
-from freeact_sub.tools import Outcome, SpawnRequest, ToolResult
+from freeact_sub.tools import SpawnRequest
 
 CHECK_SECONDS: Final = 30.0
 """Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
@@ -32,12 +32,8 @@ MAX_PROBLEM_CHARS: Final = 2000
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
-class _Params(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class TaskParams(_Params):
-    """The parameters that `agent.task` in a kernel sends."""
+class TaskParams(Params):
+    """The parameters of `agent.task`."""
 
     task_id: TaskId
     prompt: str = Field(min_length=1)
@@ -109,11 +105,7 @@ class TaskRequests:
         self._children = children
         self._kernel = kernel
         self._tasks: dict[str, _TaskCall] = {}
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"task": self._task, "task_check": self._check, "task_cancel": self._cancel}
+        self.handlers = {"task": self._task, "task_check": self._check, "task_cancel": self._cancel}
 
     @property
     def open_tasks(self) -> int:
@@ -121,7 +113,7 @@ class TaskRequests:
         return len(self._tasks)
 
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
-        asked = _validated(params)
+        asked = validated(TaskParams.model_validate, params, "agent.task")
         task = self._tasks.setdefault(asked.task_id, _TaskCall(request=None))
         if task.request is not None:
             raise InvalidRequestError("agent.task: task_id: it is in use")
@@ -161,15 +153,12 @@ class TaskRequests:
         )
 
     async def _carry_out(self, asked: TaskParams, request: SpawnRequest, clock: CellClock | None) -> RunResult:
-        ended: list[RunResult] = []
-
-        async def work() -> ToolResult:
-            # the child has its own limits; the cell's covers only what the cell itself does
-            with clock.paused() if clock is not None else nullcontext():
+        async def work() -> EndedCall[RunResult]:
+            with paused(clock):
                 child = await self._children.run(request)
-            ended.append(await child.result())
-            outcome: Outcome = "success" if child.completed else "failed"
-            return ToolResult(text=child.report, outcome=outcome)
+            return EndedCall(
+                value=await child.result(), text=child.report, outcome="success" if child.completed else "failed"
+            )
 
         call = SpawnCall(
             prompt=f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt,
@@ -180,8 +169,7 @@ class TaskRequests:
             resume=asked.resume or "",
         )
         args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
-        await self._calls.carry_out("task", call, args, clock, work)
-        return ended[0]
+        return await self._calls.carry_out("task", call, args, clock, work)
 
     async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         del clock
@@ -208,14 +196,6 @@ class TaskRequests:
         for request in (task.request, task.checker) if task is not None else ():
             if request is not None:
                 request.cancel()
-
-
-def _validated(params: Mapping[str, Any]) -> TaskParams:
-    try:
-        return TaskParams.model_validate(dict(params))
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise InvalidRequestError(f"agent.task: {'; '.join(problems)[:1000]}") from error
 
 
 def _wire(result: RunResult) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from freeact_sub.agents.files.attribution import MAX_FILES, Writing
 from freeact_sub.agents.files.changed import CLOCK_STEP_NS, NOT_LOOKED_INTO, changed_files
-from freeact_sub.agents.from_code.base import Handler
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
@@ -27,11 +26,7 @@ class FileRequests:
     def __init__(self, node: AgentNode) -> None:
         self._node = node
         self._looking: set[asyncio.Task[Any]] = set()
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"files": self._files}
+        self.handlers = {"files": self._files}
 
     async def settle(self) -> None:
         """Wait until all reports are processed."""

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.agents.from_code.base import CodeCalls
+from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import McpCall
 from freeact_sub.errors import McpError
 from freeact_sub.kernels import CellClock
-from freeact_sub.mcp import McpServers
+from freeact_sub.mcp import McpResult, McpServers
 from freeact_sub.spans import span
-from freeact_sub.tools import ToolResult, head_and_tail
+from freeact_sub.tools import head_and_tail
 
 ERROR_CHARS: Final = 10_000
 """The length of an exception's message in the kernel."""
@@ -21,11 +22,7 @@ class McpRequests:
     def __init__(self, calls: CodeCalls, servers: McpServers) -> None:
         self._calls = calls
         self._servers = servers
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"mcp_tools": self._tools, "mcp_call": self._call}
+        self.handlers = {"mcp_tools": self._tools, "mcp_call": self._call}
 
     async def _tools(self, params: Mapping[str, Any], clock: CellClock | None) -> list[dict[str, Any]]:
         del clock
@@ -46,17 +43,14 @@ class McpRequests:
             args=dict(args) if isinstance(args, Mapping) else {},
             read_only=self._servers.is_read_only(server, tool),
         )
-        value: Any = None
-
-        async def work() -> ToolResult:
-            nonlocal value
-            with span("MCP call", server=call.server, tool=call.tool):
-                result = await self._servers.call(call.server, call.tool, call.args)
-            value = result.value
-            return ToolResult(text=result.text, outcome="failed" if result.is_error else "success")
-
         name = f"{server}.{tool}"
+
+        async def work() -> EndedCall[McpResult]:
+            with span("MCP call", server=server, tool=tool):
+                result = await self._servers.call(server, tool, call.args)
+            return EndedCall(value=result, text=result.text, outcome="failed" if result.is_error else "success")
+
         result = await self._calls.carry_out(name, call, call.args, clock, work)
-        if result.outcome == "failed":
+        if result.is_error:
             raise McpError(f"MCP tool {name} failed: {head_and_tail(result.text, ERROR_CHARS)}", server=server)
-        return value
+        return result.value

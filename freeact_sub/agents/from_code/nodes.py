@@ -5,28 +5,25 @@ counts like one of the agent's, a promotion needs approval for each path, and ea
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field
 
 from freeact_sub.agents.children.nodes import Nodes
-from freeact_sub.agents.from_code.base import Handler
-from freeact_sub.errors import InvalidRequestError
+from freeact_sub.agents.from_code.base import Params, paused, validated
 from freeact_sub.kernels import CellClock, Changes, Kernel, move_values
 
 
-class NodeParams(BaseModel):
+class NodeParams(Params):
     """The parameters of a request about a node."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     action: Literal["branch", "execute", "diff", "close", "adopt", "promote"]
     node: str = ""
     """Its id. Empty: the agent's own kernel, which can be branched only."""
     description: str = ""
     own_files: bool = False
     code: str = ""
-    names: list[str] = []
+    names: list[str] = Field(default_factory=list)
 
 
 class NodeRequests:
@@ -36,20 +33,11 @@ class NodeRequests:
         """Args: nodes: of the agent. kernel: the kernel in which the code runs that asks."""
         self._nodes = nodes
         self._kernel = kernel
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"node": self._answer}
+        self.handlers = {"node": self._answer}
 
     async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        try:
-            asked = NodeParams.model_validate(params)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise InvalidRequestError(f"node: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
-        # a cell in a node has a limit of its own; that of the cell that asks is on what it does itself
-        with clock.paused() if clock is not None else nullcontext():
+        asked = validated(NodeParams.model_validate, params, "node")
+        with paused(clock):
             return await self._do(asked)
 
     async def _do(self, asked: NodeParams) -> Any:

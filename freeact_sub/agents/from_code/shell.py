@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.agents.from_code.base import CodeCalls, Handler
+from freeact_sub.agents.from_code.base import CodeCalls
 from freeact_sub.calls import ShellCommand
 from freeact_sub.cells import ExecuteReply, StreamText
 from freeact_sub.errors import FreeactError
@@ -38,11 +38,7 @@ class ShellRequests:
     def __init__(self, calls: CodeCalls, output_folder: Path) -> None:
         self._calls = calls
         self._output_folder = output_folder
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"shell": self._shell}
+        self.handlers = {"shell": self._shell}
 
     async def _shell(self, params: Mapping[str, Any], clock: CellClock | None) -> AsyncIterator[Any]:
         command, purpose = params.get("command"), params.get("reason")

@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from freeact_sub.agents.from_code.base import Handler, tool_call_id_of
+from freeact_sub.agents.from_code.base import tool_call_id_of, validated
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.errors import InvalidRequestError
 from freeact_sub.events import StrategyProgress
 from freeact_sub.kernels import CellClock
 from freeact_sub.strategy_step import SearchedState, StrategyStep
@@ -24,11 +23,7 @@ class ProgressRequests:
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """By method."""
-        return {"progress": self._answer}
+        self.handlers = {"progress": self._answer}
 
     async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
         await self.report(params, tool_call_id_of(clock))
@@ -39,11 +34,7 @@ class ProgressRequests:
         Raises:
             InvalidRequestError: A field is invalid.
         """
-        try:
-            valid = _adapter().validate_python(dict(step))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise InvalidRequestError(f"agent.progress: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+        valid = validated(_adapter().validate_python, step, "agent.progress")
         node = None if valid.node is None else replace(valid.node, **_bounded(valid.node))
         step = {**vars(valid), **_bounded(valid), "node": node}
         await self._node.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)

@@ -1,7 +1,6 @@
 """Translates the error that ended a run into a status and one sentence."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_ai.exceptions import (
@@ -16,9 +15,8 @@ from pydantic_ai.models import Model
 from freeact_sub.ending import RunStatus
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
 from freeact_sub.models.failures import failure
-from freeact_sub.text import one_line
+from freeact_sub.text import one_line, wrong_fields
 
-MAX_PROBLEMS: Final = 5
 MAX_PROBLEM_CHARS: Final = 600
 
 
@@ -54,19 +52,11 @@ def _last_problem(error: BaseException) -> str:
     match error.__cause__:
         case ToolRetryError() as cause:
             content = cause.tool_retry.content
-            problem = _words(content) if isinstance(content, list) else str(content)
+            problem = wrong_fields(content) if isinstance(content, list) else str(content)
         case ModelRetry() as cause:
             problem = cause.message
         case ValidationError() as cause:
-            problem = _words(cause.errors())
+            problem = wrong_fields(cause.errors())
         case _:
             problem = ""
     return one_line(problem, MAX_PROBLEM_CHARS)
-
-
-def _words(problems: Iterable[Mapping[str, Any] | Any]) -> str:
-    told = [problem for problem in problems if isinstance(problem, Mapping)][:MAX_PROBLEMS]
-    return "; ".join(
-        ": ".join(filter(None, (".".join(map(str, problem.get("loc", ()))), str(problem.get("msg", "")))))
-        for problem in told
-    )

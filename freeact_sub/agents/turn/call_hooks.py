@@ -21,6 +21,7 @@ from freeact_sub.agents.turn.repeats import Repeats, advice
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
+from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
     AgentToolset,
     Bounds,
@@ -35,8 +36,6 @@ from freeact_sub.tools import (
     without_files,
 )
 
-MAX_WRONG_ARGUMENTS: Final = 5
-"""Mistakes in one call's arguments that the model reads."""
 MAX_CHANGED_CHARS: Final = 8_000
 """Characters of code changed by a person that the model reads."""
 
@@ -198,8 +197,7 @@ async def _awaited(name: str, work: Awaitable[Any]) -> Any:
 
 def _wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
     """Returns what the model reads about arguments that do not fit the tool."""
-    wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:MAX_WRONG_ARGUMENTS])
-    schema = tool.parameters_json_schema
+    wrong, schema = wrong_fields(error.errors()), tool.parameters_json_schema
     required = schema.get("required", ())
     names = [name if name in required else f"{name} (may be left out)" for name in schema.get("properties", {})]
     return f"{tool.name} was not called; its arguments are wrong: {wrong}. It takes: {', '.join(names) or 'none'}."
