@@ -283,6 +283,10 @@ class AgentResources:
         self._serve(node)
         self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of, own_files=own_files)
 
+    def branch(self, node: AgentNode, *, own_files: bool) -> "AgentResources":
+        """Make the resources of a node whose kernel starts as a copy of this one."""
+        return AgentResources(node, self.kernel, own_files=own_files)
+
     async def pass_on(self, node: AgentNode) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
         await self.kernel.pass_on(node)

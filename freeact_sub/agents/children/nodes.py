@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pydantic_ai.messages import ModelMessage
 
@@ -24,62 +24,15 @@ from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
 from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import CellContext, KernelAccess, run_cell
+from freeact_sub.tools import CellContext, run_cell
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.resources import AgentResources
 
 CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
 """Seconds that promoting files may take, even after a cancel."""
-
-
-class OwnKernel(KernelAccess, Protocol):
-    """The kernel of an agent or a node."""
-
-    async def become(self, origin: KernelAccess) -> None:
-        """Replace it with a copy of another kernel.
-
-        Raises:
-            KernelBranchError: The other kernel cannot be branched.
-        """
-        ...
-
-
-class Resources(Protocol):
-    """A node's resources: `AgentResources`."""
-
-    @property
-    def kernel(self) -> OwnKernel:
-        """Its kernel."""
-        ...
-
-    @property
-    def calls(self) -> ToolCalls:
-        """Carries out the calls of its code."""
-        ...
-
-    async def pass_on(self, node: AgentNode) -> None:
-        """Hand everything over to a node; the kernel is not replaced when it dies.
-
-        Raises:
-            KernelError: No kernel is live.
-        """
-        ...
-
-    def take_back(self, node: AgentNode) -> None:
-        """All of it is this agent's again, whose child it was a node of."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close all of it."""
-        ...
-
-
-class ResourcesMaker(Protocol):
-    """Makes a node's resources: `AgentResources`."""
-
-    def __call__(self, node: AgentNode, branch_of: KernelAccess, *, own_files: bool) -> Resources:
-        """See `AgentResources`."""
-        ...
 
 
 class KernelNode:
@@ -88,7 +41,9 @@ class KernelNode:
     As an async context manager it closes on exit.
     """
 
-    def __init__(self, code: NodeCode, resources: Resources, owner: "Nodes", history: Sequence[ModelMessage] = ()) -> None:
+    def __init__(
+        self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage] = ()
+    ) -> None:
         self.code = code
         self.resources = resources
         self._owner = owner
@@ -222,21 +177,18 @@ class Nodes:
     def __init__(
         self,
         agent: AgentNode,
-        kernel: OwnKernel,
-        make_resources: ResourcesMaker,
+        resources: "AgentResources",
         busy: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         """Start without nodes.
 
         Args:
             agent: Owns the nodes.
-            kernel: The agent's.
-            make_resources: Makes the resources of a branch.
+            resources: The agent's.
             busy: Entered while the nodes work for the agent; raises FreeactError if its run is not live.
         """
         self._agent = agent
-        self._kernel = kernel
-        self._make_resources = make_resources
+        self._resources = resources
         self.busy = busy
         self._nodes: dict[str, KernelNode] = {}
         self._promoting = asyncio.Lock()
@@ -277,8 +229,8 @@ class Nodes:
             try:
                 async with self._agent.run.waiting_for_child() if places.full else nullcontext():  # keeps its own place
                     await places.take(code)
-                kernel = origin.resources.kernel if origin is not None else self._kernel
-                resources = self._make_resources(code, kernel, own_files=own_files)
+                copied = origin.resources if origin is not None else self._resources
+                resources = copied.branch(code, own_files=own_files)
                 try:
                     await resources.pass_on(code)
                 except BaseException:
@@ -289,7 +241,7 @@ class Nodes:
                 raise
             return self._add(KernelNode(code, resources, self, origin.history if origin is not None else ()))
 
-    async def keep(self, child: AgentNode, resources: Resources) -> KernelNode:
+    async def keep(self, child: AgentNode, resources: "AgentResources") -> KernelNode:
         """Make a node of the resources of a child whose run is ending.
 
         Raises:
@@ -327,7 +279,7 @@ class Nodes:
             )
         return node
 
-    def take_back(self, node: KernelNode, child: AgentNode) -> Resources:
+    def take_back(self, node: KernelNode, child: AgentNode) -> "AgentResources":
         """A node is that of its child again, which is asked on: it is closed, and its kernel goes on."""
         node.give_away()
         del self._nodes[node.node_id]
@@ -342,10 +294,10 @@ class Nodes:
             if names is None:
                 if await node.own_files() is not None:
                     raise FreeactError(f"{node.code.label} has own files, which its kernel cannot leave: adopt variables")
-                await self._kernel.become(node.resources.kernel)
+                await self._resources.kernel.become(node.resources.kernel)
                 return
             name = await self.write_values(node, names)
-            await hand_over(name, await node.resources.kernel.get(), await self._kernel.get())
+            await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
 
     async def promote(self, node: KernelNode) -> Changes:
         """See `Agent.promote`."""

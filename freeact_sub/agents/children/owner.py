@@ -9,25 +9,26 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import Any, Final, Protocol
-
-from pydantic_ai.messages import ModelMessage
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.messages import Messages
-from freeact_sub.agents.children.nodes import KernelNode, Nodes, OwnKernel, Resources, ResourcesMaker
+from freeact_sub.agents.children.nodes import KernelNode, Nodes
 from freeact_sub.agents.children.report import report
-from freeact_sub.agents.children.spawn import ChildLoop, PlannedChild, planned
+from freeact_sub.agents.children.spawn import PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import ChildState, KernelAccess, SpawnRequest, ToolResult
+from freeact_sub.tools import ChildState, SpawnRequest, ToolResult
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.runs.loop import AgentLoop
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
@@ -42,52 +43,15 @@ FORGOTTEN: Final = (
 logger = logging.getLogger(__name__)
 
 
-class LoopMaker(Protocol):
-    """Makes the loop of a child: `AgentLoop`."""
-
-    def __call__(
-        self,
-        node: AgentNode,
-        tree: Tree,
-        *,
-        output_type: Any,
-        branch_of: KernelAccess | None,
-        own_files: bool,
-        parent: "ChildOwner",
-        resources: Resources | None,
-    ) -> ChildLoop:
-        """See `AgentLoop`."""
-        ...
-
-
 class ChildOwner:
     """See above. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
 
-    def __init__(
-        self,
-        node: AgentNode,
-        tree: Tree,
-        make_loop: LoopMaker,
-        kernel: OwnKernel,
-        make_resources: ResourcesMaker,
-        history: Callable[[], Sequence[ModelMessage]],
-    ) -> None:
-        """Start without children.
-
-        Args:
-            node: The agent.
-            tree: All agents of its root.
-            make_loop: Makes the loop of a child.
-            kernel: The agent's, which branches copy.
-            make_resources: Makes the resources of a node.
-            history: The agent's conversation so far.
-        """
-        self._node = node
+    def __init__(self, loop: "AgentLoop", tree: Tree) -> None:
+        """Args: loop: the agent's. tree: all agents of its root."""
+        self._loop = loop
+        self._node = node = loop.node
         self._tree = tree
-        self._make_loop = make_loop
-        self._kernel = kernel
-        self._history = history
-        self.nodes = Nodes(node, kernel, make_resources, self.busy)
+        self.nodes = Nodes(node, loop.resources, self.busy)
         self.begin_run: Callable[[], Awaitable[None]] | None = None
         """Begins a run of the agent that lasts until it is idle. None: a child needs a live run."""
         self._messages = Messages(node, tree)
@@ -334,21 +298,16 @@ class ChildOwner:
             earlier=() if plan.earlier is None else plan.earlier.lineage,
         )
         try:
-            branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
+            branch_of = (
+                origin.resources.kernel if origin is not None else self._loop.resources.kernel if request.branch else None
+            )
             if request.history:
-                node.run.keep_history(origin.history if origin is not None else self._history())
+                node.run.keep_history(origin.history if origin is not None else self._loop.history)
             if plan.earlier is not None:
                 node.run.keep_history(plan.earlier.history)
                 node.shared.journal.goes_on(node.agent_id, plan.earlier.written)
-            loop = self._make_loop(
-                node,
-                self._tree,
-                output_type=request.output_type,
-                branch_of=branch_of,
-                own_files=request.own_files,
-                parent=self,
-                resources=None if kept is None else self.nodes.take_back(kept, node),
-            )
+            resources = None if kept is None else self.nodes.take_back(kept, node)
+            loop = self._loop.of_child(node, request, branch_of, resources)
             if plan.earlier is not None and kept is None:
                 loop.bring_back_variables()
             work = plan.run(node, loop)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.models import Model
@@ -20,6 +20,9 @@ from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbidden
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
 from freeact_sub.tools import SpawnRequest
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.runs.loop import AgentLoop
 
 Program: TypeAlias = Callable[[], Awaitable[Any]]
 """Produces an answer without a model."""
@@ -44,18 +47,6 @@ class Work:
     """Called first; if it returns a result, its output is the answer."""
 
 
-class ChildLoop(Protocol):
-    """Runs a child: `AgentLoop`, which itself has children."""
-
-    def bring_back_variables(self) -> None:
-        """Before the first prompt its kernel, which is new, gets the variables that it had."""
-        ...
-
-    def run(self, work: Work) -> Coroutine[Any, Any, RunResult]:
-        """Run to the end; a failure is a result."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class PlannedChild:
     """A child that does not exist yet."""
@@ -70,7 +61,7 @@ class PlannedChild:
     earlier: EarlierChild | None = None
     """It has ended, and is asked on."""
 
-    def run(self, child: AgentNode, loop: ChildLoop) -> Coroutine[Any, Any, RunResult]:
+    def run(self, child: AgentNode, loop: "AgentLoop") -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan."""
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:

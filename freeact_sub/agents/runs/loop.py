@@ -19,7 +19,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.caller import acting_as
-from freeact_sub.agents.children.nodes import KernelNode, Resources
+from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
@@ -38,7 +38,7 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import TOOLS, AgentToolset, AskParent, KernelAccess, McpToolset, ToolContext
+from freeact_sub.tools import TOOLS, AgentToolset, AskParent, KernelAccess, McpToolset, SpawnRequest, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -63,7 +63,7 @@ class AgentLoop:
         branch_of: KernelAccess | None = None,
         own_files: bool = False,
         parent: ChildOwner | None = None,
-        resources: Resources | None = None,
+        resources: AgentResources | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -77,9 +77,8 @@ class AgentLoop:
             resources: What it has open already. None: nothing.
         """
         self.node = node
-        made = resources if isinstance(resources, AgentResources) else None
-        self.resources = made or AgentResources(node, branch_of, own_files=own_files)
-        self.children = ChildOwner(node, tree, AgentLoop, self.resources.kernel, AgentResources, lambda: self.history)
+        self.resources = resources or AgentResources(node, branch_of, own_files=own_files)
+        self.children = ChildOwner(self, tree)
         self.asker = Asker(node)
         self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
@@ -104,13 +103,27 @@ class AgentLoop:
         for requests in (self.tasks, self.asks, self.progress, background, nodes):
             self.resources.requests.add(requests.handlers)
 
+    def of_child(
+        self, node: AgentNode, request: SpawnRequest, branch_of: KernelAccess | None, resources: AgentResources | None
+    ) -> "AgentLoop":
+        """Make the loop of a child. Arguments: see `__init__`."""
+        return AgentLoop(
+            node,
+            self._tree,
+            output_type=request.output_type,
+            branch_of=branch_of,
+            own_files=request.own_files,
+            parent=self.children,
+            resources=resources,
+        )
+
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
         self._tree.begin_root(budget)
         self.children.open()
 
     def bring_back_variables(self) -> None:
-        """See `ChildLoop`."""
+        """Give its kernel, which is new, the variables that it had, before the first prompt."""
         self.kernel_news = kernel_is_new if self._variables is None else self._variables.restore
 
     async def run(self, work: Work) -> RunResult:

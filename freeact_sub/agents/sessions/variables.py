@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
 from freeact_sub.errors import KernelError
@@ -22,9 +22,9 @@ from freeact_sub.kernels.snapshots import RestoreReport
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
 from freeact_sub.text import counted, one_line
-from freeact_sub.tools import KernelAccess
 
 if TYPE_CHECKING:
+    from freeact_sub.agents.resources import AgentKernel
     from freeact_sub.agents.tree import AgentNode
 
 SAVED_UP_TO: Final = "saved-up-to"
@@ -46,15 +46,6 @@ _OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
 logger = logging.getLogger(__name__)
 
 
-class UsedKernel(KernelAccess, Protocol):
-    """An agent's kernel."""
-
-    @property
-    def is_used(self) -> bool:
-        """Something may have run in it."""
-        ...
-
-
 class SessionVariables:
     """See above."""
 
@@ -72,14 +63,14 @@ class SessionVariables:
         self._at_work: dict[str, Variables] = {}
         self._root_id = ""
 
-    def of_root(self, agent_id: str, kernel: UsedKernel) -> "Variables":
+    def of_root(self, agent_id: str, kernel: "AgentKernel") -> "Variables":
         """Follow the root, until `Variables.aclose`."""
         self._root_id = agent_id
         variables = Variables(self._folder, agent_id, kernel, last_cell=self._last_cell, notice=self._notice)
         self._at_work[agent_id] = variables
         return variables
 
-    def of_child(self, node: "AgentNode", kernel: UsedKernel) -> "Variables":
+    def of_child(self, node: "AgentNode", kernel: "AgentKernel") -> "Variables":
         """Follow a child, until `Variables.aclose`."""
 
         def notice(text: str) -> None:
@@ -121,7 +112,7 @@ class Variables:
         self,
         folder: Path,
         agent_id: str,
-        kernel: UsedKernel,
+        kernel: "AgentKernel",
         *,
         last_cell: Callable[[str], Awaitable[float]],
         notice: Callable[[str], None],
