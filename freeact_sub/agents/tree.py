@@ -146,7 +146,7 @@ class AgentNode:
             depth=self.depth,
             description=self.description,
             status=self.run.status,
-            usage=self.run.record.usage,
+            usage=self.run.account.own_usage,
             seconds=self.run.seconds,
             key=self.key,
             budget=self.run.account.budget,

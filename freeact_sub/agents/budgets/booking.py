@@ -1,7 +1,6 @@
 """`Booking`: reserves, makes and counts the model requests of one run, or of one ask, one after another.
 
-Every request is booked exactly once, in the account and in the agent's usage in the same step, so the two never differ. A
-request that was cut off is booked with an estimate.
+Every request is booked exactly once. A request that was cut off is booked with an estimate.
 """
 
 from collections.abc import Iterator
@@ -101,10 +100,11 @@ class Booking:
         self._node.emitter.put(self._updated())
 
     def _book(self, usage: Usage) -> None:
-        self._node.run.spend(usage, self._account)
+        self._account.book(usage)
 
     def _updated(self) -> UsageUpdated:
-        return UsageUpdated(usage=self._node.run.record.usage, tree_usage=self._node.run.account.usage)
+        account = self._node.run.account
+        return UsageUpdated(usage=account.own_usage, tree_usage=account.usage)
 
 
 def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:

@@ -5,9 +5,9 @@ it. No `await` separates the check from the reservation, and all agents of a roo
 request that would fit if requests in flight used less than they reserved waits for them to end; it waits for nothing else,
 so nobody waits for ever.
 
-Spending is booked as the `Usage` of the account and of its ancestors; a run reports its usage from there, so there is one
-book. Quantities that are counted one by one, such as `Budget.turns`, stand in `Account.counts` under their name in the
-budget: to add one, add a field to `Budget` and call `take` where it is spent.
+Spending is booked as the `Usage` of the account and of its ancestors; a run reports its usage from there, and the bounds in
+`Budget.OWN` count it, so there is one book. Requests and children, which count before they are spent, stand in
+`Account.counts` under their name in the budget.
 
 A run's last report (the salvage) is paid from an amount reserved since its first request; before that there is nothing to
 report. `estimate.py` estimates what a request may use at most; under a bound on tokens or money the provider gets it as
@@ -43,11 +43,6 @@ class Reservation:
         for above in account.self_and_ancestors():
             above.in_flight += self._amount
 
-    def settle(self, usage: Usage) -> None:
-        """Book what the request took, and release the reservation."""
-        self._account.book(usage)
-        self.give_up()
-
     def give_up(self) -> None:
         """Release the reservation; what the request took is booked."""
         account = self._account
@@ -69,10 +64,14 @@ class Account:
     budget: Budget
     parent: "Account | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Quantities counted one by one, by their name in the budget: for the whole subtree, except those in `Budget.OWN`, which
-    are the agent's own. Requests include failed ones and those reserved for last reports."""
+    """Requests and children of the whole subtree, by their name in the budget. Requests include failed ones and those
+    reserved for last reports."""
     usage: Usage = Usage()
     """The spending of the run and its descendants."""
+    own_usage: Usage = Usage()
+    """The spending of the agent itself, `ask` and compaction included."""
+    booked_here: Usage = Usage()
+    """The same without `ask` and compaction, which have accounts of their own: what counts against `Budget.OWN`."""
     in_flight: Amount = NOTHING
     """Reserved for requests in flight."""
     for_reports: Amount = NOTHING
@@ -106,8 +105,11 @@ class Account:
     def book(self, usage: Usage) -> None:
         """Book spending, here and in all ancestors."""
         self.ledger.spent += usage
+        self.booked_here += usage
         for above in self.self_and_ancestors():
             above.usage += usage
+            if above.owner == self.owner:
+                above.own_usage += usage
 
     def remaining(self, *, seconds: float | None = None) -> Budget:
         """Return the most that a child may be given now. Args: seconds: the run's remaining time."""
@@ -125,28 +127,30 @@ class Account:
 
     def taken(self, name: str) -> Any:
         """Return what counts against a bound, by its name in the budget, without requests in flight."""
-        return getattr(self.spent, name) if name in AMOUNTS else self.counts[name]
+        if name in AMOUNTS:
+            return getattr(self.spent, name)
+        return getattr(self.booked_here, name) if name in Budget.OWN else self.counts[name]
 
     def check(self, name: str, wanted: int = 1) -> None:
         """Raise LimitReachedError if so many more of a counted quantity cannot be taken."""
         for account in self._counting(name):
             bound = account.bound(name)
-            if bound is not None and account.counts[name] + wanted > bound:
-                raise account.limit_error(name, account.counts[name], bound)
+            if bound is not None and account.taken(name) + wanted > bound:
+                raise account.limit_error(name, account.taken(name), bound)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Count what is taken, here and in the ancestors to which it counts."""
-        for account in self._counting(name):
+        """Count what is taken, here and in all ancestors."""
+        for account in self.self_and_ancestors():
             account.counts[name] += number
 
-    def take(self, name: str) -> None:
-        """Count one more.
+    def take_tool_call(self) -> None:
+        """Count a tool call that is about to run.
 
         Raises:
             LimitReachedError: None is left.
         """
-        self.check(name)
-        self.count(name)
+        self.check("tool_calls")
+        self.book(Usage(tool_calls=1))
 
     def _counting(self, name: str) -> Iterator["Account"]:
         return iter((self,)) if name in Budget.OWN else self.self_and_ancestors()
@@ -177,7 +181,7 @@ class Account:
         try:
             self.check("requests", 1 + report_follows - self.has_report_request)
         except LimitReachedError:
-            if not report_follows or self.counts["turns"]:
+            if not report_follows or self.taken("turns"):
                 raise
             # better a first request without a last report than none: it may well be the answer
             report_follows = False
@@ -309,7 +313,7 @@ class Ledger:
                 return None
             if output_tokens > MIN_OUTPUT_TOKENS:
                 output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
-            elif not account.counts["turns"] and estimate.report_tokens:
+            elif not account.taken("turns") and estimate.report_tokens:
                 # better a first request without a last report than none: it may well be the answer
                 estimate = replace(estimate, report_tokens=0)
                 output_tokens = estimate.output_tokens

@@ -259,7 +259,7 @@ class AgentLoop:
         left = self.children.left if ending.status != "cancelled" else ()
         return replace(
             ending,
-            usage=run.record.usage,
+            usage=run.account.own_usage,
             tree_usage=run.account.usage,
             seconds=run.seconds,
             agent_id=self.node.agent_id,

@@ -19,7 +19,7 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
-from freeact_sub.config.budget import Budget, Usage
+from freeact_sub.config.budget import Budget
 from freeact_sub.ending import RunStatus
 
 
@@ -28,8 +28,6 @@ class RunRecord:
     """Plain data of one run."""
 
     status: AgentStatus = "idle"
-    usage: Usage = Usage()
-    """The agent's own spending, without its children's."""
     seconds: float = 0.0
     """Seconds that the run lasted. 0: it has not ended."""
     files: RunFiles
@@ -135,22 +133,6 @@ class PresentRun:
         """Note an action with an outside effect, for the agent and its ancestors."""
         for run in self._with_ancestors():
             run.record.acted_outside = True
-
-    def spend(self, usage: Usage, account: Account | None = None) -> None:
-        """Book usage. Args: account: a descendant's, or that of an earlier run. None: the run's own."""
-        account = account or self.account
-        account.book(usage)
-        if self.account in account.self_and_ancestors():
-            self.record.usage += usage
-
-    def take_tool_call(self) -> None:
-        """Count a tool call that is about to run.
-
-        Raises:
-            LimitReachedError: The budget has none left.
-        """
-        self.account.take("tool_calls")
-        self.spend(Usage(tool_calls=1))
 
     @contextmanager
     def clocks_paused(self) -> Iterator[None]:

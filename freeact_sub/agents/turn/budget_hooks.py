@@ -76,16 +76,12 @@ class RunBudget(PaidRequests):
         if turns.ended is None:
             try:
                 wait = turns.kept_answer is None  # with an answer at hand the agent does not wait for other requests
-                request = await self.booking.reserve(request_context, salvage=self._salvage, wait=wait)
+                return await self.booking.reserve(request_context, salvage=self._salvage, wait=wait)
             except LimitReachedError as error:
                 turns.ended = error
-            else:
-                if not isinstance(request.messages[-1], ModelResponse):  # one that was not ready has been counted
-                    account.count("turns")
-                return request
         # either it was cut off, and a report would say less; or it was complete, and the model was only asked about children
         has_answer = bool(turns.answers.so_far) or turns.kept_answer is not None
-        may_report = self._salvage and not turns.reporting and account.counts["turns"] > 0 and not has_answer
+        may_report = self._salvage and not turns.reporting and account.taken("turns") > 0 and not has_answer
         if not may_report or not isinstance(turns.ended, LimitReachedError):
             raise turns.ended
         turns.reporting = True

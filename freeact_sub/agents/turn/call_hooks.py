@@ -144,7 +144,7 @@ class CallHooks(AbstractCapability[Any]):
             return
         failed = ended.outcome == "failed"
         text = without_files(ended.text, node.output_folder)  # it differs each time
-        turn = node.run.account.counts["turns"]
+        turn = node.run.account.taken("turns")
         times = self.repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
         if times >= bound:
             self.turns.end(LimitReachedError("repeats", amount=times, bound=bound))

@@ -96,7 +96,7 @@ class ToolCalls:
         begun: BegunCall | None = None
         try:
             try:
-                self.node.run.take_tool_call()
+                self.node.run.account.take_tool_call()
                 changed = await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
             except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
                 if refused is None:

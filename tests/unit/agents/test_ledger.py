@@ -109,12 +109,12 @@ def test_no_account_passes_its_bound_whoever_asks_at_once_and_nothing_stays_rese
         try:
             for size, output, percent in requests:
                 reservation = await ledger.reserve(account, estimate(size, output, report=200))
-                account.count("turns")
                 check()
                 await asyncio.sleep(0)
                 took = reservation.output_tokens * percent // 100
                 cost = Decimal(size + 4 * took) / 100_000
-                reservation.settle(Usage(input_tokens=size, output_tokens=took, cost_usd=cost))
+                account.book(Usage(turns=1, input_tokens=size, output_tokens=took, cost_usd=cost))
+                reservation.give_up()
                 own[account] += size + took
                 check()
         except LimitReachedError as error:
@@ -149,10 +149,12 @@ async def test_a_request_waits_for_those_in_flight_and_is_refused_only_when_none
     waiting = asyncio.create_task(ledger.reserve(two, estimate(100, 400)))
     await asyncio.sleep(0)
     assert not waiting.done()
-    first.settle(Usage(input_tokens=300))
+    one.book(Usage(input_tokens=300))
+    first.give_up()
     second = await asyncio.wait_for(waiting, 120)
     assert second.output_tokens == 400
-    second.settle(Usage(input_tokens=500))
+    two.book(Usage(input_tokens=500))
+    second.give_up()
     with pytest.raises(LimitReachedError, match="800 of 1,000, in the budget of root.*; the next request needs about 256"):
         await ledger.reserve(one, estimate(0, 800))
 
@@ -166,7 +168,8 @@ async def test_a_child_that_is_short_itself_still_waits_for_what_its_siblings_ma
     waiting = asyncio.create_task(ledger.reserve(two, estimate(100, 4000)))
     await asyncio.sleep(0)
     assert not waiting.done()
-    first.settle(Usage(input_tokens=500))
+    one.book(Usage(input_tokens=500))
+    first.give_up()
     assert (await asyncio.wait_for(waiting, 120)).output_tokens >= MIN_OUTPUT_TOKENS
 
 
@@ -186,7 +189,8 @@ async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    first.settle(Usage(input_tokens=900))
+    one.book(Usage(input_tokens=900))
+    first.give_up()
     assert root.in_flight.tokens == 0
     assert ledger.waiting == 0
 
@@ -195,14 +199,17 @@ async def test_what_is_held_for_a_last_report_is_there_for_it_and_for_nobody_els
     ledger = Ledger()
     root = ledger.open("root", Budget(tokens=2000))
     one, two = (ledger.open(name, Budget(), root) for name in ("one", "two"))
-    (await ledger.reserve(one, estimate(100, 300, report=500))).settle(Usage(input_tokens=400))
-    one.count("turns")
+    first = await ledger.reserve(one, estimate(100, 300, report=500))
+    one.book(Usage(input_tokens=400))
+    first.give_up()
+    one.book(Usage(turns=1))
     assert root.for_reports.tokens == 100 + 300 + 500
-    two.count("turns")
+    two.book(Usage(turns=1))
     with pytest.raises(LimitReachedError, match="tokens"):
         await ledger.reserve(two, estimate(500, 300, report=500))
     last = await ledger.reserve(one, estimate(400, 500), last=True)
-    last.settle(Usage(input_tokens=900))
+    two.book(Usage(input_tokens=900))
+    last.give_up()
     one.close()
     assert (root.spent.tokens, root.for_reports.tokens) == (1300, 0)
 
@@ -231,18 +238,23 @@ def test_what_is_counted_is_the_agents_own_or_counts_for_all_above(name):
     ledger = Ledger()
     root = ledger.open("root", Budget(**{name: 2}))
     one, two = (Account(ledger=ledger, owner=owner, budget=Budget(), parent=root) for owner in ("one", "two"))
-    one.take(name)
-    two.take(name)
-    is_own = name in ("turns", "tool_calls")
-    assert root.counts[name] == (0 if is_own else 2)
+    is_own = name in Budget.OWN
+
+    def take(account: Account) -> None:
+        account.check(name)
+        account.book(Usage(**{name: 1})) if is_own else account.count(name)
+
+    take(one)
+    take(two)
+    assert root.taken(name) == (0 if is_own else 2)
     if is_own:
-        root.take(name)
-        root.take(name)
+        take(root)
+        take(root)
     for account in (root,) if is_own else (root, one, two):
         assert getattr(account.remaining(), name) == 0
         with pytest.raises(LimitReachedError, match=f"limit of {name} is reached: 2 of 2, in the budget of root"):
-            account.take(name)
-    assert root.counts[name] == 2
+            account.check(name)
+    assert root.taken(name) == 2
 
 
 async def test_money_cannot_be_bounded_where_the_price_is_not_known():

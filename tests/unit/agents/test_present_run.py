@@ -13,11 +13,12 @@ async def test_the_record_of_a_run_can_be_written_and_read_back(make):
     script = {"child": ["x"], "root": [[cell("1 + 1"), task("child")], "done"]}
     async with make(script, config={"mode": "full"}) as agent:
         await read(agent.run("root"))
-        records = [node.run.record for node in agent.debug.agents.values()]
+        runs = [node.run for node in agent.debug.agents.values()]
+    records = [run.record for run in runs]
     adapter = TypeAdapter(RunRecord)
     stored = [adapter.dump_json(record) for record in records]
     assert [adapter.dump_json(adapter.validate_json(text)) for text in stored] == stored
-    assert [(record.status, record.usage.turns) for record in records] == [("completed", 2), ("completed", 1)]
+    assert [(run.status, run.account.own_usage.turns) for run in runs] == [("completed", 2), ("completed", 1)]
     assert len(records[0].history) == 4
 
 
