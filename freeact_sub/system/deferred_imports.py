@@ -15,6 +15,8 @@ from importlib.util import resolve_name
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
+from freeact_sub.system.deferred_methods import methods_compiled_when_used
+
 REEXPORTING: Final = ("openai.types", "anthropic.types", "anthropic.resources")
 """Packages whose code, and that of the packages in them, is nothing but imports from their own modules."""
 
@@ -29,7 +31,8 @@ def import_lean(name: str) -> ModuleType:
     collects = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(name)
+        with methods_compiled_when_used():
+            return importlib.import_module(name)
     finally:
         if collects:
             gc.enable()

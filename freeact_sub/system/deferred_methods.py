@@ -1,0 +1,75 @@
+"""Dataclasses whose methods are compiled when they are first looked up.
+
+`dataclasses` writes the source of each `__init__`, `__repr__`, `__eq__`, and so on, and compiles each by itself: a fifth of
+the time of an import of pydantic_ai and our own modules, for methods most of which no run calls.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any, Final
+
+_compile_now: Final = getattr(dataclasses, "_create_fn", None) if sys.version_info < (3, 13) else None
+"""Makes one method from its source. None: Python 3.13 and later compile all of a class at once."""
+
+
+_importing: Final[set[int]] = set()
+"""Threads whose dataclasses wait."""
+_lock: Final = threading.Lock()
+
+
+@contextlib.contextmanager
+def methods_compiled_when_used() -> Iterator[None]:
+    """Dataclasses that this thread makes meanwhile compile a method when it is first looked up."""
+    thread = threading.get_ident()
+    if _compile_now is None or thread in _importing:
+        yield
+        return
+    with _lock:
+        _importing.add(thread)
+        vars(dataclasses)["_create_fn"] = _compile_later
+    try:
+        yield
+    finally:
+        with _lock:
+            _importing.remove(thread)
+            if not _importing:
+                vars(dataclasses)["_create_fn"] = _compile_now
+
+
+def _compile_later(name: str, *source: Any, **names: Any) -> Any:
+    """Takes the place of `dataclasses._create_fn`."""
+    assert _compile_now is not None
+    compile_ = functools.partial(_compile_now, name, *source, **names)
+    return _Method(name, compile_) if threading.get_ident() in _importing else compile_()
+
+
+class _Method:
+    """Stands in a class until its function is looked up, which then takes its place."""
+
+    __slots__ = ("__name__", "_compile", "_function")
+
+    def __init__(self, name: str, compile_: Callable[[], FunctionType]) -> None:
+        self.__name__, self._compile = name, compile_
+        self._function: FunctionType | None = None
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        function = self._made()
+        for home in owner.__mro__:
+            if vars(home).get(self.__name__) is self:
+                function.__qualname__ = f"{home.__qualname__}.{self.__name__}"
+                type.__setattr__(home, self.__name__, function)
+        return function.__get__(instance, owner)
+
+    def __call__(self, *values: Any) -> Any:
+        """What `dataclasses` has wrapped, as it does with `__repr__`, is called rather than looked up."""
+        return self._made()(*values)
+
+    def _made(self) -> FunctionType:
+        if self._function is None:
+            self._function = self._compile()
+        return self._function
