@@ -9,6 +9,7 @@ import builtins
 import gc
 import importlib
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import resolve_name
@@ -19,6 +20,10 @@ from freeact_sub.system.deferred_methods import methods_compiled_when_used
 
 REEXPORTING: Final = ("openai.types", "anthropic.types", "anthropic.resources")
 """Packages whose code, and that of the packages in them, is nothing but imports from their own modules."""
+
+CALLED_SELDOM: Final = {"rfc3987_syntax": "is_valid_syntax"}
+"""Packages by the function that others import from them. This one makes a parser when it is imported, which takes a second;
+jsonschema, where it is installed, imports it to look at IRIs."""
 
 
 def import_lean(name: str) -> ModuleType:
@@ -40,9 +45,11 @@ def import_lean(name: str) -> ModuleType:
 
 class _Finder:
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name.startswith(REEXPORTING) else None
+        if name not in CALLED_SELDOM and not name.startswith(REEXPORTING):
+            return None
+        spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.submodule_search_locations is not None and type(spec.loader) is SourceFileLoader:
-            spec.loader = _AtFirstUse(name, spec.loader.path)
+            spec.loader = (_AtFirstCall if name in CALLED_SELDOM else _AtFirstUse)(name, spec.loader.path)
         return spec
 
 
@@ -80,6 +87,31 @@ class _AtFirstUse(SourceFileLoader):
 
         names.setdefault("__all__", [name for name in (*names, *homes) if not name.startswith("_")])
         names |= {"__getattr__": look_up, "__dir__": lambda: {*names, *homes}}
+
+
+class _AtFirstCall(SourceFileLoader):
+    """Loads a package with one function, at whose first call, or with the look-up of another name, its code runs."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Put the function there."""
+        function, names = CALLED_SELDOM[module.__name__], vars(module)
+        run, one_at_a_time = super().exec_module, threading.RLock()
+
+        def look_up(name: str) -> Any:
+            with one_at_a_time:
+                if names.get("__getattr__") is look_up:
+                    del names["__getattr__"]
+                    try:
+                        run(module)
+                    except BaseException:
+                        names["__getattr__"] = look_up
+                        raise
+            return getattr(module, name)
+
+        def call(*values: Any, **named: Any) -> Any:
+            return look_up(function)(*values, **named)
+
+        names |= {function: call, "__getattr__": look_up}
 
 
 class _Noted(tuple[str, str]):
