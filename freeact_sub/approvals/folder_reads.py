@@ -25,52 +25,46 @@ class TooManyError(Exception):
 
 def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
     """Judges the reading of all files below the path of a word. Args: hidden: include files with a leading dot."""
-    return _judge(word, folder, policy, below=True, hidden=hidden)
-
-
-def judge_wildcard(word: str, folder: str, policy: Policy) -> Ruling:
-    """Judges the reading of the files that a word with a wildcard names."""
-    return _judge(word, folder, policy, below=False)
-
-
-def _judge(word: str, folder: str, policy: Policy, *, below: bool, hidden: bool = True) -> Ruling:
     paths = possible_paths(word, folder, policy.workspace)
     if any(UNKNOWN in path for path in paths):
-        return judge_read(f"{word}/{UNKNOWN}" if below else word, folder, policy)
+        return judge_read(f"{word}/{UNKNOWN}", folder, policy)
     try:
-        starts = [start for path in paths for start in expanded(path)]
-        files = (
-            (file for start in starts for file in files_below(start, hidden=hidden))
-            if below
-            else (*starts, *map(real_path, starts))
-        )
-        return judge_files(files, policy)
+        starts = [start for path in paths for start in expanded(path, "/")]
+        return judge_files((file for start in starts for file in files_below(start, hidden=hidden)), policy)
     except TooManyError:
-        sentence = "it reads files that are too many to look at"
-        denied = any(
-            rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level
-        )
-        return Ruling(verdict="ask", rule=sentence, lasting=False) if denied else unless_full(sentence, policy)
+        return too_many(policy)
+
+
+def too_many(policy: Policy) -> Ruling:
+    """Asks about files that nobody looks at; in `full` only where one may be denied."""
+    sentence = "it reads files that are too many to look at"
+    return Ruling(verdict="ask", rule=sentence, lasting=False) if denies_files(policy) else unless_full(sentence, policy)
+
+
+def denies_files(policy: Policy) -> bool:
+    """Whether a rule denies files by their names."""
+    return any(rule.verdict == "deny" and rule.pattern.kind == "file" for level in policy.rules.levels for rule in level)
 
 
 def judge_files(paths: Iterable[str], policy: Policy) -> Ruling:
     """Judges the reading of all these files."""
-    secrets = _Secrets(policy)
-    return strictest([READ, *(_read(path, policy) for path in paths if secrets.may_have(path))])
+    rules = FileRules(policy)
+    return strictest([READ, *(_read(path, policy) for path in paths if rules.may_be_about(path))])
 
 
 def _read(path: str, policy: Policy) -> Ruling:
     return replace(judge_read(path, "/", policy), part=f"reads {path}")
 
 
-class _Secrets:
-    """Tests quickly whether a rule may match a path."""
+class FileRules:
+    """The rules that ask about files or deny them, as a quick test of a path."""
 
     def __init__(self, policy: Policy) -> None:
         self._places = [(re.compile(inside, re.DOTALL), name) for inside, name in _places(policy)]
         self._names: dict[str, re.Pattern[str] | None] = {}
 
-    def may_have(self, path: str) -> bool:
+    def may_be_about(self, path: str) -> bool:
+        """Args: path: absolute, and known."""
         place, slash, name = path.rpartition("/")
         if place not in self._names:
             forms = [f"(?:{form})" for inside, form in self._places if inside.fullmatch(place + slash)]
@@ -87,24 +81,26 @@ def _places(policy: Policy) -> Iterator[tuple[str, str]]:
                 yield from rule.pattern.places(policy.workspace)
 
 
-def expanded(path: str) -> Iterator[str]:
-    """The existing paths that a wildcard matches."""
-    found = [""]
-    for part in path.split("/")[1:]:
-        if WILD not in part:
-            found = [f"{place}/{part}" for place in found]
-            continue
-        form = re.compile("[^/]*".join(map(re.escape, part.split(WILD))), re.DOTALL)
-        hidden = part.startswith(".")
-        found = [
-            f"{place}/{name}"
-            for place in found
-            for name in _names(place or "/")
-            if form.fullmatch(name) and (hidden or not name.startswith("."))
-        ]
+def expanded(word: str, folder: str) -> Iterator[str]:
+    """The words that a shell makes now of a word with wildcards: the paths that match, as they are written in a folder.
+
+    Raises:
+        TooManyError: They are more than `MAX_FILES`.
+    """
+    first, *parts = word.split("/")
+    found = [first] if WILD not in first else list(_matching(first, folder))
+    for part in parts:
+        inner = ((place, _matching(part, f"{folder}/{place}") if WILD in part else [part]) for place in found)
+        found = [f"{place}/{name}" for place, names in inner for name in names]
         if len(found) > MAX_FILES:
             raise TooManyError
     yield from found
+
+
+def _matching(part: str, folder: str) -> Iterator[str]:
+    form, hidden = re.compile("[^/]*".join(map(re.escape, part.split(WILD))), re.DOTALL), part.startswith(".")
+    names = (entry.name for entry in _entries(folder))
+    return (name for name in names if form.fullmatch(name) and (hidden or not name.startswith(".")))
 
 
 def files_below(start: str, *, hidden: bool = True) -> Iterator[str]:
@@ -141,7 +137,3 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return list(entries)
     except (OSError, ValueError):
         return []  # no folder, or one that what is started cannot read either
-
-
-def _names(folder: str) -> list[str]:
-    return [entry.name for entry in _entries(folder)]

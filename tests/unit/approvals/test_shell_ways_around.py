@@ -33,6 +33,9 @@ OPTIONS = " ".join(f"-c a.b{number}=c" for number in range(60))
         *("TAR_OPTIONS='--checkpoint-action=exec=git\\ push' tar cf x y", "tar cf x --to-command=git\\ push y", "socat EXEC:'git push',pty -", "/usr/bin/GIT push"),
         *("env 'BASH_FUNC_ls%%=() { git push; }' bash -c ls", "env X=1 BROWSER='sh -c \"git push\"' xdg-open x"),
         *("crontab - <<< '* * * * * git push'", "batch <<< 'git push'", "echo 'git push' | su", "script <<< 'git push'", "sg x 'git push'"),
+        *("sed 's/.*/git push/e' a", "sed -e 's/.*/git push/e' a", "sed 's,.*,git push,e' a", "sed 's#.*#git push#e' a", "sed -e's_.*_git push_e' a"),
+        *("sed 'sx.*xgit pushxe' a", "sed --expression='s/x/git push/e' a", "sed '$e git push' a", "sed '1{e git push\n}' a", "zip -T x a -TT'git push'"),
+        *("sed 's/x/git push origin main/e' a", "perl -pe 's/x/`git push`/e' a", "sed 's@x@/usr/bin/git push@e' a", "python -mfabric git push"),
         *("echo push | xargs -I% git %", "echo git | xargs -I % % push", "echo git | xargs --replace=a fakerooa a push"),
     ],
 )  # fmt: skip

@@ -1,0 +1,151 @@
+"""Judges the files that a command may open: those of its words, its wildcards and its folders."""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from freeact_sub.approvals.access import judge_read
+from freeact_sub.approvals.folder_reads import (
+    FileRules,
+    TooManyError,
+    denies_files,
+    expanded,
+    judge_files,
+    judge_folder,
+    too_many,
+)
+from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
+from freeact_sub.approvals.paths import possible_paths, with_home
+from freeact_sub.approvals.policy import Policy, Ruling
+from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.approvals.shell.folder_readers import (
+    entered,
+    leaves_folders,
+    of_module,
+    read_words,
+    reads_folders,
+    reads_here,
+    reads_lists,
+    shows_tracked,
+    skips_hidden,
+)
+from freeact_sub.approvals.shell.program_options import Reading
+from freeact_sub.approvals.shell.script import SimpleCommand
+from freeact_sub.approvals.shell.words import names
+
+OPEN_NOTHING: Final = names("echo printf true false : cd seq sleep exit return basename dirname")
+"""Shell builtins that do not open the files that their arguments name."""
+ONLY_NAME: Final = names("ls stat du df find tree realpath readlink")
+"""Programs that do not read the content of the files that a wildcard finds."""
+EDITORS: Final = names("sed gsed ssed ed red ex vi vim nvim view")
+"""Programs whose commands have letters of which a file's name follows at once: `rFILE`, `$wFILE`, `s/a/b/wFILE`."""
+MAX_NAMES: Final = 2_000
+"""Names of files to look for in a command; with more, one of them may be any file."""
+_MARKS: Final = re.compile(r"[=:,@'\"()\s<>!{}\[\]|;&^`]")
+_TEXT: Final = re.compile(r"[\s'\"()]")
+
+
+def about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:
+    """Judges what a command reads. Args: reading: its words as its program reads them."""
+    program = command.words[0].rpartition("/")[2].lower()  # some disks do not distinguish capitals
+    if program in OPEN_NOTHING:
+        return
+    words = of_module((program, *command.words[1:]))
+    for folder in command.folders:
+        yield from _about_names(words, reading.values, folder, policy)
+    if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
+        yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
+    places = [joined(start, inner) for start in command.folders for inner in ("", *entered(words))]
+    if reads_folders(words):
+        inside = [name for word in read_words(words) for name in _names_in(word) if name and not name.startswith("-")]
+        named = reading.operands if not reading.doubt else _existing(words, places, policy)
+        yield from _about_folders(words, inside, named, places, policy)
+    elif denies_files(policy):
+        denying = replace(policy, mode="full")  # what only asks does not count for programs that may not read at all
+        inside = [name for word in words[1:] if not _TEXT.search(word) for name in _names_in(word)]
+        folders = () if leaves_folders(words) else _about_folders(words, inside, (), places, denying)
+        tracked = _about_tracked(places, denying) if shows_tracked(words) else ()
+        yield from (_as_possible(ruling) for ruling in (*folders, *tracked))
+
+
+def _about_names(words: tuple[str, ...], values: tuple[str, ...], folder: str, policy: Policy) -> Iterator[Ruling]:
+    rules, base = FileRules(policy), possible_paths("", folder, policy.workspace)[-1]
+    written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in (*values, *words[1:])]
+    try:
+        if words[0] not in ONLY_NAME and UNKNOWN not in base:
+            wild = (word for word in words[1:] if WILD in word and UNKNOWN not in word)
+            for word in wild:
+                written += expanded(with_home(word), base)
+                if word.rpartition("/")[2].startswith("."):
+                    written.append(word)  # who names hidden files may mean one that is not there yet
+    except TooManyError:
+        yield too_many(policy)
+    found = dict.fromkeys(name for word in written for name in _names_in(word) if name)
+    if words[0] in EDITORS:
+        found |= dict.fromkeys(name for word in words[1:] for name in re.findall(r"(?=[rRwWe+]([^\s;}]+))", word))
+    for name in [*found][:MAX_NAMES] + [UNKNOWN] * (len(found) > MAX_NAMES):
+        paths = possible_paths(name, folder, policy.workspace)
+        if any(UNKNOWN in path or WILD in path or rules.may_be_about(path) for path in paths):
+            yield judge_read(name, folder, policy)
+
+
+def _about_folders(
+    words: tuple[str, ...], inside: list[str], named: tuple[str, ...], places: list[str], policy: Policy
+) -> Iterator[Ruling]:
+    """Judges the folders among the names in a command's words, and the one that it starts in if it reads that."""
+    is_place = os.path.lexists if words[0] == "git" else os.path.isdir
+    has_place = any(is_place(path) for name in inside for path in _paths(name, places, policy))
+    here = ["."] if reads_here(words, named, has_place=has_place) else []
+    hidden = not skips_hidden(words)
+    yield from (
+        judge_folder(name, place, policy, hidden=hidden)
+        for name in dict.fromkeys((*inside[:MAX_NAMES], *here))
+        for place in places
+        if name
+    )
+
+
+def _about_tracked(folders: list[str], policy: Policy) -> Iterator[Ruling]:
+    for folder in folders:
+        try:
+            yield judge_files(tracked_files(folder, policy.workspace, frozenset(), ()), policy)
+        except StartsProgramError as error:
+            yield Ruling(verdict="ask", rule=f"which files git shows is not known: {error}", lasting=False)
+
+
+def _as_possible(ruling: Ruling) -> Ruling:
+    """Of what a program may read: a denial asks."""
+    possible = replace(ruling, verdict="ask", rule=f"it may read what is denied: {ruling.rule}", lasting=False)
+    return possible if ruling.verdict == "deny" else ruling
+
+
+def _existing(words: tuple[str, ...], folders: list[str], policy: Policy) -> tuple[str, ...]:
+    """The first word that is no option, and those after it that are paths of files which are there."""
+    first, *others = [word for word in words[1:] if not word.startswith("-")] or [""]
+    return (first, *(word for word in others if any(map(os.path.lexists, _paths(word, folders, policy)))))
+
+
+def _paths(name: str, folders: list[str], policy: Policy) -> list[str]:
+    return [path for folder in folders for path in possible_paths(name, folder, policy.workspace)] if name else []
+
+
+def _names_in(word: str) -> Iterator[str]:
+    """The possible file names in a word: after an option's letters, `=`, `:`, `,` or `@`, or in quotes."""
+    yield word
+    if not _MARKS.search(word) and not word.startswith("-"):
+        return
+    for mark in "=:,@":
+        yield word.rpartition(mark)[2]
+        yield word.partition(mark)[2]
+    yield from _MARKS.split(word)
+    if word.startswith("-") and not word.startswith("--"):
+        yield from (word[at:] for at in range(2, len(word)) if at == 2 or word[at] in "./~")
+
+
+def joined(cwd: str, folder: str) -> str:
+    """A folder relative to another, either of which may be empty or unknown."""
+    if not folder:
+        return cwd
+    return f"{cwd}/{folder}" if cwd and folder[:1] not in ("/", "~", UNKNOWN) else folder
