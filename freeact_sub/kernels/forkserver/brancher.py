@@ -175,7 +175,7 @@ class Brancher:
 
     def unsafe(self) -> str:
         """Why this kernel must not be forked now; empty: it can be."""
-        own = {threading.main_thread(), *own_threads(self.app, self.kernel)}
+        own = {threading.main_thread(), *own_threads(self.app)}
         of_line = sys.modules["freeact_guest.line"].LineThread
         others = sorted(
             thread.name for thread in threading.enumerate() if thread not in own and not isinstance(thread, of_line)
@@ -249,10 +249,9 @@ def live_and_exit(life: Callable[[], None]) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def own_threads(app: Any, kernel: Any) -> list[Any]:
+def own_threads(app: Any) -> list[Any]:
     """The threads that belong to the kernel itself."""
-    streams = [getattr(stream, "watch_fd_thread", None) for stream in (kernel._stdout, kernel._stderr)]
-    return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat, *streams]
+    return [app.iopub_thread.thread, app.control_thread, app.shell_channel_thread, app.heartbeat]
 
 
 def why(error: Exception) -> str:

@@ -4,10 +4,12 @@ Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
 import contextlib
+import contextvars
 import os
 import select
 import socket
 import struct
+import sys
 import threading
 from typing import Any
 
@@ -24,8 +26,8 @@ PIPE_BYTES = 65_536
 """Bytes that a pipe holds: all of them are read at once."""
 
 for kind, names in (
-    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_handle_event", "_event_pipe_gc")),
-    (OutStream, ("_watch_pipe_fd", "_schedule_flush", "_flush", "_is_master_process")),
+    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_setup_event_pipe", "_run_event_pipe_gc")),
+    (OutStream, ("_setup_stream_redirects", "_schedule_flush", "_flush", "_is_master_process")),
 ):
     for overridden in names:
         getattr(kind, overridden)  # these names must still mean something
@@ -93,6 +95,13 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
     def _setup_pipe_out(self) -> tuple[Any, Any]:
         return self._pair, self._pair
 
+    def _setup_event_pipe(self) -> None:
+        """What other threads want done goes over the loop's own pipe (`schedule`)."""
+        self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
+
+    async def _run_event_pipe_gc(self) -> None:
+        """There are no pipes of threads."""
+
     _is_woken = False
 
     def schedule(self, event: Any) -> None:
@@ -104,7 +113,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         if not self._is_woken:
             self._is_woken = True
             try:
-                self._event_pipe.send(b"")
+                self.io_loop.asyncio_loop.call_soon_threadsafe(self._handle_event, None, context=self._no_cell)
             except BaseException:  # an interrupt of the cell
                 self._is_woken = False
                 raise
@@ -113,21 +122,19 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self._is_woken = False
         super()._handle_event(message)
 
-    async def _event_pipe_gc(self) -> None:
-        """Also handles what waits: the wake of a thread that has ended may be lost with its pipe."""
-        await super()._event_pipe_gc()
-        self._handle_event(None)
 
-
-def has_come(descriptor: int, milliseconds: int | None) -> bool:
-    """Wait until something can be read. None: for ever."""
+def has_come(descriptor: int) -> bool:
+    """Whether something can be read."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(milliseconds))
+    return bool(poll.poll(0))
 
 
 class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followed by the type checker
     """Output of cells. What programs have written to the descriptor goes with the next flush, not after the cell's end."""
+
+    pub_thread: Any
+    _should_watch: bool
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._reading = threading.RLock()
@@ -140,14 +147,36 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
             self._read_pipe()
         super().flush()
 
-    def _watch_pipe_fd(self) -> None:
-        while has_come(self._fid, None) and self._should_watch and self._read_pipe():
-            pass
+    def close(self) -> None:
+        """Puts back the descriptor."""
+        if self._should_watch:
+            self._should_watch = False
+            self.pub_thread.schedule(lambda: self._io_loop.remove_handler(self._fid))
+            os.dup2(self._original_stdstream_copy, self._original_stdstream_fd)
+            os.close(self._original_stdstream_copy)
+        self.pub_thread = None
+
+    def _setup_stream_redirects(self, name: str) -> None:
+        """As the original, but the thread of iopub reads what comes, in place of a further thread for each stream."""
+        self._fid, writer = os.pipe()
+        self._original_stdstream_fd = getattr(sys, name).fileno()
+        self._original_stdstream_copy = os.dup(self._original_stdstream_fd)
+        os.dup2(writer, self._original_stdstream_fd)
+        os.close(writer)
+        self.pub_thread.schedule(lambda: self._io_loop.add_handler(self._fid, self._on_readable, READABLE))
+
+    def _on_readable(self, *_: Any) -> None:
+        if self._reading.acquire(blocking=False):  # else the thread of a cell is reading
+            try:
+                if not self._read_pipe():
+                    self._io_loop.remove_handler(self._fid)
+            finally:
+                self._reading.release()
 
     def _read_pipe(self) -> bool:
         """Takes what is in the pipe; returns False at its end."""
         with self._reading:
-            if not has_come(self._fid, 0):
+            if not has_come(self._fid):
                 return True
             data = os.read(self._fid, PIPE_BYTES)
             if data:
