@@ -246,6 +246,13 @@ client.start_channels()
 client.wait_for_ready(timeout=120)
 print(client.execute_interactive("y = 5", timeout=120)["content"]["status"])
 client.stop_channels()
+import zmq
+for _ in range(2):
+    heart = zmq.Context.instance().socket(zmq.REQ)
+    heart.connect(client._make_url("hb"))
+    heart.send(b"beat")
+    print(heart.recv() if heart.poll(60_000) else "no answer")
+    heart.close()
 """
 
 
@@ -253,7 +260,7 @@ async def test_any_jupyter_client_can_attach(kernel):
     arguments = [sys.executable, "-c", ATTACH, str(kernel.connection_file)]
     process = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
     output, _ = await asyncio.wait_for(process.communicate(), 250)
-    assert output == b"ok\n"
+    assert output == b"ok\nb'beat'\nb'beat'\n"
     assert (await run_cell(kernel, "y")).text == "5\n"
 
 

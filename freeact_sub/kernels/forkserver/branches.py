@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.manager import AsyncKernelManager, KernelManager
 
 from freeact_sub.errors import KernelBranchError, KernelStartError
 from freeact_sub.kernels.client import KernelClient
@@ -112,6 +112,11 @@ def choose_connection(manager: AsyncKernelManager) -> dict[str, Any]:
     """Numbers the sockets of a kernel in a new folder, and returns its connection information as JSON can carry it."""
     for number, name in enumerate(PORTS, 1):
         setattr(manager, name, number)
+    return connection_of(manager)
+
+
+def connection_of(manager: KernelManager) -> dict[str, Any]:
+    """The connection information of a kernel as JSON can carry it."""
     info = manager.get_connection_info()
     return {**info, "key": info["key"].decode()}
 

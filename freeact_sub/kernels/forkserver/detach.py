@@ -181,7 +181,6 @@ def open_app(app: Any, request: dict[str, Any], old: Any) -> None:
     tornado.handlers[:] = handlers  # it has got one more, like the first
     if request["attach"]:
         app.write_connection_file()
-    app.log_connection_info()
     reopen_output(app, old)
     type(old).clear_instance()
     app.init_kernel()

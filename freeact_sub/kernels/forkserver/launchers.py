@@ -43,7 +43,6 @@ class ForkLauncher(LocalLauncher):
     async def launch(self) -> KernelChannels:
         """See `Launcher`. Returns when the kernel's sockets are bound, so that no client has to connect twice."""
         environment = await self._prepare()
-        self._manager.write_connection_file()
         request = {**self._request(), "cwd": str(self.spec.workspace), "environment": environment}
         self._process = await self.server.start(request)
         return self._started(self._process[1])
@@ -72,7 +71,9 @@ class ForkLauncher(LocalLauncher):
     def _request(self) -> dict[str, Any]:
         """The fields that every request for a kernel has."""
         return {
+            "connection": choose_connection(self._manager),
             "connection_file": self._manager.connection_file,
+            "attach": self.spec.sandbox is None,
             "log": str(self.folder.path / LOG_FILE),
             "servers": self.spec.mcp_servers,
             "audit": self.spec.hook_settings(self.scratch, *(() if self.own_files is None else (self.own_files.root,))),
@@ -119,8 +120,6 @@ class BranchLauncher(ForkLauncher):
             self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)
         request = {
             **self._request(),
-            "connection": choose_connection(self._manager),
-            "attach": self.spec.sandbox is None,
             "environment": {VARIABLE: str(self.folder.path), **private},
             "folders": list(private.values()),
             "moved": self._moved(),

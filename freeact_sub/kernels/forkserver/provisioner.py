@@ -16,6 +16,7 @@ from jupyter_client.provisioning import KernelProvisionerBase
 from traitlets import Dict, List, Unicode
 
 from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.forkserver.branches import connection_of
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.private import private_environment
@@ -118,7 +119,9 @@ class ForkProvisioner(KernelProvisionerBase):  # type: ignore[misc]  # jupyter_c
             cwd, wall = await asyncio.to_thread(_built, dict(self.wall), python, environment, folder)
         return await self._server.start(
             {
+                "connection": connection_of(self.parent),
                 "connection_file": self.parent.connection_file,
+                "attach": False,  # it is written
                 "cwd": str(cwd),
                 "environment": environment,
                 "log": getattr(kwargs.get("stdout"), "name", os.devnull),

@@ -69,7 +69,8 @@ class Server:
         exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
         reason = ""
         try:
-            load("freeact_streams", os.path.join(os.path.dirname(os.path.abspath(__file__)), "streams.py"))
+            for name in ("streams", "app"):
+                load(f"freeact_{name}", os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py"))
             self.app = sys.modules["freeact_prebuild"].prebuild()
             self.prebuilt = True
         except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import
@@ -242,10 +243,14 @@ class Server:
         arguments = [*prebuild.ARGUMENTS, "-f", request["connection_file"]]
         sys.argv = ["ipykernel_launcher.py", *arguments]
         if self.prebuilt:
-            prebuild.finish(self.app, request["connection_file"])
+            prebuild.finish(self.app, request)
         else:
             from ipykernel.kernelapp import IPKernelApp
 
+            with contextlib.suppress(FileExistsError):  # whoever connects may have written it
+                file = os.open(request["connection_file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with open(file, "w") as connection:
+                    json.dump(request["connection"], connection)
             self.app = IPKernelApp.instance()
             self.app.initialize(arguments)
             os.write(3, b"b")
