@@ -98,16 +98,17 @@ class KernelClient:
         self._ending: asyncio.Task[None] | None = None
         """Sees a cell to its end that nobody reads any more."""
         self._one_at_a_time = asyncio.Lock()
-        self._probes: set[str] = set()
-        self._answered = asyncio.Event()
-        """A probe's reply has come on shell."""
+        self._probes: dict[str, asyncio.Event] = {}
+        """What to set at the reply to each."""
         self._subscribed = asyncio.Event()
         """Something has come on iopub: all that follows will."""
         self._lost = asyncio.Event()
         self.lost_reason: str | None = None
 
     async def open(self, channels: KernelChannels) -> None:
-        """Begins to read, and waits until the kernel answers on shell and iopub.
+        """Begins to read, and waits until the kernel answers on every channel.
+
+        Each has a connection of its own, and after this the addresses may go: one that is not connected by then never is.
 
         Args:
             channels: To the kernel. The client closes them.
@@ -119,12 +120,15 @@ class KernelClient:
         self._readers = [
             asyncio.create_task(self._read(channels, channel), name=f"kernel {channel}") for channel in CHANNELS
         ]
+        on_shell, on_control = asyncio.Event(), asyncio.Event()
+        self._probes[channels.send("control", "kernel_info_request", {})] = on_control
         while self.lost_reason is None and not self._subscribed.is_set():
             # the request waits in its channel for a kernel that is not there yet; only its answer can come to nothing
-            self._probes.add(channels.send("shell", "kernel_info_request", {}))
-            await self._wait_any(self._answered)
-            self._answered.clear()
+            self._probes[channels.send("shell", "kernel_info_request", {})] = on_shell
+            await self._wait_any(on_shell)
+            on_shell.clear()
             await self._wait_any(self._subscribed, timeout_seconds=READY_RETRY_SECONDS)
+        await self._wait_any(on_control)
         self._probes.clear()
         if self.lost_reason is not None:
             raise KernelStartError(f"the kernel ended while it started: {self.lost_reason}")
@@ -343,7 +347,7 @@ class KernelClient:
     def _on_shell(self, message: Message) -> None:
         cell = self._cell
         if message.parent_id in self._probes:
-            self._answered.set()
+            self._probes[message.parent_id].set()
         elif cell is not None and message.parent_id == cell.request_id:
             cell.reply = reply_of(message)
             cell.changed.set()

@@ -172,18 +172,33 @@ class Owner:
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[KernelClient, PlayedChannels, Owner]]:
+async def opened(first: str = "shell") -> AsyncIterator[tuple[KernelClient, PlayedChannels, Owner]]:
     channels, owner = PlayedChannels(), Owner()
     client = KernelClient(owner)
     opening = asyncio.create_task(client.open(channels))
-    channels.put("shell", {"msg_type": "kernel_info_reply"}, {"msg_id": await channels.request_id()}, {}, {})
     channels.put("iopub", {"msg_type": "iopub_welcome"}, {}, {}, {})
+    asked = {}
+    while len(asked) < 2:
+        channel, _, _, message_id = await channels.sent.get()
+        asked[channel] = {"msg_id": message_id}
+    channels.put(first, {"msg_type": "kernel_info_reply"}, asked.pop(first), {}, {})
+    [(second, parent)] = asked.items()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not opening.done(), f"open before it has heard anything on {second}"
+    channels.put(second, {"msg_type": "kernel_info_reply"}, parent, {}, {})
     await opening
     try:
         yield client, channels, owner
     finally:
         await client.aclose()
         assert channels.closed
+
+
+@pytest.mark.parametrize("first", ["shell", "control"])
+async def test_a_kernel_is_open_once_it_has_answered_on_every_channel(first):
+    async with opened(first) as (client, _, _):
+        assert client.lost_reason is None
 
 
 HOSTILE = {
