@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self
 
 from pydantic_ai import BinaryContent
@@ -13,9 +12,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import Program, Work
-from freeact_sub.agents.children.with_children import WithChildren
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
@@ -40,7 +37,7 @@ from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
 
 
-class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
+class Agent(AsInACell, ContextMethods, Undoable, UserCells):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -303,9 +300,7 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _close(self) -> None:
@@ -319,12 +314,8 @@ class Agent(WithChildren, AsInACell, ContextMethods, Undoable, UserCells):
 
     @property
     def _callers_loop(self) -> AgentLoop:
-        """That of the agent on whose behalf this is called."""
         loop, caller = self._opened, caller_in(self._shared)
         return loop if caller is None or caller is self._root else self._loop_of(caller)
-
-    def _callers_children(self) -> ChildOwner:
-        return self._callers_loop.children
 
     async def _await_implicit_run(self) -> None:
         outside = caller_in(self._shared) in (None, self._root)

@@ -39,7 +39,7 @@ def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
     return DebugState(
         agents=dict(tree.nodes),
         at_work=tuple(tree.at_work),
-        free_slots=shared.slots.free,
+        free_slots=shared.slots.value,
         kernel_holders=tuple(sorted(holder.agent_id for holder in shared.kernel_places.holders)),
         waiting_for_kernels=shared.kernel_places.waiting,
         waiting_for_budget=shared.ledger.waiting,

@@ -1,6 +1,5 @@
 """`agent.ask` and `agent.task` for programs, with the same meaning as in a cell, so that strategies run in both."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -8,11 +7,11 @@ from typing import Any, Final
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from freeact_sub.agents.children.with_children import WithChildren
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
@@ -29,7 +28,7 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
 }
 
 
-class AsInACell(ABC):
+class AsInACell(WithChildren):
     """The methods of `Agent` that mirror `agent` in a cell."""
 
     @property
@@ -90,15 +89,6 @@ class AsInACell(ABC):
         if result.status != "completed":
             raise TaskError(result)
         return result
-
-    @abstractmethod
-    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
-        """See `Agent`."""
-
-    @property
-    @abstractmethod
-    def _callers_loop(self) -> AgentLoop:
-        """That of the agent on whose behalf this is called."""
 
 
 def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
-from freeact_sub.agents.budgets.capacity import KernelPlaces, Slots
+from freeact_sub.agents.budgets.capacity import KernelPlaces
 from freeact_sub.agents.budgets.ledger import Ledger
 from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
@@ -67,7 +68,8 @@ class Shared:
     """The present or last run of each agent, by id."""
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
-    slots: Slots = field(init=False)
+    slots: anyio.Semaphore = field(init=False)
+    """The right of children to work; more wait in order."""
     catalogue: McpCatalogue = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,7 @@ class Shared:
     def renew(self) -> None:
         """Renew what belongs to an event loop: the root may be reopened in another one."""
         self.other_models = OtherModels(self.config, self.traffic)
-        self.slots = Slots(self.config.subagents.max_concurrent)
+        self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.catalogue = McpCatalogue()
         self.histories.models_are_closed()
 

@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from freeact_sub.agents import Agent, Run, RunResult
@@ -186,9 +185,7 @@ class Page:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._task is not None:
             await end_task(self._task)
         self._draw(float("inf"))

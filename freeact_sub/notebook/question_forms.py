@@ -19,7 +19,6 @@ import logging
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from freeact_sub.cells import MimeBundle
@@ -76,9 +75,7 @@ class QuestionForms:
         self._text.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._buttons is not None:
             self._buttons.close()
         await self._text.aclose()

@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, Self
 
 from freeact_sub.errors import StrategyError
@@ -155,9 +154,7 @@ class Search:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _propose(self, parents: Sequence[SearchNode]) -> None:

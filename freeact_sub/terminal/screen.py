@@ -13,7 +13,6 @@ import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
-from types import TracebackType
 from typing import Any, Final, Self, TextIO, TypeAlias
 
 from prompt_toolkit import search
@@ -115,10 +114,7 @@ class Screen:
         self._group.create_task(self._print(), name="terminal output")
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        del kind, error, traceback
+    async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._changed.set()
         if self._end_other is not None:

@@ -1,4 +1,4 @@
-"""Two bounds on concurrency in a tree: `Slots` for working children, `KernelPlaces` for live kernels.
+"""Two bounds on concurrency in a tree: slots for working children, a semaphore, and `KernelPlaces` for live kernels.
 
 An agent gives its slot back while it waits for a child, but not its kernel, which holds its variables. So agents that wait
 for children may occupy all kernel places, and one more child would wait for ever. A child takes its kernel place before its
@@ -11,30 +11,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from freeact_sub.errors import SpawnForbiddenError
-
-
-class Slots:
-    """A bound on how many children work at once; more wait in order."""
-
-    def __init__(self, size: int) -> None:
-        self._semaphore = asyncio.Semaphore(size)
-        self.free = size
-        """The number of free slots."""
-
-    @property
-    def full(self) -> bool:
-        """Whether the next child has to wait."""
-        return self._semaphore.locked()
-
-    async def acquire(self) -> None:
-        """Wait for a slot and take it."""
-        await self._semaphore.acquire()
-        self.free -= 1
-
-    def release(self) -> None:
-        """Give a slot back."""
-        self.free += 1
-        self._semaphore.release()
 
 
 class Holder(Protocol):

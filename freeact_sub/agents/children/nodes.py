@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pydantic_ai.messages import ModelMessage
@@ -138,9 +137,7 @@ class KernelNode:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

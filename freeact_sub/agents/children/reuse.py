@@ -1,13 +1,9 @@
 """Reuses the answer of an earlier child for an equal request (`subagents.cache`).
 
-Requests are equal if prompt, scope, the types of the agent and its ancestors, mode, model and the answer's JSON schema are.
-What a child looks at (files, the web) does not count. The answer is not reused of a child that did not complete, wrote files
-or acted outside in another way (`acts_outside`), received values or a copy of its parent's kernel, is implemented in Python,
-or returns a Python type that only the program knows.
+Requests are equal if their digests (`sessions/answers.py`) and their model objects are. What a child looks at (files, the
+web) does not count. An answer that no session would keep is not reused either, nor that of a child that received values.
 """
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -24,27 +20,9 @@ Known: TypeAlias = Callable[[], Awaitable[RunResult | None]]
 """Looks for the result of an earlier child; returns None if there is none."""
 
 
-def reuse_key(request: SpawnRequest, child: AgentNode) -> str | None:
-    """Return the key of a request. None: its result must not be reused.
-
-    Args:
-        request: The request, completed by the child's type.
-        child: Made for the request.
-    """
-    typed = request.output_type is not str
-    has_state = request.branch or request.branch_of is not None or request.prepare is not None
-    if has_state or request.keep or (typed and request.output_schema is None):
-        return None
-    parts = {
-        "prompt": request.prompt,
-        "scope": request.scope,
-        "types": [node.agent_type.name if node.agent_type else None for node in child.ancestors()],
-        "mode": child.policy.mode,
-        "model": (child.model.model_id, id(_innermost(child.model))),
-        "may_spawn": child.may_spawn,
-        "output": request.output_schema if typed else None,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
+def reuse_key(request: SpawnRequest, child: AgentNode, digest: str | None) -> str | None:
+    """Return the key of a request. None: its result must not be reused. Args: see `digest_of_task`."""
+    return None if digest is None or request.prepare is not None else f"{digest} {id(_innermost(child.model))}"
 
 
 def _innermost(model: Model) -> Model:
@@ -98,6 +76,5 @@ async def run_once(child: AgentNode, key: str, run: Callable[[Known], Awaitable[
     finally:
         if looked and found is None:
             whole = result is not None and result.status == "completed"
-            acted = child.run.record.acted_outside or child.run.files.written or child.run.files.removed
-            cache.settle(key, result if whole and not acted else None)
+            cache.settle(key, result if whole and not child.run.record.had_effects else None)
     return result

@@ -70,7 +70,7 @@ class PlannedChild:
             return loop.run(Work(prompt=prompt, prepare=self.request.prepare))
         digest = digest_of_task(self.request, child)
         work = Work(prompt=prompt, prepare=self.request.prepare, digest=digest)
-        key = reuse_key(self.request, child) if child.shared.config.subagents.cache else None
+        key = reuse_key(self.request, child, digest) if child.shared.config.subagents.cache else None
         return loop.run(work) if key is None else run_once(child, key, lambda known: loop.run(replace(work, known=known)))
 
 

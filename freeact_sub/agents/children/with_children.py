@@ -1,19 +1,18 @@
 """`WithChildren`: the methods of `Agent` that start children and work with nodes."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+from freeact_sub.agents.agent_base import AgentBase
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.children.nodes import KernelNode
-from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels import Changes
 from freeact_sub.tools import SpawnRequest
 
 
-class WithChildren(ABC):
+class WithChildren(AgentBase):
     """See above. The agent of a node is the one whose child `spawn` would start."""
 
     async def spawn(self, request: SpawnRequest | str) -> Child:
@@ -33,7 +32,7 @@ class WithChildren(ABC):
         """
         if isinstance(request, str):
             request = SpawnRequest(prompt=request)
-        children = self._callers_children()
+        children = self._callers_loop.children
         if children.begin_run is not None:
             await children.begin_run()
         return await children.spawn(request)
@@ -86,7 +85,7 @@ class WithChildren(ABC):
             SpawnForbiddenError: All kernels belong to nodes and to waiting agents.
             FreeactError: The agent is not open, or its run has not begun or is ending.
         """
-        return await self._callers_children().nodes.branch(None, description, own_files=own_files)
+        return await self._callers_loop.children.nodes.branch(None, description, own_files=own_files)
 
     async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
         """Take variables of a node over into the agent's kernel. The node stays open.
@@ -99,7 +98,7 @@ class WithChildren(ABC):
             KernelError: A variable is missing or cannot be pickled, or the node's kernel cannot be copied.
             FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun or is ending.
         """
-        await self._callers_children().nodes.adopt(node, names)
+        await self._callers_loop.children.nodes.adopt(node, names)
         node.code.shared.journal.kernel_changed(node.code.owner.agent_id)
 
     async def promote(self, node: KernelNode) -> Changes:
@@ -116,12 +115,4 @@ class WithChildren(ABC):
             OSError: Writing failed; the workspace is unchanged.
             FreeactError: The node is closed, or the agent's run has not begun or is ending.
         """
-        return await self._callers_children().nodes.promote(node)
-
-    @abstractmethod
-    def _callers_children(self) -> ChildOwner:
-        """Those of the agent on whose behalf this is called."""
-
-    @abstractmethod
-    async def _await_implicit_run(self) -> None:
-        """Wait for the end of a run that `spawn` began, if the caller is outside it and no child is left."""
+        return await self._callers_loop.children.nodes.promote(node)

@@ -1,18 +1,15 @@
 """`ContextMethods`: the methods of `Agent` that deal with the model's context window."""
 
-from abc import ABC, abstractmethod
-
+from freeact_sub.agents.agent_base import AgentBase
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.context.sizes import ContextUse
-from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS
 from freeact_sub.agents.runs.run import Run
-from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Compacted
 
 
-class ContextMethods(ABC):
+class ContextMethods(AgentBase):
     """See above."""
 
     async def compact(self, keep: str = "") -> Compacted | None:
@@ -65,10 +62,3 @@ class ContextMethods(ABC):
             FreeactError: The agent is not open: use `async with`.
         """
         return self._opened.compactor.use(self._opened.history)
-
-    @property
-    @abstractmethod
-    def _opened(self) -> AgentLoop: ...
-
-    @abstractmethod
-    def _begin(self, work: Work, budget: Budget) -> Run: ...

@@ -287,7 +287,7 @@ class AgentLoop:
 
     def _started(self, work: Work) -> AgentStarted:
         node, shared, has_model = self.node, self.node.shared, work.program is None
-        must_wait = shared.slots.full or (has_model and shared.kernel_places.full)
+        must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
         return AgentStarted(
             prompt=work.prompt,
             description=node.description,

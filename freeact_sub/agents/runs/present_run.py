@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
 
-from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, Slots, no_kernel_left
+from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, no_kernel_left
 from freeact_sub.agents.budgets.clock import RunClock
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
@@ -36,6 +36,11 @@ class RunRecord:
     acted_outside: bool = False
     """The agent or a descendant was allowed an action with an effect besides its answer."""
 
+    @property
+    def had_effects(self) -> bool:
+        """Whether it has done anything that repeating its answer would not do."""
+        return bool(self.acted_outside or self.files.written or self.files.removed)
+
 
 @dataclass(kw_only=True, eq=False)
 class PresentRun:
@@ -47,7 +52,7 @@ class PresentRun:
     """The parent agent's run, until this one ends. None: this is the root's."""
     policy: Policy
     """Decides on the agent's calls; includes the folders of the present kernel."""
-    slots: Slots
+    slots: anyio.Semaphore
     kernel_places: KernelPlaces
     holder: Holder
     """The agent, as a holder of a place for its kernel."""
@@ -186,7 +191,7 @@ class PresentRun:
         finally:
             self._calls_waiting -= 1
             # after an interrupted wait take a slot only if one is free: a cancellation must not wait for one
-            if self._calls_waiting == 0 and self.is_live and not (cut_short and self.slots.full):
+            if self._calls_waiting == 0 and self.is_live and (self.slots.value or not cut_short):
                 await self.take_slot()
             if self._calls_waiting == 0 and self.record.status == "waiting":
                 self.record.status = "running"

@@ -1,19 +1,18 @@
 """`UserCells`: the method of `Agent` that runs a person's own code in the agent's kernel."""
 
 import secrets
-from abc import ABC, abstractmethod
 
+from freeact_sub.agents.agent_base import AgentBase
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS
 from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.calls import CodeAction
-from freeact_sub.config.budget import Budget
 from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 
 
-class UserCells(ABC):
+class UserCells(AgentBase):
     """A person's code stands under the rules, the mode and the wall of the agent."""
 
     def run_cell(self, code: str) -> Run:
@@ -37,13 +36,6 @@ class UserCells(ABC):
             return ""
 
         return self._begin(Work(prompt=code, program=run), NO_BOUNDS)
-
-    @property
-    @abstractmethod
-    def _opened(self) -> AgentLoop: ...
-
-    @abstractmethod
-    def _begin(self, work: Work, budget: Budget) -> Run: ...
 
 
 async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolResult]:

@@ -69,9 +69,7 @@ def known_answer(node: AgentNode, digest: str | None) -> RunResult | None:
 
 def keep_answer(node: AgentNode, digest: str | None, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
-    record = node.run.record
-    acted = record.acted_outside or record.files.written or record.files.removed
-    if digest is not None and result.status == "completed" and not acted:
+    if digest is not None and result.status == "completed" and not node.run.record.had_effects:
         value = {"output": jsonable(result.output), "agent_id": node.agent_id}
         node.shared.journal.keep_answer(node.agent_id, digest, value)
 

@@ -1,22 +1,17 @@
 """`Undoable`: the methods of `Agent` that undo and redo prompts."""
 
-from abc import ABC, abstractmethod
-from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import Final
 
-from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.agent_base import AgentBase
 from freeact_sub.agents.undo.undo import Undo, UndoReport
-from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, FreeactError
 
 NOTHING_KEPT: Final = "nothing is kept of earlier prompts: call agent.keep_undo() before the first one"
 
 
-class Undoable(ABC):
+class Undoable(AgentBase):
     """Undo, for the root. It costs a branch of the kernel before each prompt, so it is off until `keep_undo`."""
 
-    config: Config
-    _resources: AsyncExitStack
     _undo: Undo | None = None
 
     def keep_undo(self) -> None:
@@ -78,9 +73,7 @@ class Undoable(ABC):
         Raises:
             FreeactError: Nothing is kept: see `keep_undo`.
         """
-        if self._undo is None:
-            raise FreeactError(NOTHING_KEPT)
-        return await self._undo.previews(most)
+        return await self._kept.previews(most)
 
     async def diff(self, prompts: int = 1) -> str:
         """Returns what has changed of the workspace's files since before a prompt, as a unified diff; also during a run.
@@ -93,9 +86,7 @@ class Undoable(ABC):
         Raises:
             FreeactError: Nothing is kept of so many prompts, or of the files: see `keep_undo`.
         """
-        if self._undo is None:
-            raise FreeactError(NOTHING_KEPT)
-        return await self._undo.diff(prompts)
+        return await self._kept.diff(prompts)
 
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
         """Returns the files that have changed since the last prompt, each with its lines that came and went.
@@ -105,29 +96,21 @@ class Undoable(ABC):
         Raises:
             FreeactError: Nothing is kept of the prompt, or of the files: see `keep_undo`.
         """
-        if self._undo is None:
-            raise FreeactError(NOTHING_KEPT)
-        return await self._undo.line_changes()
+        return await self._kept.line_changes()
 
     @property
-    def _ready_undo(self) -> Undo:
-        if self._opened.node.run.is_live or self.present_run is not None:
-            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
+    def _kept(self) -> Undo:
         if self._undo is None:
             raise FreeactError(NOTHING_KEPT)
         return self._undo
+
+    @property
+    def _ready_undo(self) -> Undo:
+        if self._opened.node.run.is_live or self._run is not None:
+            raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
+        return self._kept
 
     async def _end_undo(self) -> None:
         undo, self._undo = self._undo, None
         if undo is not None:
             await undo.aclose()
-
-    @property
-    @abstractmethod
-    def _opened(self) -> AgentLoop:
-        """The root's loop."""
-
-    @property
-    @abstractmethod
-    def present_run(self) -> Any:
-        """See `Agent`."""
