@@ -171,8 +171,7 @@ class TaskRequests:
         args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
         return await self._calls.carry_out("task", call, args, clock, work)
 
-    async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
-        del clock
+    async def _check(self, params: Mapping[str, Any], _clock: CellClock | None) -> Any:
         task_id, problem = str(params.get("task_id")), params.get("problem")
         if problem is None:
             # it arrived before its task
@@ -190,8 +189,7 @@ class TaskRequests:
             if task.request is None:
                 self._tasks.pop(task_id, None)
 
-    async def _cancel(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        del clock
+    async def _cancel(self, params: Mapping[str, Any], _clock: CellClock | None) -> None:
         task = self._tasks.get(str(params.get("task_id")))
         for request in (task.request, task.checker) if task is not None else ():
             if request is not None:

@@ -33,8 +33,7 @@ class FileRequests:
         if self._looking:
             await asyncio.wait(self._looking)
 
-    async def _files(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        del clock
+    async def _files(self, params: Mapping[str, Any], _clock: CellClock | None) -> None:
         files, until = self._node.run.files, time.time_ns()
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):

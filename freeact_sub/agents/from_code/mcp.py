@@ -24,8 +24,7 @@ class McpRequests:
         self._servers = servers
         self.handlers = {"mcp_tools": self._tools, "mcp_call": self._call}
 
-    async def _tools(self, params: Mapping[str, Any], clock: CellClock | None) -> list[dict[str, Any]]:
-        del clock
+    async def _tools(self, params: Mapping[str, Any], _clock: CellClock | None) -> list[dict[str, Any]]:
         return [
             {
                 "name": tool.name,
