@@ -15,7 +15,6 @@ from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.children.spawn import Program, Work
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.debug import DebugState, debug_state
-from freeact_sub.agents.event_loop import check_event_loop, in_event_loop
 from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
@@ -35,6 +34,7 @@ from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.kernels import UNDONE, KernelProvider, recover
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
+from freeact_sub.system.event_loop import check_event_loop, running_loop
 
 
 class Agent(AsInACell, ContextMethods, Undoable, UserCells):
@@ -233,7 +233,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         Raises:
             FreeactError: An event loop is running in this thread, or the agent is open.
         """
-        if in_event_loop():
+        if running_loop() is not None:
             raise FreeactError(
                 "run_sync cannot be used where an event loop runs (async code, a notebook): write "
                 "`async with agent: result = await agent.run(prompt).result()`"

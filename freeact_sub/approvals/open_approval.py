@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from freeact_sub.calls import Call
 from freeact_sub.events import Decision
+from freeact_sub.system.event_loop import running_loop
 
 
 class OpenApproval:
@@ -33,7 +34,7 @@ class OpenApproval:
             if self._decided or self._loop.is_closed():
                 return False
             self._decided = True
-        if _running_loop() is self._loop:
+        if running_loop() is self._loop:
             self._settle(decision)
         else:
             self._loop.call_soon_threadsafe(self._settle, decision)
@@ -43,10 +44,3 @@ class OpenApproval:
         self._announce(decision)
         if not self.answer.done():
             self.answer.set_result(decision)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

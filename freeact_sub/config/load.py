@@ -55,17 +55,14 @@ def load_config(
     _merge(settings, _from_environment(variables))
     _merge(settings, _without_none(arguments or {}))
     settings.setdefault("workspace", folder)
-    if "permission_files" not in settings:
-        rules = (folder / PERMISSIONS_FILE, user_folder(variables) / PERMISSIONS_FILE.name)
-        settings["permission_files"] = tuple(path for path in rules if is_file(path))
-    if "agent_folders" not in settings:
-        folders = (folder / AGENT_TYPES, user_folder(variables) / AGENT_TYPES.name)
-        settings["agent_folders"] = tuple(path for path in folders if is_folder(path))
-    if "instruction_files" not in settings:
-        settings["instruction_files"] = tuple(folder / name for name in INSTRUCTION_FILES if is_file(folder / name))
-    if "command_folders" not in settings:
-        folders = (folder / COMMANDS, user_folder(variables) / COMMANDS.name)
-        settings["command_folders"] = tuple(path for path in folders if is_folder(path))
+    own = user_folder(variables)
+    for name, paths in {
+        "permission_files": (folder / PERMISSIONS_FILE, own / PERMISSIONS_FILE.name),
+        "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
+        "instruction_files": tuple(folder / name for name in INSTRUCTION_FILES),
+        "command_folders": (folder / COMMANDS, own / COMMANDS.name),
+    }.items():
+        settings.setdefault(name, tuple(filter(is_file if name.endswith("files") else is_folder, paths)))
     usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if is_file(path))
     found = _expanded(mcp_file) if mcp_file else next(usual, None)
     if found is not None:
@@ -78,7 +75,7 @@ def load_config(
             files.read(path)
         texts = config.command_contents | config.instruction_contents
         files.add(texts)
-        untrusted = files.untrusted(trust, (folder, config.workspace), user_folder(variables))
+        untrusted = files.untrusted(trust, (folder, config.workspace), own)
         if untrusted:
             only_texts = untrusted.keys() <= texts.keys()
             raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)

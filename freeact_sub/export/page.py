@@ -21,11 +21,12 @@ from freeact_sub.events import (
     Response,
     Thoughts,
 )
+from freeact_sub.export.document import note
 from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, StrategyReport, ToolUse
 from freeact_sub.export.timeline import Span, Timeline, timeline_of
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
-from freeact_sub.show.wording import MESSAGES, error_text
+from freeact_sub.show.wording import error_text
 from freeact_sub.text import counted, one_line, visible
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -229,9 +230,8 @@ def _tree(item: StrategyReport) -> DrawnNode:
 
 
 def _compacted(item: Compacted) -> str:
-    tokens = f"The conversation was shortened, from {item.tokens_before:,} to {item.tokens_after:,} tokens."
     summary = f"<details><summary>Summary</summary>{markdown_html(item.summary)}</details>" if item.summary else ""
-    return f'<p class="quiet">{tokens}</p>{summary}'
+    return f'<p class="quiet">{escaped(note(item))}</p>{summary}'
 
 
 _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
@@ -243,12 +243,8 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     Question: _question,
     StrategyReport: _strategy,
     Compacted: _compacted,
-    Notice: lambda item: f'<p class="warn">Notice: {escaped(visible(item.content))}</p>',
-    KernelLost: lambda item: f'<p class="bad">The kernel was lost: {escaped(visible(item.reason))}</p>',
-    AgentMessage: lambda item: (
-        f'<p class="warn">{MESSAGES[item.kind]} {escaped(one_line(item.recipient_id))}: {escaped(visible(item.content))}</p>'
-    ),
-    Cancelled: lambda _: '<p class="warn">The run was cancelled.</p>',
+    KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
+    **dict.fromkeys((Notice, AgentMessage, Cancelled), lambda item: f'<p class="warn">{escaped(note(item))}</p>'),
 }
 
 

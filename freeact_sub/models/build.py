@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
 
+    from freeact_sub.models.code_actions import CodeActionsModel
     from freeact_sub.models.traffic import Traffic
 
 DISTRIBUTION: Final = "freeact-sub"
@@ -133,24 +134,24 @@ def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
 
 def profile_of(model: "Model") -> Profile:
     """The profile of a model from `usable_model`; `full` while it is not known, before the first request."""
-    from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
-
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
-
-    if isinstance(model, FallbackModel):
-        return profile_of(model.models[0])
-    return (model.prompt_profile if isinstance(model, CodeActionsModel) else None) or "full"
+    acting = _acting(model)
+    return (acting.prompt_profile if acting is not None else None) or "full"
 
 
 def acts_by_blocks(model: "Model") -> bool:
     """Whether a model from `usable_model` acts by blocks; with `auto` this is known after the first request."""
+    acting = _acting(model)
+    return acting is not None and acting.acts_by_blocks
+
+
+def _acting(model: "Model") -> "CodeActionsModel | None":
+    """The layer of a model, or of the first of a fallback chain, that says how it acts."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
     from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
 
-    if isinstance(model, FallbackModel):
-        return acts_by_blocks(model.models[0])
-    return isinstance(model, CodeActionsModel) and model.acts_by_blocks
+    first = model.models[0] if isinstance(model, FallbackModel) else model
+    return first if isinstance(first, CodeActionsModel) else None
 
 
 def make_traffic(config: Config) -> "Traffic":

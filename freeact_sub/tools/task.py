@@ -1,5 +1,6 @@
 """`task`: start a child agent, wait for it, return its answer; or let it work in the background."""
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, Field, model_validator
@@ -38,6 +39,14 @@ class TaskArguments(BaseModel):
         turns = {"turns": self.max_turns} if "max_turns" in self.model_fields_set else {}
         return Budget.model_validate({**self.budget, **turns})
 
+    @property
+    def request(self) -> SpawnRequest:
+        """The request for the child."""
+        own = self.model_dump(exclude={"max_turns", "budget", "background"})
+        return SpawnRequest(
+            **own | {name: own[name] or None for name in ("agent", "branch_of", "resume")}, budget=self.limits
+        )
+
 
 class Task:
     """Starts a child through the function that the agent placed in the context."""
@@ -47,31 +56,11 @@ class Task:
 
     def call(self, arguments: TaskArguments) -> SpawnCall:
         """See `Tool`."""
-        return SpawnCall(
-            prompt=arguments.prompt,
-            description=arguments.description,
-            max_turns=arguments.limits.turns,
-            mode=arguments.mode,
-            agent=arguments.agent,
-            background=arguments.background,
-            resume=arguments.resume,
-        )
+        return arguments.request.call(background=arguments.background)
 
     async def run(self, arguments: TaskArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""
-        request = SpawnRequest(
-            prompt=arguments.prompt,
-            description=arguments.description,
-            agent=arguments.agent or None,
-            mode=arguments.mode,
-            scope=arguments.scope,
-            budget=arguments.limits,
-            branch=arguments.branch,
-            branch_of=arguments.branch_of or None,
-            keep=arguments.keep,
-            resume=arguments.resume or None,
-            tool_call_id=context.tool_call_id,
-        )
+        request = replace(arguments.request, tool_call_id=context.tool_call_id)
         if not arguments.background:
             return await context.spawn(request)
         child = await context.children.start(request)

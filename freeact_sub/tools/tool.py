@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_ai import BinaryContent
 from pydantic_ai.models import Model
 
-from freeact_sub.calls import Call
+from freeact_sub.calls import Call, SpawnCall
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.events import AgentEvent
@@ -87,6 +87,18 @@ class SpawnRequest:
     """The digest of what `prepare` puts into the kernel. Empty: unknown."""
     tool_call_id: str | None = None
     """The call that starts the child, for its `AgentStarted`. None: a program starts it."""
+
+    def call(self, *, background: bool = False) -> SpawnCall:
+        """The call that rules and people judge. Args: background: the parent does not wait for the child."""
+        return SpawnCall(
+            prompt=self.prompt,
+            description=self.description,
+            max_turns=self.budget.turns,
+            mode=self.mode,
+            agent=self.agent or "",
+            background=background,
+            resume=self.resume or "",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

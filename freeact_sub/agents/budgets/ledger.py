@@ -70,8 +70,8 @@ class Account:
     """The spending of the run and its descendants."""
     own_usage: Usage = Usage()
     """The spending of the agent itself, `ask` and compaction included."""
-    booked_here: Usage = Usage()
-    """The same without `ask` and compaction, which have accounts of their own: what counts against `Budget.OWN`."""
+    turns_of_asks: int = 0
+    """The responses to `ask` and compaction among them, which have accounts of their own and are no turns of the run."""
     in_flight: Amount = NOTHING
     """Reserved for requests in flight."""
     for_reports: Amount = NOTHING
@@ -105,11 +105,11 @@ class Account:
     def book(self, usage: Usage) -> None:
         """Book spending, here and in all ancestors."""
         self.ledger.spent += usage
-        self.booked_here += usage
         for above in self.self_and_ancestors():
             above.usage += usage
             if above.owner == self.owner:
                 above.own_usage += usage
+                above.turns_of_asks += usage.turns * (above is not self)
 
     def remaining(self, *, seconds: float | None = None) -> Budget:
         """Return the most that a child may be given now. Args: seconds: the run's remaining time."""
@@ -129,7 +129,9 @@ class Account:
         """Return what counts against a bound, by its name in the budget, without requests in flight."""
         if name in AMOUNTS:
             return getattr(self.spent, name)
-        return getattr(self.booked_here, name) if name in Budget.OWN else self.counts[name]
+        if name == "turns":
+            return self.own_usage.turns - self.turns_of_asks
+        return self.own_usage.tool_calls if name == "tool_calls" else self.counts[name]
 
     def check(self, name: str, wanted: int = 1) -> None:
         """Raise LimitReachedError if so many more of a counted quantity cannot be taken."""

@@ -21,7 +21,6 @@ from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import Tree
 from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.calls import SpawnCall
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out
@@ -157,9 +156,9 @@ class ChildOwner:
             return self._messages.send(child, text)
         earlier = await earlier_child(agent_id, self._node, self._tree)
         label = earlier.lineage[-1].description
-        call = SpawnCall(prompt=text, description=label, background=True, resume=agent_id)
-        await ToolCalls(self._node).ask_for(call, tool_call_id)
-        again = await self._begin(SpawnRequest(prompt=text, resume=agent_id, tool_call_id=tool_call_id), "background")
+        request = SpawnRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
+        await ToolCalls(self._node).ask_for(request.call(background=True), tool_call_id)
+        again = await self._begin(request, "background")
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
     async def cancel(self, agent_id: str) -> ChildState:

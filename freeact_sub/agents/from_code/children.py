@@ -7,7 +7,7 @@ the type, so it validates the answer: it keeps a second request (`task_check`) o
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -18,7 +18,6 @@ from freeact_sub.agents.from_code.answers import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.turn.calls import EndedCall
-from freeact_sub.calls import SpawnCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock, Kernel, hand_over
@@ -29,6 +28,11 @@ CHECK_SECONDS: Final = 30.0
 """Seconds that the requesting kernel may take to validate an answer; after that it validates the final result only."""
 MAX_PROBLEM_CHARS: Final = 2000
 
+SAME: Final = (
+    *("prompt", "description", "agent", "mode", "scope", "branch", "branch_of", "own_files", "history", "keep", "resume"),
+    "inputs_digest",
+)
+"""Parameters that mean the same in a `SpawnRequest`."""
 TaskId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 
@@ -133,22 +137,11 @@ class TaskRequests:
             return asked.variables
 
         return SpawnRequest(
-            prompt=asked.prompt,
-            description=asked.description,
-            agent=asked.agent,
-            mode=asked.mode,
-            scope=asked.scope,
+            **{name: getattr(asked, name) for name in SAME},
             budget=asked.to_budget(),
             output_type=str if asked.output is None else output_type_of(asked.output, task.check),
             output_schema=asked.output,
-            branch=asked.branch,
-            branch_of=asked.branch_of,
-            keep=asked.keep,
-            resume=asked.resume,
-            own_files=asked.own_files,
-            history=asked.history,
             prepare=prepare if asked.inputs else None,
-            inputs_digest=asked.inputs_digest,
             tool_call_id=tool_call_id_of(clock),
         )
 
@@ -160,16 +153,9 @@ class TaskRequests:
                 value=await child.result(), text=child.report, outcome="success" if child.completed else "failed"
             )
 
-        call = SpawnCall(
-            prompt=f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt,
-            description=asked.description,
-            max_turns=request.budget.turns,
-            mode=asked.mode,
-            agent=asked.agent or "",
-            resume=asked.resume or "",
-        )
+        prompt = f"{asked.prompt}\n\n{asked.variables}" if asked.inputs else asked.prompt
         args = asked.model_dump(mode="json", exclude={"task_id", "inputs_digest"}, exclude_defaults=True)
-        return await self._calls.carry_out("task", call, args, clock, work)
+        return await self._calls.carry_out("task", replace(request, prompt=prompt).call(), args, clock, work)
 
     async def _check(self, params: Mapping[str, Any], _clock: CellClock | None) -> Any:
         task_id, problem = str(params.get("task_id")), params.get("problem")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Self
 
 from freeact_sub.agents.children.spawn import Work
-from freeact_sub.agents.event_loop import check_event_loop
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, Pictures, RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
@@ -13,6 +12,7 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.system.closing import carry_out
+from freeact_sub.system.event_loop import check_event_loop
 
 
 class Run:

@@ -69,7 +69,7 @@ def shipped_rules() -> Rules:
     """The rules that come with the program."""
     path = Path(__file__).with_name("defaults.toml")
     own = Rule(verdict="deny", pattern=parse_pattern(f"write:{escaped(str(user_folder()))}/**"), source=SHIPPED)
-    return Rules(levels=((*_read(path, SHIPPED), own),))
+    return Rules(levels=((*read_rules(path, SHIPPED), own),))
 
 
 def load_rules(files: Iterable[Path]) -> Rules:
@@ -78,7 +78,7 @@ def load_rules(files: Iterable[Path]) -> Rules:
     Raises:
         ConfigError: A file cannot be read, or has a wrong line.
     """
-    return Rules(levels=(*(_read(path, str(path)) for path in files), *shipped_rules().levels))
+    return Rules(levels=(*(read_rules(path, str(path)) for path in files), *shipped_rules().levels))
 
 
 def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> bytes:
@@ -108,7 +108,12 @@ def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> byt
     return tomlkit.dumps(document).encode()
 
 
-def _read(path: Path, source: str) -> tuple[Rule, ...]:
+def read_rules(path: Path, source: str) -> tuple[Rule, ...]:
+    """Reads the rules of a file.
+
+    Raises:
+        ConfigError: It cannot be read, or has a wrong line.
+    """
     try:
         return parse_rules(read_file(path), path, source)
     except OSError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from freeact_sub.approvals.rules.rule import Rule, Rules, parse_rules, shipped_rules
+from freeact_sub.approvals.rules.rule import Rules, parse_rules, read_rules, shipped_rules
 from freeact_sub.config.schema import PERMISSIONS_FILE, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
@@ -41,7 +41,7 @@ class RuleFiles:
         usual = (workspace / PERMISSIONS_FILE, user_folder() / PERMISSIONS_FILE.name)
         self._given = tuple(files)
         self._marks: dict[Path, _Mark] = {path: _mark(path) for path in self._given}
-        self._levels = {path: _read(path) for path in self._given}
+        self._levels = {path: read_rules(path, str(path)) for path in self._given}
         self._first = dict(self._levels)
         self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
         self._rules = self._joined()
@@ -96,10 +96,3 @@ def _mark(path: Path) -> _Mark:
     except (OSError, ValueError):
         return None
     return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
-
-
-def _read(path: Path) -> tuple[Rule, ...]:
-    try:
-        return parse_rules(read_file(path), path, str(path))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error

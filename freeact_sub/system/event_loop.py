@@ -1,17 +1,16 @@
-"""Checks that an agent is used in the event loop that opened it, where its kernel, connections and tasks live."""
+"""The event loop of this thread, and the one that opened an agent, where its kernel, connections and tasks live."""
 
 import asyncio
 
 from freeact_sub.errors import FreeactError
 
 
-def in_event_loop() -> bool:
-    """Whether an event loop runs in this thread."""
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread. None: none does."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
 def check_event_loop(home: asyncio.AbstractEventLoop | None) -> None:
@@ -23,7 +22,7 @@ def check_event_loop(home: asyncio.AbstractEventLoop | None) -> None:
     Raises:
         FreeactError: Another loop is running here.
     """
-    if home is None or not in_event_loop() or asyncio.get_running_loop() is home:
+    if home is None or running_loop() in (None, home):
         return
     if home.is_closed():
         raise FreeactError(
