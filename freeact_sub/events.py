@@ -245,8 +245,8 @@ class ApprovalRequest(AgentEvent):
 
     def shown(self) -> None:
         """Notes that a front end shows the question, so that the log does not report it as unanswered."""
-        if asker := ASKED.get(self.request_id):
-            asker.shown(self.request_id)
+        if gate := ASKED.get(self.request_id):
+            gate.shown(self.request_id)
 
     def decide(self, decision: Decision) -> bool:
         """Gives any answer. Returns False if the request is already answered or withdrawn.
@@ -262,8 +262,8 @@ class ApprovalRequest(AgentEvent):
             return True
 
     def _answer(self, decision: Decision) -> bool:
-        asker = ASKED.get(self.request_id)
-        return asker is not None and asker.answer(self.request_id, decision)
+        gate = ASKED.get(self.request_id)
+        return gate is not None and gate.answer(self.request_id, decision)
 
 
 @dataclass(frozen=True, kw_only=True)

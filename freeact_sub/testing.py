@@ -304,7 +304,7 @@ class FakeKernelProvider:
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
         """See `KernelProvider.place`. What runs in the test's own process has no wall and no environment of its own."""
         del mode, settings
-        return KernelPlace(wall=None, environment={}, told=f"Its working directory is {workspace}.")
+        return KernelPlace(wall=None, environment={}, description=f"Its working directory is {workspace}.")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
         """See `KernelProvider.hook`."""

@@ -17,7 +17,7 @@ class BetweenRuns:
     messages: list[str] = field(default_factory=list)
     """For the root's model: answers of children whose ancestors were all idle when they ended."""
 
-    def tell(self, emitter: Emitter) -> None:
+    def emit(self, emitter: Emitter) -> None:
         """Put notices and events on the stream of a new run. Args: emitter: the root's."""
         for text in self.notices:
             emitter.put(Notice(content=text))
@@ -30,7 +30,7 @@ class BetweenRuns:
         texts, self.messages = self.messages, []
         return texts
 
-    def tell_or_keep(self, event: AgentEvent, emitter: Emitter) -> None:
+    def emit_or_keep(self, event: AgentEvent, emitter: Emitter) -> None:
         """Put an event of a detached agent on the open stream, or keep it for the next one."""
         if emitter.channel.closed:
             self.events.append(emitter.signed(event))

@@ -22,7 +22,7 @@ class DebugState:
     """Agents that wait for a place."""
     waiting_for_budget: int
     """Model requests that wait until others return budget."""
-    untold: tuple[str, ...]
+    waiting_messages: tuple[str, ...]
     """Messages that the root's model reads before its next prompt."""
     open_tasks: int
     """Calls of `agent.task` by code in the root's kernel that have not returned."""
@@ -43,6 +43,6 @@ def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
         kernel_holders=tuple(sorted(holder.agent_id for holder in shared.kernel_places.holders)),
         waiting_for_kernels=shared.kernel_places.waiting,
         waiting_for_budget=shared.ledger.waiting,
-        untold=tuple(tree.between_runs.messages),
+        waiting_messages=tuple(tree.between_runs.messages),
         open_tasks=0 if loop is None else loop.tasks.open_tasks,
     )

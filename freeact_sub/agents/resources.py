@@ -51,7 +51,7 @@ class AgentKernel:
         settings = node.shared.config.kernel
         provider = node.shared.provider
         place = provider.place(node.policy.mode, settings, node.shared.config.workspace)
-        self.told = place.told
+        self.description = place.description
         """Tells the model where the kernel runs."""
         self._plain_spec = KernelSpec(
             owner_id=node.agent_id,
@@ -198,7 +198,7 @@ class AgentKernel:
 
     async def _use(self, kernel: Kernel) -> Kernel:
         if kernel.own_files is not None:
-            self.told = OWN_FILES.format(root=kernel.own_files.root)
+            self.description = OWN_FILES.format(root=kernel.own_files.root)
         self._node.use_kernel(_folders(self._node, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)

@@ -183,7 +183,7 @@ class Gate:
             answered = ApprovalAnswered(
                 request_id=request_id, allowed=decision.allowed, reason=decision.reason, code=decision.code
             )
-            caller.tell(answered)
+            caller.emit(answered)
 
         question = OpenApproval(call, announce)
         request = ApprovalRequest(
@@ -208,7 +208,7 @@ class Gate:
             if decision.allowed and decision.remember:
                 self._remember(decision, ruling)
             for problem in item.problems:
-                caller.tell(Notice(content=problem))
+                caller.emit(Notice(content=problem))
             return decision
         finally:
             del self._open[request_id], ASKED[request_id]
@@ -219,7 +219,7 @@ class Gate:
         """Logs the question after `unshown_seconds`, and denies it after `timeout_seconds`."""
         loop, seconds = asyncio.get_running_loop(), self._timeout_seconds
 
-        def tell() -> None:
+        def warn() -> None:
             if not question.shown:
                 logger.warning(
                     "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve() or "
@@ -229,7 +229,7 @@ class Gate:
                     one_line(question.call.summary, 200),
                 )
 
-        timers = [loop.call_later(self._unshown_seconds, tell)]
+        timers = [loop.call_later(self._unshown_seconds, warn)]
         if seconds is not None:
             reason = f"nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
             timers.append(loop.call_later(seconds, question.decide, Decision(allowed=False, reason=reason, nobody=True)))
@@ -275,7 +275,7 @@ class _Caller:
     path: tuple[str, ...]
     tool_call_id: str | None
 
-    def tell(self, event: ApprovalAnswered | Notice) -> None:
+    def emit(self, event: ApprovalAnswered | Notice) -> None:
         self.emitter.put(event, tool_call_id=self.tool_call_id)
 
 

@@ -70,8 +70,8 @@ class KernelPlace:
     """The wall around each kernel. None: no wall."""
     environment: Mapping[str, str]
     """The environment of each kernel."""
-    told: str
-    """A description of the place for their agent's model, in whole sentences."""
+    description: str
+    """Tells their agent's model about the place, in whole sentences."""
 
 
 class Kernel(Protocol):

@@ -256,8 +256,8 @@ class LocalKernelProvider:
 def local_place(mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
     """See `KernelProvider.place`: on this machine."""
     wall = sandbox.policy_for(mode, settings, workspace)
-    told = f"Its working directory is {workspace}."
-    return KernelPlace(wall=wall, environment=settings.environment(), told=told)
+    description = f"Its working directory is {workspace}."
+    return KernelPlace(wall=wall, environment=settings.environment(), description=description)
 
 
 def _ends_of(address: str) -> int:

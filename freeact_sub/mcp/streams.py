@@ -44,13 +44,13 @@ class Garbage:
         """Args: server: the server's name."""
         self._server = server
         self._count = 0
-        self._told_at = -math.inf
+        self._logged_at = -math.inf
 
     def add(self, error: Exception) -> None:
         """Counts a line; logs it if a minute has passed."""
         self._count += 1
-        if anyio.current_time() - self._told_at >= GARBAGE_SECONDS:
-            self._told_at = anyio.current_time()
+        if anyio.current_time() - self._logged_at >= GARBAGE_SECONDS:
+            self._logged_at = anyio.current_time()
             line = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
             logger.warning(
                 "MCP server %r writes to its standard output what is no message (%d lines so far), such as: %.80r",
@@ -65,16 +65,16 @@ class Seldom(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told_at: dict[tuple[str, int], float] = {}
+        self._logged_at: dict[tuple[str, int], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
         if record.levelno < logging.WARNING or not record.pathname.startswith(SDK):
             return True
         place = (record.pathname, record.lineno)
-        if record.created - self._told_at.get(place, -math.inf) < GARBAGE_SECONDS:
+        if record.created - self._logged_at.get(place, -math.inf) < GARBAGE_SECONDS:
             return False
-        self._told_at[place] = record.created
+        self._logged_at[place] = record.created
         record.msg, record.args, record.exc_info = f"{record.getMessage():.300}", (), None
         return True
 

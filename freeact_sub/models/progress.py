@@ -48,12 +48,12 @@ def watch(watcher: Watcher) -> Iterator[None]:
     """
     outer = _watcher.get()
 
-    def tell(progress: RequestState) -> None:
+    def report(progress: RequestState) -> None:
         if outer is not None:
             outer(progress)
         watcher(progress)
 
-    token = _watcher.set(tell)
+    token = _watcher.set(report)
     try:
         yield
     finally:
@@ -71,28 +71,28 @@ class Meter:
         self._pieces = 0
         self._attempt = 1
         self._paused: float | None = None
-        self._tell()
+        self._report()
 
     def piece(self) -> None:
         """Counts a piece of the answer."""
         self._pieces += 1
         if self._first is None:
             self._first = time.monotonic() - self._began
-        self._tell()
+        self._report()
 
     def again(self) -> None:
         """Starts a new attempt."""
         self._attempt += 1
         self._first, self._pieces = None, 0
-        self._tell()
+        self._report()
 
     def paused(self, seconds: float | None) -> None:
         """Notes how long the request waits for a busy provider. None: it waits no more."""
         if seconds is not None or self._paused is not None:
             self._paused = seconds
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._watcher is not None:
             self._watcher(
                 RequestState(

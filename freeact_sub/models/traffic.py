@@ -51,7 +51,7 @@ class Traffic:
     def __init__(self, *, max_concurrent: int, patience_seconds: float) -> None:
         """Args: max_concurrent: requests in flight. patience_seconds: for how long in all one request may wait."""
         self._patience = patience_seconds
-        self.places = ConcurrencyLimiter(max_concurrent, name="models.max_concurrent")
+        self.limiter = ConcurrencyLimiter(max_concurrent, name="models.max_concurrent")
         self._lanes: dict[tuple[str | None, ...], Lane] = {}
 
     def lane(self, model: Model, *, stands_in: bool = False) -> "Lane":
@@ -60,14 +60,14 @@ class Traffic:
         A fallback model has a lane of its own: it is used because the other lane is refused.
         """
         key = (model.system, model.base_url, model.model_name if stands_in else None)
-        return self._lanes.setdefault(key, Lane(self.places, self._patience))
+        return self._lanes.setdefault(key, Lane(self.limiter, self._patience))
 
 
 class Lane:
     """The requests to one provider."""
 
-    def __init__(self, places: ConcurrencyLimiter, longest_pause: float) -> None:
-        self.places = places
+    def __init__(self, limiter: ConcurrencyLimiter, longest_pause: float) -> None:
+        self.limiter = limiter
         self._longest_pause = longest_pause
         self.open_at = 0.0
         """When the pause ends, on the monotonic clock."""
@@ -126,18 +126,18 @@ class Admission:
         Raises:
             ModelAPIError: The provider pauses for longer than this request can wait.
         """
-        places = self._lane.places
+        limiter = self._lane.limiter
         await self._pause()
-        await places.acquire(f"model:{self._meter.model_name}")
+        await limiter.acquire(f"model:{self._meter.model_name}")
         while self._lane.open_at > time.monotonic():  # another pause has started meanwhile
-            places.release()
+            limiter.release()
             await self._pause()
-            await places.acquire(f"model:{self._meter.model_name}")
+            await limiter.acquire(f"model:{self._meter.model_name}")
         try:
             self._sent_at = time.monotonic()
             yield
         finally:
-            places.release()
+            limiter.release()
 
     def answered(self) -> None:
         """The provider has started to answer."""

@@ -80,7 +80,7 @@ class _Waiting:
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[bool | None]
 
-    def tell(self, kept: bool) -> None:
+    def wake(self, kept: bool) -> None:
         """Wakes the caller, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
             self.loop.call_soon_threadsafe(self.settle, kept)
@@ -315,7 +315,7 @@ class SessionWriter:
                     self._write(target, writes[start : start + AT_ONCE])
             for item in taken:
                 if isinstance(item, _Waiting):
-                    item.tell(not self._failed)
+                    item.wake(not self._failed)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()

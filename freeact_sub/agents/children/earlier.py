@@ -54,7 +54,7 @@ class _Stored:
     cut_off: list[ModelMessage]
 
 
-async def earlier_child(agent_id: str, asker: AgentNode, tree: Tree) -> EarlierChild:
+async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> EarlierChild:
     """A child that an agent asks on: its own, or one further below it.
 
     Raises:
@@ -62,15 +62,15 @@ async def earlier_child(agent_id: str, asker: AgentNode, tree: Tree) -> EarlierC
     """
     if (other := tree.shared.histories.answered_by(agent_id)) != agent_id:
         try:
-            return await earlier_child(other, asker, tree)
+            return await earlier_child(other, caller, tree)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"the answer of {agent_id} was that of {other}, and {error}") from error
     node, kept = tree.nodes.get(agent_id), tree.shared.histories.get(agent_id)
     ended_child(agent_id, tree)
-    if node is not None and asker.agent_id not in {above.agent_id for above in _above(node)}:
+    if node is not None and caller.agent_id not in {above.agent_id for above in _above(node)}:
         raise _no_child(agent_id)
     if node is not None and kept is not None and kept.messages:
-        between = itertools.takewhile(lambda above: above.agent_id != asker.agent_id, node.ancestors())
+        between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, node.ancestors())
         return EarlierChild(
             lineage=tuple(_lineage_of(each) for each in between)[::-1],
             model=kept.model,
@@ -86,10 +86,10 @@ async def earlier_child(agent_id: str, asker: AgentNode, tree: Tree) -> EarlierC
             f"nothing is kept of the conversation of {agent_id}: it never asked a model, or, without a session, later "
             "children have taken its place in memory; start a new child"
         )
-    chain = _chain(agent_id, asker.agent_id, stored.agents)
+    chain = _chain(agent_id, caller.agent_id, stored.agents)
     types = tree.shared.types.types
     return EarlierChild(
-        lineage=tuple(_lineage_of_stored(each, types, asker) for each in chain),
+        lineage=tuple(_lineage_of_stored(each, types, caller) for each in chain),
         model=None,
         model_id=chain[-1].model,
         history=[*stored.written, *stored.cut_off],
@@ -111,10 +111,10 @@ def ended_child(agent_id: str, tree: Tree) -> tuple[AgentNode, PresentRun] | Non
     return known
 
 
-def as_it_was(request: SpawnRequest, earlier: EarlierChild, asker: AgentNode) -> SpawnRequest:
+def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: AgentNode) -> SpawnRequest:
     """The request, with what the child had where it says nothing. The mode is never more than it was.
 
-    A child of the asker's own type needs no name of a type, as when it was started.
+    A child of the caller's own type needs no name of a type, as when it was started.
 
     Raises:
         InvalidRequestError: It asks for another kind of child, or another kernel.
@@ -127,7 +127,7 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, asker: AgentNode) ->
     child = earlier.lineage[-1]
     return replace(
         request,
-        agent=None if child.agent_type is None or child.agent_type is asker.agent_type else child.agent_type.name,
+        agent=None if child.agent_type is None or child.agent_type is caller.agent_type else child.agent_type.name,
         description=request.description or child.description,
         scope=request.scope or child.work_scope,
         mode=child.mode if request.mode is None else narrower(request.mode, child.mode),
@@ -178,10 +178,10 @@ def _lineage_of(node: AgentNode) -> Lineage:
     )
 
 
-def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], asker: AgentNode) -> Lineage:
+def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], caller: AgentNode) -> Lineage:
     if agent.agent_type is not None and agent.agent_type not in types:
         raise InvalidRequestError(
-            f"{agent.agent_id} cannot be asked on: {unknown_name('agent type', agent.agent_type, startable(asker))}"
+            f"{agent.agent_id} cannot be asked on: {unknown_name('agent type', agent.agent_type, startable(caller))}"
         )
     return Lineage(
         agent_id=agent.agent_id,
@@ -193,7 +193,7 @@ def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], asker
     )
 
 
-def _chain(agent_id: str, asker_id: str, agents: Sequence[StoredAgent]) -> list[StoredAgent]:
+def _chain(agent_id: str, caller_id: str, agents: Sequence[StoredAgent]) -> list[StoredAgent]:
     """The agents from below the one that asks down to the child.
 
     Raises:
@@ -202,7 +202,7 @@ def _chain(agent_id: str, asker_id: str, agents: Sequence[StoredAgent]) -> list[
     by_id = {agent.agent_id: agent for agent in agents}
     chain: list[StoredAgent] = []
     below: str | None = agent_id
-    while below is not None and below != asker_id:
+    while below is not None and below != caller_id:
         if below not in by_id or by_id[below] in chain:
             raise _no_child(agent_id)
         chain.insert(0, by_id[below])
@@ -232,8 +232,8 @@ def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
         written = reader.messages(agent_id)
         runs = reader.runs()
         own = [run for run in runs if run.agent_id == agent_id]
-        told: list[ModelMessage] = []
+        returns: list[ModelMessage] = []
         if own and own[-1].ended is None:
             at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
-            told = cut_off(written, own, reader.calls(agent_id), at_work)
-        return _Stored(agents=agents, written=written, cut_off=told)
+            returns = cut_off(written, own, reader.calls(agent_id), at_work)
+        return _Stored(agents=agents, written=written, cut_off=returns)

@@ -85,12 +85,12 @@ class Messages:
         text = "\n".join(part for part in (status_line(result), result.error, answer) if part)
         message = AgentMessage(kind="status", recipient_id=self._node.agent_id, content=text)
         if child.node.outlives(self._node):
-            self._tree.between_runs.tell_or_keep(message, child.node.emitter)
+            self._tree.between_runs.emit_or_keep(message, child.node.emitter)
         else:
             child.node.emitter.put(message)
 
-    def tell_end(self, child: OwnedChild) -> None:
-        """Tell the agent's model that a child has ended."""
+    def send_end(self, child: OwnedChild) -> None:
+        """Send the agent's model the report on a child's end."""
         text = f"[{child.label} has ended]\n{child.report}"
         if self._deliver(self._node, text):
             return

@@ -331,7 +331,7 @@ class ChildOwner:
         if child.started_by != "background":
             self._children.pop(child.agent_id, None)
         elif not child.waiters and not child.given_up and (self.is_open or child.node.detached):
-            self._messages.tell_end(child)
+            self._messages.send_end(child)
 
     async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
         """Wait for cancelled children; abandon those that do not end."""

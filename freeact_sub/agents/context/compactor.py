@@ -17,7 +17,7 @@ from freeact_sub.agents.context.sizes import ContextUse, context_use, request_to
 from freeact_sub.agents.context.summary import newest_turns, to_summarise, transcript, with_summary
 from freeact_sub.agents.runs.prompt import summary_prompt
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.agents.turn.single_request import Asker
+from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import Compacted, Notice
@@ -60,7 +60,7 @@ class Compactor:
     """Shortens the conversation of one agent."""
 
     node: AgentNode
-    asker: Asker
+    single_requests: SingleRequests
     kernel: KernelAccess
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
     """Instructions and tools of the last request."""
@@ -138,7 +138,7 @@ class Compactor:
         window = self.window or ASSUMED_WINDOW
         chars, most = round(window * READ * BYTES_PER_TOKEN), round(window * SUMMARY)
         prompt = summary_prompt(transcript(old, chars), words=round(most * WORDS_PER_TOKEN), keep=keep)
-        summary = head_and_tail(clean(await self.asker.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
+        summary = head_and_tail(clean(await self.single_requests.ask(prompt)).strip(), most * BYTES_PER_TOKEN)
         shorter = with_summary(messages, end, summary, await self._variables())
         if estimate_uncounted(shorter, self.parameters) >= below:
             return None

@@ -42,7 +42,7 @@ class RunFiles:
     """One sentence each, for the parent."""
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def all_warnings(self) -> tuple[str, ...]:
         """The warnings, including one on written files that other programs obey."""
         return (*self.warnings, *obeyed(self.written))
 

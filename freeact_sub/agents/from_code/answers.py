@@ -33,7 +33,7 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
     """
-    kind = _kind_of(schema)
+    answer_type = _structured(schema)
 
     async def hand_over(answer: dict[str, Any]) -> Any:
         value = _unwrapped(schema, answer)
@@ -42,7 +42,7 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
             raise ModelRetry(f"The answer is not what was asked for: {problem}")
         return value
 
-    hand_over.__annotations__["answer"] = kind
+    hand_over.__annotations__["answer"] = answer_type
     return ToolOutput(hand_over, name=NAME, description=DESCRIPTION)
 
 
@@ -56,7 +56,7 @@ def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:
     async def nothing_wrong(_: Any) -> str:
         return ""
 
-    parameters = TypeAdapter(_kind_of(schema)).json_schema()
+    parameters = TypeAdapter(_structured(schema)).json_schema()
     described = parameters.pop("description", None)
     tool = ToolDefinition(
         name=NAME,
@@ -69,7 +69,7 @@ def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:
     )
 
 
-def _kind_of(schema: Mapping[str, Any]) -> Any:
+def _structured(schema: Mapping[str, Any]) -> Any:
     check_size(schema)
     try:
         return StructuredDict(_wrap(schema) if _is_wrapped(schema) else dict(schema))

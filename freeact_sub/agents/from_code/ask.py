@@ -10,7 +10,7 @@ from freeact_sub.agents.from_code.answers import typed_answer_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, validated
 from freeact_sub.agents.runs.results import text_of
 from freeact_sub.agents.turn.calls import EndedCall
-from freeact_sub.agents.turn.single_request import Asker, TypedAnswer
+from freeact_sub.agents.turn.single_request import SingleRequests, TypedAnswer
 from freeact_sub.calls import ToolCall
 from freeact_sub.kernels import CellClock
 
@@ -36,9 +36,9 @@ class AskParams(Params):
 class AskRequests:
     """Answers `ask`."""
 
-    def __init__(self, calls: CodeCalls, asker: Asker) -> None:
+    def __init__(self, calls: CodeCalls, single_requests: SingleRequests) -> None:
         self._calls = calls
-        self._asker = asker
+        self._single_requests = single_requests
         self.handlers = {"ask": self._ask}
 
     async def _ask(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
@@ -60,7 +60,7 @@ class AskRequests:
 
         async def work() -> EndedCall[Any]:
             with paused(clock):
-                answer = await self._asker.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
+                answer = await self._single_requests.ask(asked.prompt, model=asked.model, typed=typed, history=asked.history)
             return EndedCall(value=answer, text=text_of(answer), outcome="success")
 
         args = asked.model_dump(exclude_none=True, exclude_defaults=True)

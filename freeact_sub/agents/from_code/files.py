@@ -71,10 +71,10 @@ class FileRequests:
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._node.shared.config.workspace, paths)) if isinstance(paths, list) else []
 
-    def _time(self, told: Any, now: int) -> int:
+    def _time(self, reported: Any, now: int) -> int:
         """Return when it began, according to the kernel, but not before the run."""
         earliest = now - int(self._node.run.seconds * 1e9)
-        return min(max(told, earliest), now) if isinstance(told, int) else earliest
+        return min(max(reported, earliest), now) if isinstance(reported, int) else earliest
 
 
 def _is_named(code: str, file: str) -> bool:

@@ -1,1 +1,1 @@
-"""What agents are told: text files."""
+"""The prompts of agents: text files."""

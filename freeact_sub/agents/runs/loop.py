@@ -32,7 +32,7 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
-from freeact_sub.agents.turn.single_request import Asker
+from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
@@ -79,8 +79,8 @@ class AgentLoop:
         self.node = node
         self.resources = resources or AgentResources(node, branch_of, own_files=own_files)
         self.children = ChildOwner(self, tree)
-        self.asker = Asker(node)
-        self.compactor = Compactor(node=node, asker=self.asker, kernel=self.resources.kernel)
+        self.single_requests = SingleRequests(node)
+        self.compactor = Compactor(node=node, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.before_prompt: Callable[[str], Awaitable[None]] | None = None
         """Called with each prompt for a model, before anything else happens."""
@@ -97,7 +97,7 @@ class AgentLoop:
         self._turns: Turns | None = None
         self._kept: KernelNode | None = None
         self._digest: str | None = None
-        self.asks, self.progress = AskRequests(self.resources.calls, self.asker), ProgressRequests(node)
+        self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(node)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
         background = BackgroundRequests(self.resources.calls, self.children)
         for requests in (self.tasks, self.asks, self.progress, background, nodes):
@@ -133,9 +133,9 @@ class AgentLoop:
         node.shared.gate.begin(node.agent_id)
         node.shared.journal.run_begins(node, work.prompt)
         self._digest = work.digest
-        self._tell(self._started(work))
+        self._emit(self._started(work))
         if node.parent is None:
-            self._tree.between_runs.tell(node.emitter)
+            self._tree.between_runs.emit(node.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
         try:
             with run.scope or anyio.CancelScope():
@@ -248,7 +248,7 @@ class AgentLoop:
         node.run.end(result.status)
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)
-        self._tell(result.event)
+        self._emit(result.event)
         node.run.give_back_places()  # only now that all is closed: a slot stands for a live kernel
         return result
 
@@ -266,7 +266,7 @@ class AgentLoop:
             files_read=tuple(run.files.read),
             files_written=tuple(run.files.written),
             files_removed=tuple(run.files.removed),
-            warnings=(*run.files.told, *doubts, *left, *tally.warnings),
+            warnings=(*run.files.all_warnings, *doubts, *left, *tally.warnings),
             unattended=tally.unattended,
             node=self._kept,
         )
@@ -299,9 +299,9 @@ class AgentLoop:
             tool_call_id=node.tool_call_id,
         )
 
-    def _tell(self, event: AgentStarted | AgentFinished) -> None:
+    def _emit(self, event: AgentStarted | AgentFinished) -> None:
         if self.node.outlives(self._tree.root):
-            self._tree.between_runs.tell_or_keep(event, self.node.emitter)
+            self._tree.between_runs.emit_or_keep(event, self.node.emitter)
         else:
             self.node.emitter.put(event)
 
@@ -338,7 +338,7 @@ class AgentLoop:
             compaction=CompactionHooks(turns=turns, compactor=self.compactor),
             ours=self._ours,
             mcp=self._mcp,
-            instructions=instructions(self.node, prompt, self.resources.kernel.told, self.resources.mcp.names),
+            instructions=instructions(self.node, prompt, self.resources.kernel.description, self.resources.mcp.names),
             forgotten=self.children.forgotten,
         )
         return await run.answer([prompt, *pictures] if pictures else prompt)
@@ -381,7 +381,7 @@ class AgentLoop:
             emit=lambda event: emitter.emit(event, tool_call_id=tool_call_id),
             spawn=self.children.run_for_model,
             children=self.children,
-            ask=self.asker.ask_by_name,
+            ask=self.single_requests.ask_by_name,
             asked_seconds=lambda: node.run.clock.stood_still,
             ask_parent=partial(parent.ask, node.agent_id) if parent is not None and node.in_background else None,
         )

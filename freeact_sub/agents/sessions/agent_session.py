@@ -94,7 +94,7 @@ class AgentSession:
         tree.shared.ledger.spent = self.resumed.usage
         for agent_id, other in self.resumed.answered_by.items():
             tree.shared.histories.same_as(agent_id, other)
-        tree.notice(self.resumed.told())
+        tree.notice(self.resumed.summary())
         return root
 
     async def open(self) -> None:
@@ -154,7 +154,7 @@ class AgentSession:
         loop.kernel_news = None if is_new else kernel_is_new
         variables = None if self.journal.variables is None else self.journal.variables.of_root(agent_id, kernel)
         if variables is not None:
-            variables.held_back = not is_new
+            variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
             loop.kernel_news = self._replay(loop, variables)
         elif not is_new and variables is not None:
@@ -180,7 +180,7 @@ class AgentSession:
                 for digest, same in self.journal.answers.items()
             }
             if variables is not None:
-                variables.held_back = False
+                variables.is_paused = False
                 variables.want(time.time())
             return news
 

@@ -60,7 +60,7 @@ class Resumed:
         """The spending of all agents so far."""
         return self.stored.usage
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """A sentence for people about what was restored."""
         said = f"{counted(len(self.written), 'message')} of {counted(self.stored.agents, 'agent')}"
         parts = [said if self.written else "nothing was asked yet"]

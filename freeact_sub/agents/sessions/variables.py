@@ -130,7 +130,7 @@ class Variables:
             of_child: The model reads what was not saved only if the child is resumed.
             on_end: Called last.
         """
-        self.held_back = False
+        self.is_paused = False
         """Saves nothing: the stored variables must stay until they are restored."""
         self._last_cell = last_cell
         self._of_child = of_child
@@ -144,7 +144,7 @@ class Variables:
         self._wanted: float | None = None
         """The end of the last unsaved cell."""
         self._saving: asyncio.Task[None] | None = None
-        self._told = False
+        self._has_failed = False
 
     def observe(self, event: AgentEvent) -> None:
         """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
@@ -154,8 +154,8 @@ class Variables:
             self.want(event.time)
 
     def want(self, cell_ended: float) -> None:
-        """Saves the variables soon, unless saving is held back. Args: cell_ended: the end of the last cell to include."""
-        if not self.held_back:
+        """Saves the variables soon, unless saving is paused. Args: cell_ended: the end of the last cell to include."""
+        if not self.is_paused:
             self._wanted = cell_ended
             if self._saving is None:
                 self._saving = asyncio.create_task(self._save(), name="saves variables")
@@ -179,10 +179,10 @@ class Variables:
 
     async def restore(self) -> str:
         """Bring the variables back into the kernel, which is new; what the model reads of it."""
-        self.held_back = True  # a cancel may leave the kernel without them
-        told = await self._restored()
-        self.held_back = False
-        return told
+        self.is_paused = True  # a cancel may leave the kernel without them
+        news = await self._restored()
+        self.is_paused = False
+        return news
 
     async def _restored(self) -> str:
         last_cell = await self._last_cell(self._agent_id)
@@ -197,7 +197,7 @@ class Variables:
         with suppress(OSError, ValueError):
             saved_up_to = float(self._mark.read_text(encoding="ascii"))
         self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
-        return f"[Your kernel is new. {_told(report)}{_later(saved_up_to, last_cell)}]"
+        return f"[Your kernel is new. {_restored_text(report)}{_later(saved_up_to, last_cell)}]"
 
     async def _save(self) -> None:
         """Save until nothing new is left."""
@@ -214,9 +214,9 @@ class Variables:
         except (KernelError, OSError) as error:
             if self._of_child:  # it reads that when it is asked on; most are never
                 logger.info("the variables of %s are not saved: %s", self._agent_id, error)
-            elif not self._told:
+            elif not self._has_failed:
                 self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")
-            self._told = True  # the next cell triggers another attempt
+            self._has_failed = True  # the next cell triggers another attempt
         finally:
             self._saving = None
 
@@ -229,7 +229,7 @@ class Variables:
             os.close(descriptor)
 
 
-def _told(report: RestoreReport) -> str:
+def _restored_text(report: RestoreReport) -> str:
     lines = "\n".join(f"- {one_line(variable.line, 200)}" for variable in report.restored[:NAMED])
     more = len(report.restored) - NAMED
     back = f"These variables came back:\n{lines}" if lines else "No variables came back."

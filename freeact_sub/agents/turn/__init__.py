@@ -6,7 +6,7 @@ that is not valid. All that we do in them hangs in pydantic-ai's hooks (`hooks.p
 `Turns` (`turns.py`). One turn, in order:
 
 0.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
-    shortened, which may take a request of its own (`Asker`). It comes before a user's capabilities.
+    shortened, which may take a request of its own (`SingleRequests`). It comes before a user's capabilities.
 1.  `ToolFilter.prepare_tools` (`../children/type_effects.py`): the tools that the agent's type leaves it.
 2.  `RunBudget.prepare_tools` (`budget_hooks.py`): if no turn is left, the run must end, and no tools are offered.
 3.  `CallHooks.before_model_request` (`call_hooks.py`): withholds the spawning tools if no child may be started.

@@ -1,4 +1,4 @@
-"""`Asker`: makes one model request without tools or kernel, paid by the asking agent.
+"""`SingleRequests`: makes one model request without tools or kernel, paid by the asking agent.
 
 The request goes to the model directly, because creating a pydantic-ai agent and running its graph takes several times as
 long as the host's own work for a question. pydantic-ai takes over, with the conversation so far, where it is needed: if a
@@ -58,7 +58,7 @@ class TypedAnswer:
     """Extracts the answer from the arguments of a call."""
 
 
-class Asker:
+class SingleRequests:
     """Makes the requests of one agent."""
 
     def __init__(self, node: AgentNode) -> None:
@@ -145,8 +145,8 @@ class _Question:
             problem = self.turns.answers.check(response)
         except ModelRetry as retry:
             advice = RetryFeedbackPart(str(retry), retry=RetryInfo("model_retry"))
-            told = [*self.before, request, response, ModelRequest(parts=[advice])]
-            return await self._by_agent(None, told, retries=RETRIES - 1)
+            history = [*self.before, request, response, ModelRequest(parts=[advice])]
+            return await self._by_agent(None, history, retries=RETRIES - 1)
         if problem is not None:
             raise problem
         try:

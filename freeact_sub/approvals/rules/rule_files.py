@@ -45,21 +45,21 @@ class RuleFiles:
         self._first = dict(self._levels)
         self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
         self._rules = self._joined()
-        self._untold: dict[str, None] = {}
+        self._unreported: dict[str, None] = {}
 
     @property
     def rules(self) -> Rules:
         """The rules as the files are now; the same object until one changes."""
         changed = [path for path, mark in self._marks.items() if _mark(path) != mark]
-        self._untold |= {sentence: None for path in changed if (sentence := self._renew(path))}
+        self._unreported |= {sentence: None for path in changed if (sentence := self._renew(path))}
         if changed:
             self._rules = self._joined()
         return self._rules
 
     def notices(self) -> tuple[str, ...]:
         """What people should know of files that have changed; each sentence is returned once."""
-        untold, self._untold = tuple(self._untold), {}
-        return untold
+        unreported, self._unreported = tuple(self._unreported), {}
+        return unreported
 
     def _renew(self, path: Path) -> str:
         self._marks[path] = _mark(path)

@@ -118,7 +118,7 @@ class GatewayChannels:
         """The server has put another kernel in the place of one that has died."""
         self._ready = False
         """Note a sign of life; a kernel that announces its start is another one."""
-        self._told_of_limit = False
+        self._limit_is_reported = False
 
     async def open(self) -> None:
         """Connect; returns when the server has heard of the kernel.
@@ -348,15 +348,15 @@ class GatewayChannels:
             if missing and self._output.cell_id:
                 held.insert(0, _stderr(LOST_OUTPUT, self._output.cell_id))
             return held
-        if kind == "stream" and LIMITED in parts[3] and not self._told_of_limit:
-            self._tell_of_limit(parts)
+        if kind == "stream" and LIMITED in parts[3] and not self._limit_is_reported:
+            self._report_limit(parts)
         return [parts] if self._output.take(parent_id, metadata_of(parts), parts) else []
 
-    def _tell_of_limit(self, parts: list[bytes]) -> None:
+    def _report_limit(self, parts: list[bytes]) -> None:
         """Say once that the server drops messages: `freeact_request` too, which the guest sends again."""
         text = content_of(parts).get("text")
         if isinstance(text, str) and RATE_LIMIT.match(text.strip()):
-            self._told_of_limit = True
+            self._limit_is_reported = True
             self._on_notice(
                 f"the gateway {self._server.url} leaves out output of kernels that put out much: start it with "
                 "--ZMQChannelsWebsocketConnection.limit_rate=False (freeact-sub gateway check tells what else)"

@@ -61,7 +61,7 @@ class GatewayKernelProvider:
             )
         environment = {**git_environment(), **settings.env}
         told = f"Its working directory is {workspace}." if shared else ELSEWHERE
-        return KernelPlace(wall=None, environment=environment, told=f"It is on another machine. {told}")
+        return KernelPlace(wall=None, environment=environment, description=f"It is on another machine. {told}")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
         """See `KernelProvider.hook`."""

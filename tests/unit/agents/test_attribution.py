@@ -169,8 +169,8 @@ def test_a_huge_workspace_ends_the_search(tmp_path):
 def test_a_file_that_other_programs_obey_is_told_in_the_result(name):
     one = work("a")
     one.written |= dict.fromkeys(["data.csv", name, "notes.md"])
-    [sentence] = one.told
+    [sentence] = one.all_warnings
     assert name in sentence
     assert "data.csv" not in sentence
     one.undo({name})
-    assert one.told == ()
+    assert one.all_warnings == ()

@@ -304,7 +304,7 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
         go.set()
         while agent.debug.at_work:
             await asyncio.sleep(0)
-        while not agent.debug.untold:
+        while not agent.debug.waiting_messages:
             await asyncio.sleep(0)
         assert child.run.status == "completed"
         result = await agent.run("and now?").result()

@@ -237,7 +237,7 @@ async def test_what_a_grandchild_finds_between_runs_is_told_to_the_root_in_its_n
         await all_of(agent.run("root"))
         go.set()
         await eventually(lambda: not agent.debug.at_work)
-        await eventually(lambda: agent.debug.untold)
+        await eventually(lambda: agent.debug.waiting_messages)
         await all_of(agent.run("next"))
     assert "two is done" in told(script.conversations["root"])
 
@@ -254,6 +254,6 @@ async def test_a_question_to_a_parent_that_has_ended_is_answered_at_once(make):
         await all_of(agent.run("root"))
         go.set()
         await eventually(lambda: not agent.debug.at_work)
-        await eventually(lambda: agent.debug.untold)
+        await eventually(lambda: agent.debug.waiting_messages)
         await all_of(agent.run("next"))
     assert "Your parent's run has ended: decide yourself" in told(script.conversations["root"])

@@ -113,8 +113,8 @@ async def test_what_is_not_there_is_told_once_to_the_user_and_in_the_prompt_to_t
     await shared.aclose()
     assert [str(tmp_path) in text for text in told] == [True, False]
     assert all("cannot be branched" in text for text in told)
-    assert "no file of the user is there" in places[0].told
-    assert f"Its working directory is {tmp_path}" in there.told
+    assert "no file of the user is there" in places[0].description
+    assert f"Its working directory is {tmp_path}" in there.description
     assert {name for name in places[1].environment if not name.startswith("GIT_")} == {"MINE"}
 
 

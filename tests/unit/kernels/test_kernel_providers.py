@@ -66,7 +66,7 @@ class Remote(FakeKernelProvider):
     def place(self, mode, settings, workspace):
         if mode == "auto":
             raise ConfigError("kernels there have no wall: kernel.provider = 'fork' has one")
-        return KernelPlace(wall=WALL, environment={"THERE": "1"}, told="It is far away.")
+        return KernelPlace(wall=WALL, environment={"THERE": "1"}, description="It is far away.")
 
     def hook(self, settings):
         self.asked = settings

@@ -22,7 +22,7 @@ async def test_a_request_whose_turn_comes_in_a_pause_gives_its_place_to_other_pr
 
     async with Admission(busy, Meter("x"), 7_200).granted():
         waiting = asyncio.create_task(request(busy))
-        while not traffic.places.waiting_count:
+        while not traffic.limiter.waiting_count:
             await asyncio.sleep(0)
         busy.open_at = time.monotonic() + 3_600
     assert await asyncio.wait_for(request(other), 60) == "sent"
