@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 FILES_SHOWN = 8
+PROBLEMS_SHOWN = 5
 
 _SEQUENCE = re.compile(
     r"""
@@ -103,9 +104,9 @@ def files_text(written: Sequence[str], removed: Sequence[str]) -> str:
     return "; ".join(parts)
 
 
-def wrong_fields(problems: Iterable[Any], most: int = 5) -> str:
+def wrong_fields(problems: Iterable[Any]) -> str:
     """The first problems of a pydantic `ValidationError.errors()` in one line, each with the path of its field."""
-    found = [problem for problem in problems if isinstance(problem, Mapping)][:most]
+    found = [problem for problem in problems if isinstance(problem, Mapping)][:PROBLEMS_SHOWN]
     parts = [(".".join(map(str, problem.get("loc", ()))), str(problem.get("msg", ""))) for problem in found]
     return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
 

@@ -101,18 +101,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
     journal: Journal,
     on_notice: Callable[[str], None],
 ) -> Shared:
-    """Make what the agents of a new root share.
-
-    Args:
-        config: All settings.
-        model: None: the one that the settings name.
-        toolsets: The user's.
-        capabilities: The user's.
-        model_settings: Override the configured ones.
-        kernel_provider: None: the one that the settings name.
-        factory: None: each child is an agent like its parent.
-        journal: Records its session.
-        on_notice: Shows a text to people.
+    """Make what the agents of a new root share: see `Agent`. Args: on_notice: shows a text to people.
 
     Raises:
         ConfigError: No model is set, or it cannot be built; or a rule file is invalid.

@@ -92,18 +92,10 @@ class Policy:
         return replace(self, scratch=own, parent=parent)
 
 
-def narrowed(parent: Policy, mode: Mode | None = None, rules: Rules | None = None, scratch: tuple[Path, ...] = ()) -> Policy:
-    """A child's policy.
-
-    Args:
-        parent: The parent's policy.
-        mode: The wanted mode; the parent's counts if it is narrower. None: the parent's.
-        rules: Rules of the child alone. They can only forbid more. None: no such rules.
-        scratch: The child's own folders, which are not its parent's.
-    """
-    own = parent.mode if mode is None else narrower(parent.mode, mode)
-    above = replace(parent, scratch=scratch)
-    return replace(above, mode=own, rules=rules or parent.rules, parent=above)
+def narrowed(parent: Policy, mode: Mode) -> Policy:
+    """A child's policy. Args: mode: the wanted one; the parent's counts if it is narrower."""
+    above = replace(parent, scratch=())
+    return replace(above, mode=narrower(parent.mode, mode), parent=above)
 
 
 def by_rule(kind: Kind, texts: Iterable[str], policy: Policy, also: Iterable[str] = ()) -> Ruling | None:

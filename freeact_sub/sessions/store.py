@@ -144,17 +144,11 @@ class SessionStore:
             SessionError: There is none, or it cannot be removed.
         """
         session_id = self.find(session_id).session_id
-        lock, folder = self.lock(session_id), self.folder_of(session_id)
-        lock.take()
-        try:
+        with self._changing(session_id, "removed"):
             with closing(connect(self.folder)) as connection:
                 connection.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
                 connection.execute("PRAGMA incremental_vacuum").fetchall()
-            remove(str(folder))
-        except (sqlite3.Error, OSError) as error:
-            raise SessionError(f"the session {session_id} cannot be removed: {error}") from error
-        finally:
-            lock.give_back()
+            remove(str(self.folder_of(session_id)))
 
     def archive(self, session_id: str, folders: Sequence[str]) -> None:
         """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
@@ -163,17 +157,11 @@ class SessionStore:
             SessionBusyError: It is open.
             SessionError: It cannot be written.
         """
-        lock, folder = self.lock(session_id), self.folder_of(session_id)
-        lock.take()
-        try:
+        with self._changing(session_id, "archived"):
             for name in folders:
-                remove(str(folder / name))
+                remove(str(self.folder_of(session_id) / name))
             with closing(connect(self.folder)) as connection:
                 connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
-        except (sqlite3.Error, OSError) as error:
-            raise SessionError(f"the session {session_id} cannot be archived: {error}") from error
-        finally:
-            lock.give_back()
 
     def fork(self, session_id: str, *, is_mine: bool = False) -> str:
         """Copies a session as a new one. Returns: the new id.
@@ -187,19 +175,29 @@ class SessionStore:
             SessionError: There is none, or it cannot be copied.
         """
         session_id, new_id = self.find(session_id).session_id, new_session_id()
-        lock, folder = self.lock(session_id), self.folder_of(new_id)
+        with self._changing(session_id, "forked", is_mine=is_mine):
+            folder = self.folder_of(new_id)
+            try:
+                copy_files(self.folder_of(session_id), folder)
+                with closing(connect(self.folder)) as connection:
+                    copy_rows(connection, session_id, new_id)
+            except (sqlite3.Error, OSError):
+                remove(str(folder))
+                raise
+        return new_id
+
+    @contextmanager
+    def _changing(self, session_id: str, what: str, *, is_mine: bool = False) -> Iterator[None]:
+        """Have the lock of a session inside. Args: what: is done, for the error. is_mine: this program has the lock."""
+        lock = self.lock(session_id)
         try:
             if not is_mine:
                 lock.take()
-            copy_files(self.folder_of(session_id), folder)
-            with closing(connect(self.folder)) as connection:
-                copy_rows(connection, session_id, new_id)
+            yield
         except (sqlite3.Error, OSError) as error:
-            remove(str(folder))
-            raise SessionError(f"the session {session_id} cannot be forked: {error}") from error
+            raise SessionError(f"the session {session_id} cannot be {what}: {error}") from error
         finally:
             lock.give_back()
-        return new_id
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:

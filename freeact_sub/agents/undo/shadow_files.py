@@ -10,7 +10,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -97,13 +97,8 @@ class ShadowFiles:
         Raises:
             ShadowError: Not everything was restored in time.
         """
-        try:
-            async with asyncio.timeout(RESTORE_SECONDS):
-                return await self._restore(await self._changes(now, before))
-        except TimeoutError as error:
-            raise ShadowError(f"the files were not all brought back within {RESTORE_SECONDS:g} s") from error
-        except (OSError, EOFError, ValueError) as error:  # git died, or its output is malformed
-            raise ShadowError(f"the files were not all brought back: {error}") from error
+        async with _in_time("the files were not all brought back"):
+            return await self._restore(await self._changes(now, before))
 
     async def _changes(self, before: str, after: str) -> list[FileChange]:
         trees = [tree for mark, _, tree in (state.partition(":") for state in (before, after)) if mark == self._mark]
@@ -141,11 +136,8 @@ class ShadowFiles:
         Raises:
             ShadowError: It cannot be read.
         """
-        try:
-            async with asyncio.timeout(RESTORE_SECONDS):
-                return [change.path for change in await self._changes(before, now)]
-        except (OSError, EOFError, ValueError) as error:  # a timeout is an OSError
-            raise ShadowError(f"the files cannot be compared: {error}") from error
+        async with _in_time("the files were not compared"):
+            return [change.path for change in await self._changes(before, now)]
 
     async def changed(self, before: str, now: str) -> list[ChangedFile]:
         """Return what has changed from one moment to another. Args: see `record`.
@@ -153,19 +145,14 @@ class ShadowFiles:
         Raises:
             ShadowError: It cannot be read.
         """
-        try:
-            async with asyncio.timeout(RESTORE_SECONDS):
-                new = {change.path: change.blob for change in await self._changes(before, now) if change.mode}
-                old = {change.path: change.blob for change in await self._changes(now, before) if change.mode}
-                blobs = [*dict.fromkeys([*old.values(), *new.values()])]
-                sizes = dict(zip(blobs, await self._opened.sizes(blobs), strict=True))
-                small = [blob for blob in blobs if sizes[blob] <= MAX_FILE_BYTES]
-                async with contextlib.aclosing(self._opened.contents(small)) as contents:
-                    texts = {blob: await anext(contents) for blob in small}
-        except TimeoutError as error:
-            raise ShadowError(f"the files were not compared within {RESTORE_SECONDS:g} s") from error
-        except (OSError, EOFError, ValueError) as error:  # git has ended, or says what it never says
-            raise ShadowError(f"the files cannot be compared: {error}") from error
+        async with _in_time("the files were not compared"):
+            new = {change.path: change.blob for change in await self._changes(before, now) if change.mode}
+            old = {change.path: change.blob for change in await self._changes(now, before) if change.mode}
+            blobs = [*dict.fromkeys([*old.values(), *new.values()])]
+            sizes = dict(zip(blobs, await self._opened.sizes(blobs), strict=True))
+            small = [blob for blob in blobs if sizes[blob] <= MAX_FILE_BYTES]
+            async with contextlib.aclosing(self._opened.contents(small)) as contents:
+                texts = {blob: await anext(contents) for blob in small}
         return [
             ChangedFile(
                 path=path,
@@ -192,6 +179,18 @@ class ShadowFiles:
         if self._repository is None:
             raise ShadowError("nothing of the files is kept")
         return self._repository
+
+
+@contextlib.asynccontextmanager
+async def _in_time(problem: str) -> AsyncIterator[None]:
+    """Bound the work inside. Raises: ShadowError: It took too long, or failed; the message begins with the problem."""
+    try:
+        async with asyncio.timeout(RESTORE_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise ShadowError(f"{problem} within {RESTORE_SECONDS:g} s") from error
+    except (OSError, EOFError, ValueError) as error:  # git died, or its output is malformed
+        raise ShadowError(f"{problem}: {error}") from error
 
 
 def _was_put(root: Path, change: FileChange, content: bytes) -> bool:
