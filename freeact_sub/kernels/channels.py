@@ -7,8 +7,8 @@ have signatures, a connection to a gateway has none. The client checks what is i
 import asyncio
 import hmac
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from jupyter_client.session import DELIM, Session
@@ -26,8 +26,13 @@ DELIMITER: Final[bytes] = DELIM
 ZmqSocket: TypeAlias = Socket[bytes]
 ZmqContext: TypeAlias = Context[ZmqSocket]
 """Not those of `zmq.asyncio`."""
+Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
+"""Called with each message: the JSON of its header, parent, metadata and content, then its buffers. Must not raise.
+
+A `MessageError` stands for what is no message of this kernel; after any other exception nothing comes.
+"""
 MESSAGES_AT_ONCE: Final = 50
-"""Messages of a channel that are read ahead of its reader."""
+"""Messages of a channel that are read in a row before other tasks get their turn."""
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +43,7 @@ class KernelChannels(Protocol):
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:
         """Sends a message, without waiting for anybody; it may wait on its way for a kernel that is not there yet.
 
-        Nothing is raised for a connection that is lost: `receive` tells of it.
+        Nothing is raised for a connection that is lost: the listener hears of it.
 
         Args:
             channel: `shell` or `control`.
@@ -53,15 +58,8 @@ class KernelChannels(Protocol):
         """
         ...
 
-    async def receive(self, channel: ChannelName) -> list[bytes]:
-        """Waits for the next message: the JSON of its header, parent, metadata and content, then its buffers.
-
-        Each channel has one reader, which calls this again at once: nothing may be held back until another channel is read.
-
-        Raises:
-            MessageError: What came is no message of this kernel. The next one can be received.
-            KernelLostError: Nothing will come any more, for example because a connection is lost for good.
-        """
+    def listen(self, hear: Hear) -> None:
+        """Hands each message over as soon as it is there, what came before first. There is one listener."""
         ...
 
     def close(self) -> None:
@@ -84,15 +82,22 @@ class ZmqChannels:
         message_id: str = message["header"]["msg_id"]
         return message_id
 
-    async def receive(self, channel: ChannelName) -> list[bytes]:
+    def listen(self, hear: Hear) -> None:
         """See `KernelChannels`."""
-        return signed_parts(await self._inbox(channel).get(), self._session.sign)
+        for channel, inbox in self._inboxes.items():
+            inbox.listen(partial(self._take, hear, channel))
 
     def close(self) -> None:
         """See `KernelChannels`."""
         inboxes, self._inboxes = self._inboxes, {}
         for inbox in inboxes.values():
             inbox.close()
+
+    def _take(self, hear: Hear, channel: ChannelName, came: list[bytes] | ZMQError) -> None:
+        try:
+            hear(channel, came if isinstance(came, ZMQError) else signed_parts(came, self._session.sign))
+        except MessageError as error:
+            hear(channel, error)
 
     def _inbox(self, channel: ChannelName) -> "_Inbox":
         if channel not in self._inboxes:
@@ -101,63 +106,52 @@ class ZmqChannels:
 
 
 class _Inbox:
-    """One socket, and what has come on it.
+    """One socket, and who hears what comes on it.
 
-    The sockets of `zmq.asyncio` make a future, a timer and several looks at the socket for each message.
+    A message is handed over in the turn of the loop in which its socket has woken it. The sockets of `zmq.asyncio` make a
+    future, a timer and several looks at the socket for each, and wake a task.
     """
 
     def __init__(self, socket: ZmqSocket) -> None:
         self._socket = socket
         self._descriptor = socket.fileno()
         self._loop = asyncio.get_running_loop()
-        self._watched = False
-        self._messages: deque[list[bytes]] = deque()
-        self._waiting: asyncio.Future[None] | None = None
+        self._hear: Callable[[list[bytes] | ZMQError], None] | None = None
 
     def send(self, frames: list[bytes]) -> None:
         try:
             self._socket.send_multipart(frames, DONTWAIT)
         except ZMQError as error:
             logger.warning("a message to a kernel could not be sent: %s", error)
-        if self._watched:
-            self._read()  # zmq has noted what has come while it sent, and its descriptor does not tell of it any more
+        # zmq has noted what has come while it sent, and its descriptor does not tell of it any more
+        self._loop.call_soon(self._read)
 
-    async def get(self) -> list[bytes]:
-        """Wait for the next message."""
-        while not self._messages:
-            self._waiting = self._loop.create_future()
-            if not self._watched:
-                self._watched = True
-                self._loop.add_reader(self._descriptor, self._read)
-                self._read()
-            await self._waiting
-        return self._messages.popleft()
+    def listen(self, hear: Callable[[list[bytes] | ZMQError], None]) -> None:
+        self._hear = hear
+        self._loop.add_reader(self._descriptor, self._read)
+        self._loop.call_soon(self._read)
 
     def close(self) -> None:
-        self._unwatch()
+        if self._hear is not None:
+            self._hear = None
+            self._loop.remove_reader(self._descriptor)
         self._socket.close(linger=0)
-        if self._waiting is not None:
-            self._waiting.cancel()
 
     def _read(self) -> None:
-        """Read what has come; past the bound, the next messages wait in zmq until these are taken."""
-        try:
-            while len(self._messages) < MESSAGES_AT_ONCE:
-                self._messages.append(_frames(self._socket))
-            self._unwatch()
-        except Again:
-            pass
-        except ZMQError as error:
-            self._unwatch()
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_exception(error)
-        if self._messages and self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _unwatch(self) -> None:
-        if self._watched:
-            self._watched = False
-            self._loop.remove_reader(self._descriptor)
+        """Hand over what has come."""
+        for _ in range(MESSAGES_AT_ONCE):
+            if self._hear is None:  # not yet, or closed, perhaps over the last message
+                return
+            try:
+                frames = _frames(self._socket)
+            except Again:
+                return
+            except ZMQError as error:
+                self._loop.remove_reader(self._descriptor)
+                self._hear(error)
+                return
+            self._hear(frames)
+        self._loop.call_soon(self._read)
 
 
 def _frames(socket: ZmqSocket) -> list[bytes]:

@@ -1,7 +1,7 @@
 """`KernelClient`: speaks Jupyter's messages with one kernel and yields `cells.*` values.
 
-One task reads iopub at all times and never waits for a consumer: iopub drops messages when it is not read, the idle status
-included. A cell is over at its `execute_reply` *and* the idle status of the same request; the reply usually comes first and
+Each message is handled where its channel hands it over, at all times, and never waits for a consumer: iopub drops messages
+when it is not read, the idle status included. A cell is over at its `execute_reply` *and* the idle status of the same request; the reply usually comes first and
 output may still follow, so it alone says nothing. Once the reply is there, idle has a deadline: should it be lost all the
 same, the cell ends late instead of never.
 
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from freeact_sub.cells import ExecuteReply, ReplyStatus, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.channels import CHANNELS, ChannelName, KernelChannels
+from freeact_sub.kernels.channels import ChannelName, KernelChannels
 from freeact_sub.kernels.messages import Message, MessageError, RefusedMessageError, output_of, read_message, reply_of
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.system.closing import carry_out, end_task
@@ -33,8 +33,6 @@ ABANDONED_GRACE_SECONDS: Final = 5.0
 """Seconds that such a cell may take to end before its kernel is killed with all variables; the next cell waits."""
 READY_RETRY_SECONDS: Final = 0.05
 """Seconds that iopub may be silent after a kernel's answer: it drops messages until our subscription has arrived."""
-MESSAGES_PER_TURN: Final = 50
-"""Messages read in a row before other tasks get their turn."""
 MAX_REFUSED: Final = 100
 """Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
 MAX_NEEDED_BYTES: Final = 65_536
@@ -92,9 +90,8 @@ class KernelClient:
         self._owner = owner
         self._channels: KernelChannels | None = None
         """None: they are not open yet, or not any more."""
-        self._readers: list[asyncio.Task[None]] = []
         self._cell: _Cell | None = None
-        self._unhandled = 0
+        self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
         """Sees a cell to its end that nobody reads any more."""
         self._one_at_a_time = asyncio.Lock()
@@ -117,9 +114,7 @@ class KernelClient:
             KernelStartError: The kernel ended before it was ready.
         """
         self._channels = channels
-        self._readers = [
-            asyncio.create_task(self._read(channels, channel), name=f"kernel {channel}") for channel in CHANNELS
-        ]
+        channels.listen(self._hear)
         on_shell, on_control = asyncio.Event(), asyncio.Event()
         self._probes[channels.send("control", "kernel_info_request", {})] = on_control
         while self.lost_reason is None and not self._subscribed.is_set():
@@ -134,12 +129,9 @@ class KernelClient:
             raise KernelStartError(f"the kernel ended while it started: {self.lost_reason}")
 
     async def aclose(self) -> None:
-        """Stops reading and closes the channels; the kernel itself is the provider's business."""
+        """Closes the channels; the kernel itself is the provider's business."""
         if self._ending is not None:
             await end_task(self._ending)
-        readers, self._readers = self._readers, []
-        for reader in readers:
-            await end_task(reader)
         channels, self._channels = self._channels, None
         if channels is not None:
             channels.close()
@@ -277,35 +269,31 @@ class KernelClient:
             for task in tasks:
                 task.cancel()
 
-    async def _read(self, channels: KernelChannels, channel: ChannelName) -> None:
-        """Reads one channel until it ends. It skips what cannot be used, and whoever would miss that reads so."""
-        count = passed_over = 0
-        while True:
-            try:
-                parts = await channels.receive(channel)
-                if channel == "shell" or self._is_wanted(parts):
-                    self._handle(channel, parts)
-            except KernelLostError as error:
-                self.lose(str(error))
-                return
-            except MessageError as error:
-                passed_over += 1
-                if passed_over.bit_count() == 1:  # the first, the second, the fourth: code can send a million
-                    logger.warning(
-                        "unusable message %d on a kernel's %s channel was passed over: %s", passed_over, channel, error
-                    )
-                if channel == "iopub":
-                    self._count_refused()
-                    if isinstance(error, RefusedMessageError):
-                        self._tell_of_loss(error)
-            except Exception as error:
-                # border: a connection can fail in any way, and a kernel that nobody hears any more is lost
-                logger.exception("a kernel's %s channel has failed", channel)
-                self.lose(f"its {channel} channel has failed ({type(error).__name__}: {error})")
-                return
-            count += 1
-            if count % MESSAGES_PER_TURN == 0:
-                await asyncio.sleep(0)
+    def _hear(self, channel: ChannelName, came: list[bytes] | Exception) -> None:
+        """Takes what comes on a channel. It skips what cannot be used, and whoever would miss that reads so."""
+        if self._channels is None:
+            return
+        try:
+            if isinstance(came, Exception):
+                raise came
+            if channel == "shell" or self._is_wanted(came):
+                self._handle(channel, came)
+        except KernelLostError as error:
+            self.lose(str(error))
+        except MessageError as error:
+            self._passed_over += 1
+            if self._passed_over.bit_count() == 1:  # the first, the second, the fourth: code can send a million
+                logger.warning(
+                    "unusable message %d of a kernel, on its %s channel, was passed over: %s", self._passed_over, channel, error
+                )
+            if channel == "iopub":
+                self._count_refused()
+                if isinstance(error, RefusedMessageError):
+                    self._tell_of_loss(error)
+        except Exception as error:
+            # border: a connection can fail in any way, and a kernel that nobody hears any more is lost
+            logger.exception("a kernel's %s channel has failed", channel)
+            self.lose(f"its {channel} channel has failed ({type(error).__name__}: {error})")
 
     def _handle(self, channel: ChannelName, parts: list[bytes]) -> None:
         message = read_message(parts)

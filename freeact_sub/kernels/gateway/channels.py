@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from freeact_sub.errors import KernelLostError, KernelStartError
-from freeact_sub.kernels.channels import CHANNELS, ChannelName
+from freeact_sub.kernels.channels import CHANNELS, MESSAGES_AT_ONCE, ChannelName, Hear
 from freeact_sub.kernels.gateway.frames import (
     V1,
     content_of,
@@ -39,7 +39,6 @@ from freeact_sub.system.closing import end_task
 
 MAX_SENT_BYTES: Final = 8 * 2**20
 """The largest frame: a server closes the connection over one of more than 10 MiB."""
-WAITING_MESSAGES: Final = 1000
 RECONNECT_SECONDS: Final = 20.0
 """For how long a connection is tried that drops, or is not answered."""
 REFUSED_SECONDS: Final = 1.0
@@ -98,9 +97,9 @@ class GatewayChannels:
         self._on_lost, self._on_notice = on_lost, on_notice
         self._protocols = protocols
         self.session_id = uuid.uuid4().hex
-        self._received: dict[str, asyncio.Queue[list[bytes] | Exception]] = {
-            channel: asyncio.Queue(WAITING_MESSAGES) for channel in CHANNELS
-        }
+        self._early: list[tuple[ChannelName, list[bytes] | Exception]] = []
+        """What has come before there was a listener."""
+        self._hear: Hear = lambda channel, came: self._early.append((channel, came))
         self._unacknowledged: dict[str, tuple[ChannelName, list[bytes]]] = {}
         self._to_send: asyncio.Queue[tuple[ChannelName, list[bytes]]] = asyncio.Queue()
         self._answers: dict[str, asyncio.Future[tuple[Mapping[str, Any], list[bytes]]]] = {}
@@ -166,15 +165,12 @@ class GatewayChannels:
         self._to_send.put_nowait((channel, parts))
         return message_id
 
-    async def receive(self, channel: ChannelName) -> list[bytes]:
+    def listen(self, hear: Hear) -> None:
         """See `KernelChannels`."""
-        received = self._received[channel]
-        if self._lost and received.empty():
-            raise KernelLostError(self._lost)
-        item = await received.get()
-        if isinstance(item, Exception):
-            raise item
-        return item
+        self._hear = hear
+        for came in self._early:
+            hear(*came)
+        self._early.clear()
 
     async def ask(
         self, kind: str, content: Mapping[str, Any], *, buffers: Sequence[bytes] = ()
@@ -320,11 +316,13 @@ class GatewayChannels:
                 else:
                     channel, parts = unpack_old(frame)
             except MessageError as error:
-                await self._received["iopub"].put(error)
+                self._hear("iopub", error)
                 continue
-            if channel in self._received:
+            if channel in CHANNELS:
                 for message in self._take(parts):
-                    await self._received[channel].put(message)
+                    self._hear(channel, message)
+            if self._frames % MESSAGES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # others get their turn, however many have come at once
 
     def _take(self, parts: list[bytes]) -> list[list[bytes]]:
         """Look at a message; those that are to be read by others now."""
@@ -368,15 +366,12 @@ class GatewayChannels:
             return
         self._lost = reason
         for parts in self._output.release()[0]:
-            with contextlib.suppress(asyncio.QueueFull):
-                self._received["iopub"].put_nowait(parts)
+            self._hear("iopub", parts)
         error = KernelLostError(reason)
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(error)
-        for received in self._received.values():
-            with contextlib.suppress(asyncio.QueueFull):  # a queue that is full has a reader, who looks
-                received.put_nowait(error)
+        self._hear("iopub", error)
         self._on_lost(reason, gone)
 
 
