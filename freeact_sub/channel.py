@@ -27,7 +27,7 @@ class EventChannel:
 
     def __init__(self, size: int = 64, taps: Sequence[Tap] = ()) -> None:
         """Args: size: bound on queued events before `send` waits. taps: see `Tap`."""
-        self._room = asyncio.Semaphore(size)  # first come, first served
+        self._room = _Room(size)  # first come, first served
         self._waiting: deque[tuple[AgentEvent, bool]] = deque()
         self._changed = asyncio.Event()
         self._taps = tuple(taps)
@@ -51,6 +51,18 @@ class EventChannel:
             self._room.release()  # the next waiter finds the channel closed as well
             return None
         return self._append(event, header, took_room=True)
+
+    def offer(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> bool:
+        """Queues an event if there is room, or drops it if the channel is closed. Args: header: fields to be set in it.
+
+        Returns:
+            False: there is no room, or others wait for it.
+        """
+        if not self.closed:
+            if not self._room.take():
+                return False
+            self._append(event, header, took_room=True)
+        return True
 
     def put(self, event: AgentEvent, header: Mapping[str, Any] = NO_HEADER) -> None:
         """Queues an event at once, even over the bound. Args: header: fields to be set in it."""
@@ -90,6 +102,15 @@ class EventChannel:
         return stamped
 
 
+class _Room(asyncio.Semaphore):
+    def take(self) -> bool:
+        """Acquire it if that needs no waiting."""
+        if self.locked():
+            return False
+        self._value -= 1
+        return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Emitter:
     """Writes one agent's events, with its header, to the root's channel."""
@@ -102,6 +123,10 @@ class Emitter:
     async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
         """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
         return await self.channel.send(event, self._header(event, tool_call_id))
+
+    def offer(self, event: AgentEvent, *, tool_call_id: str | None = None) -> bool:
+        """Sends an event, unless it would have to wait for a slow reader. Returns whether it need not be sent any more."""
+        return self.channel.offer(event, self._header(event, tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
         """Sends an event without waiting, for endings."""

@@ -1,9 +1,9 @@
 """`KernelClient`: speaks Jupyter's messages with one kernel and yields `cells.*` values.
 
-Each message is handled where its channel hands it over, at all times, and never waits for a consumer: iopub drops messages
-when it is not read, the idle status included. A cell is over at its `execute_reply` *and* the idle status of the same request; the reply usually comes first and
-output may still follow, so it alone says nothing. Once the reply is there, idle has a deadline: should it be lost all the
-same, the cell ends late instead of never.
+Each message is handled as soon as it is there, and never waits for a consumer: iopub drops messages when it is not read, the
+idle status included. A cell is over at its `execute_reply` *and* the idle status of the same request; the reply usually
+comes first and output may still follow, so it alone says nothing. Once the reply is there, idle has a deadline: should it
+be lost all the same, the cell ends late instead of never.
 
 What code in the kernel asks of its host comes on iopub as well (`freeact_request`) and is answered on the control channel
 (`freeact_reply`), which has its own thread in the kernel: answers arrive while a cell blocks.
@@ -273,31 +273,32 @@ class KernelClient:
         """Takes what comes on a channel. It skips what cannot be used, and whoever would miss that reads so."""
         if self._channels is None:
             return
-        try:
-            if isinstance(came, Exception):
-                raise came
-            if channel == "shell" or self._is_wanted(came):
-                self._handle(channel, came)
-        except KernelLostError as error:
-            self.lose(str(error))
-        except MessageError as error:
-            self._passed_over += 1
-            if self._passed_over.bit_count() == 1:  # the first, the second, the fourth: code can send a million
-                logger.warning(
-                    "unusable message %d of a kernel, on its %s channel, was passed over: %s", self._passed_over, channel, error
-                )
-            if channel == "iopub":
-                self._count_refused()
-                if isinstance(error, RefusedMessageError):
-                    self._tell_of_loss(error)
-        except Exception as error:
-            # border: a connection can fail in any way, and a kernel that nobody hears any more is lost
-            logger.exception("a kernel's %s channel has failed", channel)
-            self.lose(f"its {channel} channel has failed ({type(error).__name__}: {error})")
+        if isinstance(came, list):
+            try:
+                if channel == "shell" or self._is_wanted(came):
+                    self._handle(channel, came)
+            except MessageError as error:
+                self._pass_over(channel, error)
+        elif isinstance(came, MessageError):
+            self._pass_over(channel, came)
+        elif isinstance(came, KernelLostError):
+            self.lose(str(came))
+        else:  # a connection can fail in any way, and a kernel that nobody hears any more is lost
+            logger.error("a kernel's %s channel has failed", channel, exc_info=came)
+            self.lose(f"its {channel} channel has failed ({type(came).__name__}: {came})")
+
+    def _pass_over(self, channel: ChannelName, error: MessageError) -> None:
+        self._passed_over += 1
+        if self._passed_over.bit_count() == 1:  # the first, the second, the fourth: code can send a million
+            logger.warning("unusable message %d of a kernel was passed over (%s): %s", self._passed_over, channel, error)
+        if channel == "iopub":
+            self._count_refused()
+            if isinstance(error, RefusedMessageError):
+                self._tell_of_loss(error)
 
     def _handle(self, channel: ChannelName, parts: list[bytes]) -> None:
-        message = read_message(parts)
         try:
+            message = read_message(parts)
             if channel == "iopub":
                 self._on_iopub(message)
             else:

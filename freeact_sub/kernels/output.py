@@ -47,14 +47,26 @@ logger = logging.getLogger(__name__)
 class CellOutputBuffer:
     """Takes a cell's output from the kernel's reader, hands it to the agent, keeps what the model reads."""
 
-    def __init__(self, *, model_chars: int = 10_000, file: Path | None = None, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        model_chars: int = 10_000,
+        file: Path | None = None,
+        root: Path | None = None,
+        take: Callable[[DisplayData | ExecuteResult | CellError], bool] | None = None,
+    ) -> None:
         """Makes the buffer of one cell.
 
         Args:
             model_chars: Bound of `text`.
             file: A new file that gets all of the text once it is longer. None: no file.
             root: The folder from which the file is reached without following a link. None: the one it stands in.
+            take: Called with a display, value or error while `get` waits; if it returns True, `get` does not hand it on.
+                Text always waits for `get`, so that small pieces of it are joined. None: everything does.
         """
+        self._take = take
+        self._is_awaited = False
+        """`get` waits: all that came before has been handed on."""
         self._head_chars = model_chars * 2 // 3
         self._tail_chars = model_chars - self._head_chars
         self._head: list[str] = []
@@ -109,7 +121,11 @@ class CellOutputBuffer:
             if self._reply is not None:
                 return self._reply
             self._changed.clear()
-            await self._changed.wait()
+            self._is_awaited = True
+            try:
+                await self._changed.wait()
+            finally:
+                self._is_awaited = False
         output, size = self._waiting.popleft()
         self._waiting_chars -= size
         return output
@@ -179,11 +195,13 @@ class CellOutputBuffer:
             self._displays[display_id or f"#{len(self._displays)}"] = output.data
         return size
 
-    def _hand_on(self, output: CellOutput, size: int) -> None:
+    def _hand_on(self, output: StreamText | DisplayData | ExecuteResult | CellError, size: int) -> None:
         room = max(0, BUFFER_CHARS - self._waiting_chars)
         if isinstance(output, StreamText):
             self._hand_on_text(output.name, output.text[:room])
             self.left_out_chars += max(0, size - room)
+        elif self._is_awaited and not self._waiting and self._take is not None and self._take(output):
+            return
         elif size <= room or not self._waiting:
             self._waiting.append((output, size))
             self._waiting_chars += size

@@ -60,7 +60,12 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     settings = context.config.kernel
     started = time.monotonic()
     file = output_file(context.output_folder, context.tool_call_id)
-    buffer = CellOutputBuffer(model_chars=settings.output_chars, file=file, root=context.config.workspace)
+    buffer = CellOutputBuffer(
+        model_chars=settings.output_chars,
+        file=file,
+        root=context.config.workspace,
+        take=lambda output: context.offer(CodeExecutionOutputChunk(output=output)),
+    )
     clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
     async with kernel.execute(code, buffer, clock) as cell:
         async for output in cell:

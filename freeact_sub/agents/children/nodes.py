@@ -89,7 +89,7 @@ class KernelNode:
             requested = RequestedCall(
                 name="execute_ipython_cell", args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id
             )
-            return (await self.resources.calls.make(requested, partial(self._run, code, self._context(call_id)))).value
+            return (await self.resources.calls.make(requested, partial(self._run, code, call_id))).value
 
     async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
         """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
@@ -143,17 +143,16 @@ class KernelNode:
     def __repr__(self) -> str:
         return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
 
-    def _context(self, call_id: str) -> CellContext:
+    async def _run(self, code: str, call_id: str) -> EndedCall[CodeExecutionOutput]:
         owner = self.code.owner
-        return CellContext(
+        context = CellContext(
             config=owner.shared.config,
             tool_call_id=call_id,
             output_folder=owner.output_folder,
-            emit=lambda event: owner.emitter.emit(event, tool_call_id=call_id),
+            emit=partial(owner.emitter.emit, tool_call_id=call_id),
+            offer=partial(owner.emitter.offer, tool_call_id=call_id),
             asked_seconds=lambda: owner.run.clock.stood_still,
         )
-
-    async def _run(self, code: str, context: CellContext) -> EndedCall[CodeExecutionOutput]:
         async with self._lock:
             kernel = await self.resources.kernel.get()
             output = await run_cell(code, kernel, context)

@@ -1,14 +1,22 @@
 """Between a kernel and a slow reader."""
 
 import asyncio
+import contextlib
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.virtual_time import in_virtual_time
 
 from freeact_sub.cells import CellError, DisplayData, ExecuteReply, ExecuteResult, StreamText
+from freeact_sub.channel import EventChannel
+from freeact_sub.config.schema import Config
+from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import CellClock, CellOutputBuffer
-from freeact_sub.kernels.output import BUFFER_CHARS, DISPLAYS_CHARS
+from freeact_sub.kernels.output import BUFFER_CHARS, DISPLAYS_CHARS, CellRun
+from freeact_sub.tools.execute import run_cell
+from freeact_sub.tools.tool import CellContext
 
 
 async def read_all(buffer: CellOutputBuffer) -> list:
@@ -103,6 +111,67 @@ async def test_a_traceback_is_text_for_the_model_without_colours():
     buffer.end(ExecuteReply(status="error"))
     assert buffer.text == "ValueError: no\n"
     assert (await buffer.get()).traceback == ("\x1b[31mValueError\x1b[39m: no",)
+
+
+async def test_output_is_taken_only_from_where_its_reader_waits_and_after_all_that_came_before():
+    taken = []
+    buffer = CellOutputBuffer(take=lambda output: taken.append(output) or len(taken) != 3)
+    shown = [DisplayData(data={"text/plain": str(number)}) for number in range(5)]
+    buffer.add(shown[0])
+    assert await buffer.get() == shown[0]
+    reading = asyncio.create_task(buffer.get())
+    await asyncio.sleep(0)  # it waits now
+    buffer.add(shown[1])
+    buffer.add(shown[2])
+    assert taken == shown[1:3]
+    buffer.add(out("text"))
+    buffer.add(shown[3])
+    assert [await reading, await buffer.get()] == [out("text"), shown[3]]
+    reading = asyncio.create_task(buffer.get())
+    await asyncio.sleep(0)
+    buffer.add(shown[4])  # refused: there is no room for it
+    assert await reading == taken.pop() == shown[4]
+    reading = asyncio.create_task(buffer.get())
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait({reading})
+    buffer.add(shown[0])
+    assert taken == shown[1:3]
+    assert await buffer.get() == shown[0]
+
+
+@pytest.mark.parametrize("pause", [1, 7, 1000], ids=lambda pause: f"the reader pauses after {pause}")
+async def test_text_and_displays_keep_their_order_and_their_bound_on_both_ways_to_the_reader(pause, tmp_path):
+    channel = EventChannel(size=4)
+
+    @contextlib.asynccontextmanager
+    async def execute(_: str, buffer: CellOutputBuffer, __: CellClock):
+        async def play():
+            for number in range(20_000):
+                text = f"{number} "
+                buffer.add(out(text) if number % 7 < 3 else DisplayData(data={"text/plain": text}))
+                if number % 11 == 0:
+                    await asyncio.sleep(0)
+            buffer.end(ExecuteReply(status="ok"))
+
+        playing = asyncio.create_task(play())
+        yield CellRun(buffer)
+        await playing
+
+    context = CellContext(
+        config=Config(workspace=tmp_path), tool_call_id="1", output_folder=tmp_path, emit=channel.send, offer=channel.offer
+    )
+    kernel = SimpleNamespace(execute=execute, lost_reason=None)
+    running = asyncio.create_task(run_cell("", kernel, context))
+    read: list[str] = []
+    while not isinstance(event := await channel.receive(), CodeExecutionOutput):
+        output = event.output
+        read += (output.text if isinstance(output, StreamText) else output.data["text/plain"]).split()
+        assert len(channel._waiting) <= 4  # noqa: SLF001  # the bound
+        if len(read) % pause == 0:
+            await asyncio.sleep(0)
+    await running
+    assert read == [str(number) for number in range(20_000)]
 
 
 async def test_the_first_end_counts_and_what_comes_after_it_is_dropped():
