@@ -1,13 +1,15 @@
 """`McpServers`: the MCP connections of one agent; `McpCatalogue`: what the servers offer, known to all agents of a tree.
 
 Each agent has connections of its own, since servers keep state by connection. They are opened on first use: most children
-use none. To be told what tools there are, a child needs no connection: the first agent that asks lists them, for all.
+use none. To be told what tools there are, a child needs no connection: the first agent that asks lists them, for all. Its
+connection then goes to the first agent that calls a tool, often a child: no second server is started beside an idle one.
 """
 
 import asyncio
 import collections
 import difflib
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -16,10 +18,12 @@ from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
+from freeact_sub.system.deferred_imports import import_lean
 
 if TYPE_CHECKING:
     from freeact_sub.mcp.connection import McpConnection
 
+CONNECTIONS: Final = "freeact_sub.mcp.connection"
 CLOSE_SECONDS: Final = 7.0
 """Longer than a connection takes to kill its server."""
 SHOWN_NAMES: Final = 30
@@ -29,13 +33,15 @@ Listing: TypeAlias = tuple[McpTool, ...] | McpError
 
 
 class McpCatalogue:
-    """The tools of all servers, shared by the agents of one tree. It holds no connection."""
+    """The tools of all servers, shared by the agents of one tree, whose settings are the same. It holds no connection."""
 
     def __init__(self) -> None:
         self.listings: dict[str, Listing] = {}
         """By server; a failure is kept too, so that not every child tries the server again."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
+        self.listers: dict[str, McpServers] = {}
+        """By server: whose connection has listed its tools, and done nothing else."""
 
 
 class McpServers:
@@ -99,7 +105,15 @@ class McpServers:
             json.dumps(dict(args))
         except (TypeError, ValueError) as error:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
-        return await self._connection(server).call(tool, dict(args))
+        self._take_over(server)
+        return await (await self._connection(server)).call(tool, dict(args))
+
+    def hand_over(self, server: str) -> "McpConnection | None":
+        """Leave the connection to a server to another agent; None: there is none, or it is being closed."""
+        connection = None if self._closed else self._current.pop(server, None)
+        if connection is not None:
+            self._connections.remove(connection)
+        return connection
 
     def is_read_only(self, server: str, tool: str) -> bool:
         """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
@@ -133,14 +147,28 @@ class McpServers:
 
     async def _list(self, server: str) -> Listing:
         try:
-            return await self._connection(server).list_tools()
+            tools = await (await self._connection(server)).list_tools()
         except McpError as error:
             if self._closed:  # which says nothing about the server
                 raise
             return error
+        self._catalogue.listers[server] = self
+        return tools
 
-    def _connection(self, server: str) -> "McpConnection":
-        from freeact_sub.mcp.connection import McpConnection  # noqa: PLC0415  # costs 0.8 s, and most agents use none
+    def _take_over(self, server: str) -> None:
+        """Called before a tool is called: a connection that has only listed is this agent's, if it has none."""
+        lister = self._catalogue.listers.get(server)
+        if lister is None or (lister is not self and server in self._current):
+            return
+        del self._catalogue.listers[server]
+        if lister is not self and (connection := lister.hand_over(server)) is not None:
+            self._current[server] = connection
+            self._connections.append(connection)
+
+    async def _connection(self, server: str) -> "McpConnection":
+        if CONNECTIONS not in sys.modules:  # it takes half a second, in which kernels start
+            await asyncio.to_thread(import_lean, CONNECTIONS)
+        from freeact_sub.mcp.connection import McpConnection  # noqa: PLC0415  # most agents use none
 
         if self._closed:
             raise McpError(f"the connection to MCP server {server!r} is closed: its agent has ended", server=server)

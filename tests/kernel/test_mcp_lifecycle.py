@@ -110,7 +110,7 @@ async def test_a_server_that_ended_between_calls_is_started_anew_unnoticed(host:
 
 async def test_cancelling_the_first_use_does_not_cancel_the_others(host: Host) -> None:
     async with host.servers(plain=host.plain()) as lister, host.servers(plain=host.plain("late")) as servers:
-        await lister.tools("plain")
+        await lister.call("plain", "pid", {})
         first, second = (asyncio.create_task(servers.call("plain", "pid", {})) for _ in range(2))
         await eventually(lambda: len(host.pids()) == 2)
         first.cancel()

@@ -143,6 +143,26 @@ async def test_agents_share_the_catalogue_and_not_the_connection(host: Host) -> 
         assert len(set(answers)) == 2
 
 
+async def test_a_connection_that_has_only_listed_goes_to_the_first_agent_that_calls(host: Host) -> None:
+    config = host.plain()
+    async with host.servers(plain=config) as child:
+        async with host.servers(plain=config) as root, host.servers(plain=config) as other:
+            await root.tools("plain")
+            answers = [(await servers.call("plain", "pid", {})).value for servers in (child, root, other, child, root)]
+            first, second, third = (str(pid) for pid in host.pids())
+            assert answers == [first, second, third, first, second]
+        await eventually(lambda: host.running() == [int(first)])
+        assert (await child.call("plain", "pid", {})).value == first
+
+
+async def test_a_connection_whose_agent_has_ended_goes_to_nobody(host: Host) -> None:
+    async with host.servers(plain=host.plain()) as child:
+        async with host.servers(plain=host.plain()) as root:
+            await root.tools("plain")
+        answer = await child.call("plain", "pid", {})
+    assert [answer.value] == [str(pid) for pid in host.pids()[1:]]
+
+
 async def test_a_tool_that_needs_a_task_is_not_offered(host: Host) -> None:
     async with host.servers(plain=host.plain("tasks")) as servers:
         names = [tool.name for tool in await servers.tools("plain")]
