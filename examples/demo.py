@@ -17,9 +17,9 @@ from typing import Any, Literal
 INSTALL = 'run `make demo`, or in the project\'s folder: python -m pip install ".[demo]"'
 
 try:
+    # first, as pydantic_ai, which `demo_script` imports too, is imported faster this way
+    from freeact_sub import Agent, Config, FreeactError, KernelConfig, McpServerConfig, TerminalConfig  # noqa: I001
     from demo_script import MODEL_NAME, PROMPT, demo_model
-
-    from freeact_sub import Agent, Config, FreeactError, KernelConfig, McpServerConfig, TerminalConfig
     from freeact_sub.events import (
         AgentEvent,
         AgentFinished,
@@ -144,7 +144,7 @@ class Demo:
             model=self.model,
             base_url=self.base_url,
             mode=self.mode,
-            kernel=KernelConfig(readable=(HERE / "data",)),
+            kernel=KernelConfig(readable=(HERE / "data",), preload=("matplotlib.pyplot",)),
             mcp_servers={"units": units},
             terminal=TerminalConfig(pictures="off"),  # it is drawn at the end
         )

@@ -36,6 +36,8 @@ PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None)
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """A server with threads must not fork, and numerical libraries start theirs on import, unless one is all they get."""
+INLINE = "module://matplotlib_inline.backend_inline"
+"""The backend of matplotlib that shows figures as outputs of a cell."""
 KILL_ROUNDS = 100
 REASON_BYTES = 2000
 
@@ -59,6 +61,7 @@ class Server:
         failed = {}
         for name in BLAS_THREADS:
             os.environ.setdefault(name, "1")  # here only: a kernel gets the environment of its request
+        os.environ.setdefault("MPLBACKEND", INLINE)  # matplotlib reads it when it is imported
         with contextlib.suppress(ImportError):  # only what is defined in cells cannot be saved then
             importlib.import_module("cloudpickle")
         for name in settings["preload"]:
@@ -287,7 +290,7 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
     for name, value in request["environment"].items():
         if os.environ.get(name) != value:  # to set one copies pages
             os.environ[name] = value
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    os.environ.setdefault("MPLBACKEND", INLINE)
     time.tzset()
     # random, ssl, uuid, secrets and tempfile see to a fork themselves; numpy's global generator does not
     numpy_random = sys.modules.get("numpy.random")
