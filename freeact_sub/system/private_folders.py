@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.system.removal import remove
+from freeact_sub.system.removal import mounts_in, remove
 from freeact_sub.system.safe_files import read_file
 
 PREFIX: Final = "fa-"
@@ -56,8 +56,8 @@ def sweep() -> list[Path]:
         try:
             if _owner_has_ended(folder):
                 end_processes_of(folder)
-                remove(str(folder), entries=SWEPT_ENTRIES, last=OWNER)
-                removed.append(folder)
+                if _remove(folder, SWEPT_ENTRIES):
+                    removed.append(folder)
         except Exception:
             # border: code of a model has filled the folder, and one that cannot be swept must not keep the others
             logger.warning("%s could not be swept", folder, exc_info=True)
@@ -89,11 +89,21 @@ def end_processes_of(folder: Path, *, but: Iterable[Path] = ()) -> None:
 
 def remove_soon(folder: Path) -> None:
     """Removes a folder: a small one at once, else in the background; the next sweep removes what is left at the end."""
-    if not remove(str(folder), entries=ENTRIES_AT_ONCE, last=OWNER):
+    if not _remove(folder, ENTRIES_AT_ONCE):
         thread = threading.Thread(
             target=remove, args=(str(folder),), kwargs={"last": OWNER}, name=f"removes {folder}", daemon=True
         )
         thread.start()
+
+
+def _remove(folder: Path, entries: int) -> bool:
+    """Removes a folder up to so many entries; returns whether nothing is left."""
+    gone = remove(str(folder), entries=entries, last=OWNER)
+    if not gone and (mounts := mounts_in(str(folder))):
+        logger.warning(
+            "%s stays, for something is mounted at %s: unmount it, and the next start removes it", folder, mounts[0]
+        )
+    return gone
 
 
 class KernelFolder:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import itertools
 import os
+import re
 import sys
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -15,7 +16,7 @@ numbers = itertools.count()
 
 
 def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> bool:
-    """Removes a folder with its content, however deep, and follows no link.
+    """Removes a folder with its content, however deep; follows no link, and leaves alone what is mounted there.
 
     Folders in it move up before they are emptied. So nothing is ever more than two levels down: depth costs no stack,
     no descriptors and no paths that are too long for the system.
@@ -33,7 +34,7 @@ def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> boo
     except OSError:
         return not os.path.lexists(folder)
     try:
-        progress = True
+        progress = not _is_mounted(top)
         while progress and entries > 0 and (names := some_names(top, but=last)):
             progress = False
             for name in names:
@@ -43,7 +44,7 @@ def remove(folder: str, *, entries: float = float("inf"), last: str = "") -> boo
                     progress = True
                     continue
                 with contextlib.suppress(OSError):
-                    inner = opened(top, name)
+                    inner = opened(top, name)  # raises for a mount
                     for below in some_names(inner):
                         entries -= 1
                         progress |= removed(inner, below) or moved_up(inner, below, top)
@@ -77,14 +78,46 @@ def opened(folder: int, name: str) -> int:
     """Opens a folder in a folder, and lets its owner read and write it.
 
     Raises:
-        OSError: The name is no folder, or belongs to somebody else.
+        OSError: The name is no folder, belongs to somebody else, or something is mounted there.
     """
-    if sys.platform == "linux":
-        path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)  # of what may not be read, too
+    if sys.platform != "linux":
+        return os.open(name, FOLDER, dir_fd=folder)
+    path = os.open(name, FOLDER | os.O_PATH, dir_fd=folder)  # of what may not be read, too; never waits for a file system
+    try:
+        if mount_of(path) != mount_of(folder):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
         with contextlib.suppress(OSError):
-            os.chmod(f"/proc/self/fd/{path}", 0o700)  # noqa: PTH101  # of the folder itself: no link can stand in its place
+            os.chmod(f"/proc/self/fd/{path}", 0o700)  # noqa: PTH101  # of the folder itself: nothing can stand in its place
+        return os.open(".", FOLDER, dir_fd=path)
+    finally:
         os.close(path)
-    return os.open(name, FOLDER, dir_fd=folder)
+
+
+def mount_of(descriptor: int) -> int:
+    """The number of the mount that an open file is in; a folder that is mounted a second time has another one."""
+    with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:  # noqa: PTH123
+        return next(int(line.split()[1]) for line in lines if line.startswith(b"mnt_id:"))
+    return os.fstat(descriptor).st_dev  # without /proc
+
+
+def mounts_in(folder: str) -> list[str]:
+    """The places in a folder, itself included, at which something is mounted. Linux only; elsewhere it finds none."""
+    above, _, name = folder.rpartition("/")
+    place = os.fsencode(f"{os.path.realpath(above or '/')}/{name}")
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:  # noqa: PTH123
+        found = [re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines]
+        return [os.fsdecode(path) for path in found if path == place or path.startswith(place + b"/")]
+    return []
+
+
+def _is_mounted(folder: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    above = os.open("..", os.O_PATH | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return mount_of(above) != mount_of(folder)
+    finally:
+        os.close(above)
 
 
 def moved_up(folder: int, name: str, top: int) -> bool:

@@ -23,6 +23,8 @@ MAX_FOLDERS: Final = 4000
 """The number of folders that are examined: some 80 ms the first time, 10 ms later."""
 LAST: Final = ("node_modules", "site-packages", "__pycache__")
 """Folders that are examined after all others: large, and seldom somebody's working tree."""
+SETTINGS_SECONDS: Final = 2.0
+"""Bound on the time for the settings of what was found: code may have made files that take long to read."""
 SECTIONS_WITHOUT_PROGRAMS: Final = ("branch", "user", "color")
 FOLDERS: Final = (("core", "hookspath"), ("init", "templatedir"))
 """Settings that name folders with programs."""
@@ -39,7 +41,7 @@ class Repositories:
     kept: tuple[str, ...]
     """Real paths of files, folders and links in the folders that were searched; none is below another."""
     complete: bool
-    """False: a bound ended the search before all folders were read."""
+    """False: a bound ended the search before all folders and settings were read."""
 
 
 def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
@@ -57,6 +59,7 @@ def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Rep
         search.look_at_user(root)
         search.look_above(root)
         complete = search.look_below(root) and complete
+    complete = search.read_settings() and complete
     return Repositories(kept=outermost(search.kept), complete=complete)
 
 
@@ -76,11 +79,13 @@ class _RepositorySearch:
         self._settings_of_user = files_of_user("config")
         self._seen: set[tuple[str, str]] = set()
         self._looked_into = 0
+        self._unread: deque[tuple[str, str]] = deque()
+        """Files with settings, each with its working tree: they are read when all repositories are known."""
 
     def look_at_user(self, root: str) -> None:
         """The settings of the user, which count for each repository, there already or not."""
         for path in self._settings_of_user:
-            self._settings(path, root)
+            self._unread.append((path, root))
         self.keep(os.environ.get("GIT_TEMPLATE_DIR", ""))
 
     def look_above(self, root: str) -> None:
@@ -138,13 +143,21 @@ class _RepositorySearch:
         for line in _text(f"{common}/objects/info/alternates").splitlines():
             self.keep(os.path.join(common, "objects", line))
         for path in (f"{common}/config", f"{folder}/config.worktree", *self._settings_of_user):
-            self._settings(path, tree)
+            self._unread.append((path, tree))
 
-    def _settings(self, start: str, tree: str) -> None:
-        """A file with settings of git, and what it names."""
-        if not self._is_new(start, tree):
-            return
+    def read_settings(self) -> bool:
+        """Keeps what the settings name; returns whether there was time for all of them."""
+        until = time.monotonic() + SETTINGS_SECONDS
+        while self._unread:
+            start, tree = self._unread.popleft()
+            if self._is_new(start, tree) and not self._settings(start, tree, until):
+                return False
+        return True
+
+    def _settings(self, start: str, tree: str, until: float) -> bool:
         for path, settings in settings_of(start):
+            if time.monotonic() > until:
+                return False
             self.keep(path)
             for section, name, value in settings or ():
                 if (section, name) in FOLDERS:
@@ -156,6 +169,7 @@ class _RepositorySearch:
                     for word in (value, *re.findall(r"[^\s'\"|&;()<>!=]+", value)):
                         if os.path.isfile(place := named_path(word, tree)):
                             self.keep(place)
+        return True
 
     def _is_new(self, path: str, tree: str) -> bool:
         new = (path, tree) not in self._seen

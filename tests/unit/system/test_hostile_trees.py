@@ -16,6 +16,7 @@ from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_be
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.guest.listing import Listing
 from freeact_sub.kernels.snapshots.files import place, take
+from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
 from freeact_sub.system.removal import remove
@@ -109,3 +110,15 @@ def test_what_walks_reads_copies_and_removes_a_tree_holds_whatever_is_in_it(step
         assert not root.exists()
         assert [path.name for path in outside.iterdir()] == ["kept"]
         assert (outside / "kept").read_text() == "kept"
+
+
+def test_settings_that_take_long_to_read_hide_no_repository(tmp_path, monkeypatch):
+    for name in ("0", "1", "z/inner"):
+        (tmp_path / name / ".git/objects").mkdir(parents=True)
+        (tmp_path / name / ".git/config").write_text('[a]\n\tb = "" ""\n[core]\n\thooksPath = ../hooks\n')
+        (tmp_path / name / "hooks").mkdir()
+    assert find_repositories([tmp_path]).complete
+    monkeypatch.setattr(repositories, "SETTINGS_SECONDS", -1)
+    found = find_repositories([tmp_path])
+    assert not found.complete
+    assert {f"{tmp_path}/{name}/.git" for name in ("0", "1", "z/inner")} <= set(found.kept)

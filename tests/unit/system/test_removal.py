@@ -1,6 +1,7 @@
 """Folders that code of a model has filled are removed, whatever it has put there, and nothing else is."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,3 +111,110 @@ def test_what_is_large_is_removed_in_the_background():
         os.close(os.open(folder / f"{number}", os.O_CREAT))
     remove_soon(folder)
     wait_until(lambda: not folder.exists())
+
+
+MOUNTED = """
+import ctypes, logging, os, socket, sys
+from pathlib import Path
+from freeact_sub.agents.files.changed import changed_files
+from freeact_sub.approvals.folder_reads import TooManyError, files_below
+from freeact_sub.kernels.guest.listing import Listing
+from freeact_sub.kernels.wall.repositories import find_repositories
+from freeact_sub.kernels.workspaces.changes import found_in
+from freeact_sub.errors import FreeactError
+from freeact_sub.system.private_folders import make_folder, remove_soon, sweep
+from freeact_sub.system.removal import remove
+
+BIND, RECURSIVE = 4096, 16384
+libc = ctypes.CDLL(None, use_errno=True)
+
+def mount(source, target, kind=None, flags=0, data=None):
+    words = [word and os.fsencode(str(word)) for word in (source, target, kind)]
+    if libc.mount(*words, flags, data and data.encode()):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(target))
+
+def hanging(target):
+    \"\"\"A file system of which nobody answers a question.\"\"\"
+    handle = os.open("/dev/fuse", os.O_RDWR)
+    mount("never", target, "fuse", 0, f"fd={handle},rootmode=40000,user_id=0,group_id=0")
+
+top = Path.cwd()
+kept = top / "kept"
+(kept / "inner").mkdir(parents=True)
+for path in (kept / "file", kept / "inner/file"):
+    path.write_text("kept")
+os.chmod(kept, 0o711)
+
+KINDS = {
+    "same disk": lambda place: mount(kept, place, flags=BIND),
+    "everything": lambda place: mount("/", place, flags=BIND | RECURSIVE),
+    "home": lambda place: mount(Path.home(), place, flags=BIND | RECURSIVE),
+    "memory": lambda place: (mount("x", place, "tmpfs"), (place / "file").write_text("kept")),
+    "processes": lambda place: mount("/proc", place, flags=BIND | RECURSIVE),
+    "itself": lambda place: mount(place, place, flags=BIND),
+    "two": lambda place: (mount(kept, place, flags=BIND), mount(kept / "inner", place, flags=BIND)),
+    "never answers": hanging,
+}
+said = []
+logging.getLogger("freeact_sub.system.private_folders").addHandler(type("Said", (logging.Handler,), {
+    "emit": lambda self, record: said.append(record.getMessage())})())
+for kind, make in KINDS.items():
+    for depth in ("", "a/b/c"):
+        folder = make_folder()
+        place = folder / depth / "mounted"
+        place.mkdir(parents=True)
+        (folder / depth / "file").write_text("goes")
+        for parent in (folder, *place.parents[:1]):
+            (parent / "other").mkdir(exist_ok=True)
+        try:
+            make(place)
+        except OSError as error:
+            print("not tried:", kind, error)
+            continue
+        if kind != "never answers" and not depth:
+            changed_files(folder, 0, 2**63 - 1)
+            Listing(str(folder)).gone()
+            find_repositories([folder])
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                sum(1 for _ in files_below(str(folder)))
+                found_in(handle)
+            except (TooManyError, FreeactError, OSError):
+                pass
+            os.close(handle)
+        assert not remove(str(folder)), kind
+        assert len(os.listdir(folder)) == 1, "all else goes"
+        (folder / "owner").write_text("999999999 1")
+        assert folder not in sweep()
+        remove_soon(folder)
+        assert len(said) >= 2 and all("something is mounted at" in line and str(folder) in line for line in said), said
+        said.clear()
+        where = next(line.split()[4] for line in open("/proc/self/mountinfo") if line.split()[4].startswith(str(folder)))
+        for _ in range(2 if kind == "two" else 1):
+            assert libc.umount2(os.fsencode(where), 2) == 0
+        assert remove(str(folder)), kind
+assert (kept / "file").read_text() == (kept / "inner/file").read_text() == "kept"
+assert kept.stat().st_mode & 0o777 == 0o711, "what is mounted keeps its mode"
+
+# the folder itself, and a file
+place = top / "fa-mounted"
+place.mkdir()
+mount(kept, place, flags=BIND)
+assert not remove(str(place)) and (place / "file").exists()
+folder = make_folder()
+(folder / "file").touch()
+mount(kept / "file", folder / "file", flags=BIND)
+assert not remove(str(folder)) and (kept / "file").read_text() == "kept"
+print("done")
+"""
+
+
+def test_what_is_mounted_in_a_folder_is_not_touched(tmp_path):
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "private"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount in a namespace")
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run(
+        [*alone, sys.executable, "-c", MOUNTED], cwd=tmp_path, check=False, timeout=240, env=environment, capture_output=True
+    )
+    assert ran.stdout.endswith(b"done\n"), ran.stdout.decode() + ran.stderr.decode()
