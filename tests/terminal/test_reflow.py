@@ -1,15 +1,21 @@
 """A terminal that becomes narrower: nothing that was drawn stays behind. In tmux, which folds rows as most terminals do."""
 
+import asyncio
+import io
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from prompt_toolkit.application import in_terminal
+from prompt_toolkit.application.current import set_app
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.input import create_pipe_input
 from support.terminal import CONVERSATION
-from support.waiting import wait_until
+from support.waiting import eventually, wait_until
 
-from freeact_sub.terminal.drawing.reflow import folds_rows
+from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput, folds_rows
 
 
 @pytest.mark.parametrize(
@@ -27,6 +33,21 @@ def test_which_terminals_fold_rows(environment: dict[str, str], folds: bool) -> 
     assert folds_rows(environment) == folds
 
 
+async def test_a_window_that_changes_while_something_else_has_the_terminal_is_left_as_it_is() -> None:
+    written = io.StringIO()
+    with create_pipe_input() as keys:
+        application = ReflowingApplication(input=keys, output=WipingOutput(written, lambda: Size(rows=10, columns=40)))
+        running = asyncio.create_task(application.run_async(handle_sigint=False))
+        await eventually(lambda: application.is_running and written.getvalue())
+        with set_app(application):
+            async with in_terminal():
+                before = written.getvalue()
+                application._on_resize()  # noqa: SLF001  # a signal calls it, and a timer of prompt_toolkit
+                assert written.getvalue() == before
+        application.exit()
+        await running
+
+
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 def test_a_question_is_not_doubled_when_the_terminal_becomes_narrower(tmp_path: Path) -> None:
     def tmux(*words: str) -> str:
@@ -40,9 +61,9 @@ def test_a_question_is_not_doubled_when_the_terminal_becomes_narrower(tmp_path: 
     try:
         wait_until(lambda: "type a prompt" in screen())
         tmux("send-keys", "/help", "Enter")  # tmux moves rows off a nearly empty screen when others fold
-        wait_until(lambda: "leave (so do exit" in screen())
+        wait_until(lambda: "quit (also: exit" in screen())
         tmux("send-keys", "children north south", "Enter")
-        wait_until(lambda: "/2 agent" in screen() and "why asked" in screen())
+        wait_until(lambda: "/2 agent" in screen() and "? why" in screen())
         for columns in (70, 50, 40):
             tmux("resize-window", "-x", str(columns), "-y", "30")
             wait_until(lambda columns=columns: f"{columns}" == tmux("display", "-p", "#{pane_width}").strip())

@@ -29,7 +29,12 @@ class ReflowingApplication(Application[None]):
     """Erases as described above."""
 
     def _on_resize(self) -> None:
-        """Erases from the new place of the first row. prompt_toolkit has no public method for this."""
+        """Erases from the new place of the first row, unless a pager or an editor has the terminal.
+
+        prompt_toolkit has no public method for this, and erases what the other program has drawn.
+        """
+        if self._running_in_terminal:
+            return
         drawn = self.renderer.last_rendered_screen
         if drawn is not None and folds_rows(os.environ):
             self.output.cursor_up(folded_above(drawn, self.output.get_size().columns))
