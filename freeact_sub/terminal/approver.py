@@ -5,6 +5,7 @@ import os
 import sys
 import termios
 from contextlib import suppress
+from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event
@@ -24,7 +25,9 @@ class Approver(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 
 class NoApprover:
@@ -38,7 +41,9 @@ class NoApprover:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         pass
 
 
@@ -61,7 +66,9 @@ class LineApprover:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         asyncio.get_running_loop().remove_reader(self._input)
 
     def _ask(self) -> None:
@@ -83,11 +90,10 @@ class LineApprover:
             loop.add_reader(self._input, self._read)
 
     def _print_question(self, request: ApprovalRequest) -> None:
-        always = f"({means})\n" if (means := always_means(request)) else ""
+        notes = filter(None, [always_means(request), HINT, *self._questions.others()])
         number = f"Approval 1 of {len(self._questions.waiting)}"
-        self._print(f"{number}: {who_asks(request)} {request.call.question}\n{request.call.text}\n{always}({HINT})")
-        for line in self._questions.others():
-            self._print(f"({line})")
+        asks = f"{number}: {who_asks(request)} {request.call.question}\n{request.call.text}"
+        self._print("\n".join([asks, *(f"({note})" for note in notes)]))
 
     def _read(self) -> None:
         text = os.read(self._input, 8192).decode(errors="replace")
@@ -101,4 +107,5 @@ class LineApprover:
 
     def _print(self, text: str) -> None:
         with suppress(OSError):  # the terminal is gone: the end of its input tells as well
-            print(text, file=self._terminal, flush=True)
+            self._terminal.write(f"{text}\n")  # at once: what is typed as soon as it is read stands in the next line
+            self._terminal.flush()

@@ -3,17 +3,26 @@
 It is slow to import: drawing functions import it.
 """
 
-from typing import Any, ClassVar, Final, cast
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import ClassVar, Final, cast
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement, TableElement
 from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
-from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, SidewaysConsole
+from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, SidewaysConsole, without_trailing_space
 
 CODE_THEME: Final = "ansi_dark"
 """The terminal's own colours."""
+MAX_WORD_COLUMNS: Final = 16
+CELL_GAP: Final = 2
+EDGES: Final = 2
+"""Columns left and right of all cells."""
 
 
 class _LeftHeading(Heading):
@@ -24,16 +33,45 @@ class _LeftHeading(Heading):
 
 
 class _Table(TableElement):
-    """Folds the columns of a table that is wider than the window, and names the key that shows it unfolded."""
+    """Draws a table that is too wide for the window as several tables below each other, so that no cell is cut.
+
+    Each has the first column, which usually names the rows, and as many of the others as fit.
+    """
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.update(width=MAX_COLUMNS)
-        scrolls = isinstance(console, SidewaysConsole)
-        for table in super().__rich_console__(console, options):
-            drawn = cast(ConsoleRenderable, table)
-            yield from console.render(drawn, wide if scrolls else options)
-            if not scrolls and Measurement.get(console, wide, drawn).maximum > options.max_width:
-                yield Text("(wider than the window: ctrl-o scrolls it sideways)", "dim")
+        if isinstance(console, SidewaysConsole):
+            options = options.update(width=MAX_COLUMNS)
+        for drawn in super().__rich_console__(console, options):
+            table = cast(Table, drawn)
+            widths = [_least_columns(console, options, column) for column in table.columns]
+            groups = _grouped(widths, options.max_width - EDGES)
+            for group in groups:
+                part = copy(table)
+                part.columns = [table.columns[number] for number in group]
+                yield from console.render(part, options)
+                if len(groups) > 1:
+                    first, last = group[len(group) > 1 and group is not groups[0]] + 1, group[-1] + 1
+                    shown = f"column {last}" if first == last else f"columns {first} to {last}"
+                    whole = " · ctrl-o shows the whole table" if group is groups[-1] else ""
+                    yield Text(f" {shown} of {len(widths)}{whole}", "dim", overflow="fold")
+
+
+def _least_columns(console: Console, options: ConsoleOptions, column: Column) -> int:
+    """The room that a column needs beside others: its longest word, within bounds. Longer words are folded."""
+    column.overflow = "fold"
+    longest = max(Measurement.get(console, options, cell).minimum for cell in (column.header, *column.cells))
+    return min(longest, MAX_WORD_COLUMNS) + CELL_GAP
+
+
+def _grouped(widths: Sequence[int], room: int) -> list[list[int]]:
+    """The numbers of the columns in groups that fit. Args: widths: what each needs. room: what there is."""
+    lead = [0] if widths and widths[0] <= room // 3 else []
+    groups = [list[int]()]
+    for number, width in enumerate(widths):
+        if len(groups[-1]) > len(lead) and sum(widths[each] for each in groups[-1]) + width > room:
+            groups.append([*lead])
+        groups[-1].append(number)
+    return groups
 
 
 class _LeftMarkdown(Markdown):
@@ -44,6 +82,18 @@ class _LeftMarkdown(Markdown):
     }
 
 
-def markdown(text: str) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class _Unfilled:
+    """Leaves out the blanks that fill up rows: they would be copied, and folded in a window that becomes narrower."""
+
+    body: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in Segment.split_lines(console.render(self.body, options)):
+            yield from without_trailing_space(line)
+            yield Segment.line()
+
+
+def markdown(text: str) -> RenderableType:
     """A renderable of the text. Links show their address: people would believe a word that hides it."""
-    return _LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False)
+    return _Unfilled(body=_LeftMarkdown(text, code_theme=CODE_THEME, hyperlinks=False))

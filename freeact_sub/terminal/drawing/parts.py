@@ -76,7 +76,7 @@ class Barred:
         bar = Segment(f"{indent}▌ ", Style.parse(colour(self.view)))
         for line in Segment.split_lines(console.render(self.body, options.update(width=width, height=None))):
             yield bar
-            yield from _without_trailing_space(line)
+            yield from without_trailing_space(line)
             yield Segment.line()
 
 
@@ -117,10 +117,10 @@ class Cut:
             yield from line
             yield Segment.line()
         if left > 0 and not self.tail:
-            yield Text(f"… {left + 1} more lines: all of it stands above, or ctrl-o", "yellow")
+            yield Text(f"… {left + 1} more lines (above, or ctrl-o)", "yellow")
 
 
-def _without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
+def without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
     """The line without the blanks that only fill it up: people who copy text do not want them."""
     end = len(line)
     while end and not line[end - 1].text.strip(" "):

@@ -98,8 +98,7 @@ def draw_part(part: Part) -> RenderableType:
         case "markdown":
             from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415
 
-            drawn: RenderableType = markdown(part.text)
-            return drawn
+            return markdown(part.text)
         case "code":
             from rich.syntax import Syntax  # noqa: PLC0415
 
