@@ -25,23 +25,28 @@ class SearchPicture:
                 grown(child, tree.add(label))
             return tree
 
-        return grown(self._drawn(self.root), Tree(Text("search", style="bold")))
+        return grown(self._drawn(), Tree(Text("search", style="bold")))
 
     def svg(self) -> str:
         """Returns the tree as one SVG element; the text takes the colour of its page."""
-        return tree_svg(self._drawn(self.root))
+        return tree_svg(self._drawn())
 
     def _repr_svg_(self) -> str:
         """For a notebook."""
         return self.svg()
 
-    def _drawn(self, node: SearchNode) -> DrawnNode:
-        return DrawnNode(
-            action=node.action,
-            reason=node.reason,
-            score=node.score,
-            terminal=node.terminal,
-            failed=node.status == "failed",
-            is_best=node in self.best.path,
-            children=[self._drawn(child) for child in node.children],
-        )
+    def _drawn(self) -> DrawnNode:
+        best = {*self.best.path}
+
+        def drawn(node: SearchNode) -> DrawnNode:
+            return DrawnNode(
+                action=node.action,
+                reason=node.reason,
+                score=node.score,
+                terminal=node.terminal,
+                failed=node.status == "failed",
+                is_best=node in best,
+                children=[drawn(child) for child in node.children],
+            )
+
+        return drawn(self.root)

@@ -6,8 +6,9 @@ nothing, because it still exists. States that the algorithm no longer needs are 
 """
 
 import asyncio
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -31,7 +32,7 @@ class SearchResult(SearchPicture):
     """The result of a search. It draws itself: in a terminal (`rich.print(result)`), in a notebook, as `result.svg()`."""
 
     best: SearchNode
-    """The state with the highest value among those with an answer, or among all if none has one; the first of equals."""
+    """The state of the highest value, of those with an answer if there are any; of equals, the first tried."""
     root: SearchNode
     trials: int
     """The number of trials that the algorithm requested."""
@@ -89,6 +90,14 @@ class Search:
         self._tree: Any = self.algorithm.init_tree()
         self._branching: int | None = getattr(self.algorithm, "branching", None)
         """How many children a state gets. None: the algorithm asks for any number."""
+        self._let_go: Callable[[Any], list[SearchNode]] = getattr(self.algorithm, "let_go", lambda _: [])
+        """Returns the nodes whose states the algorithm has stopped needing since the last call."""
+        self._spared: list[SearchNode] = []
+        """The best one of these."""
+        self._nodes = [self.root]
+        """By their numbers."""
+        self._ranking: list[tuple[bool, float, int]] = []
+        """A heap of worths and numbers, best first; those of an earlier worth among them."""
         self._proposed: dict[SearchNode, list[str]] = {}
         """Actions not tried yet."""
 
@@ -102,8 +111,12 @@ class Search:
 
     @property
     def _best(self) -> SearchNode | None:
-        reached = [node for node in self.root.below() if node is not self.root and node.status != "failed"]
-        return max(reached, key=lambda node: (node.answer is not None, node.value), default=None)
+        while self._ranking:
+            *worth, number = self._ranking[0]
+            if worth == _worth(self._nodes[number]):
+                return self._nodes[number]
+            heapq.heappop(self._ranking)
+        return None
 
     async def step(self, batch_size: int | None = None) -> bool:
         """Do the next trials, side by side. Returns False if there are none.
@@ -116,7 +129,7 @@ class Search:
         """
         size = at_least_one(batch_size=self._branching or 1 if batch_size is None else batch_size)
         self._tree, trials = self.algorithm.ask_batch(self._tree, size, self._actions)
-        await carry_out(self._close_all(keep=self._needed()), timeout_seconds=CLOSE_SECONDS)
+        await self._close_unneeded()
         if not trials:
             return False
         self.trials += len(trials)
@@ -149,7 +162,7 @@ class Search:
 
     async def aclose(self, *, keep: SearchNode | None = None) -> None:
         """Close all states except the root's and that of a node the caller keeps."""
-        await carry_out(self._close_all(keep=[keep] if keep is not None else []), timeout_seconds=CLOSE_SECONDS)
+        await self._close([node for node in self._nodes if node is not keep])
 
     async def __aenter__(self) -> Self:
         return self
@@ -189,6 +202,8 @@ class Search:
             return None
         else:
             told = await self._child(node, actions.pop(0))
+        if told[0].status != "failed":
+            heapq.heappush(self._ranking, (*_worth(told[0]), told[0].number))
         if self._progress is not None:
             await self._progress.state(told[0], self._best)
         return told
@@ -207,8 +222,9 @@ class Search:
 
     async def _child(self, parent: SearchNode, action: str) -> tuple[SearchNode, float]:
         name = f"{parent.name}.{len(parent.children)}".lstrip(".")
-        child = SearchNode(name=name, parent=parent, action=action)
+        child = SearchNode(name=name, number=len(self._nodes), parent=parent, action=action)
         parent.children.append(child)
+        self._nodes.append(child)
         [found] = await parallel([lambda: self._evaluated(child, parent.state)])
         if isinstance(found, Exception):  # a failed trial must not affect the others
             child.status, child.terminal, child.reason = "failed", True, self._warn(found)
@@ -234,22 +250,26 @@ class Search:
             self._warnings[told] = None
         return told
 
-    def _needed(self) -> list[SearchNode]:
-        """Return the nodes whose states the algorithm may still need, and the best one."""
-        live = getattr(self.algorithm, "live", None)
-        if live is None:
-            return [*self.root.below()]
-        return [*live(self._tree), *([self._best] if self._best is not None else [])]
+    async def _close_unneeded(self) -> None:
+        let_go = [node for node in (*self._spared, *self._let_go(self._tree)) if node is not None]
+        # their worth is final: of these, only the best can become the best of all once a simulation has failed elsewhere
+        reached = [node for node in let_go if node.status != "failed"]
+        self._spared = [min(reached, key=lambda node: (_worth(node), node.number))] if reached else []
+        await self._close([node for node in let_go if node not in self._spared])
 
-    async def _close_all(self, keep: Sequence[SearchNode]) -> None:
-        kept = {id(node) for node in (self.root, *keep)}
-        closing = [node for node in self.root.below() if node.state is not None and id(node) not in kept]
+    async def _close(self, nodes: Sequence[SearchNode]) -> None:
+        """Close the states of nodes that have one, except the root's."""
 
         async def close(node: SearchNode) -> None:
             state, node.state = node.state, None
             await state.close()
 
-        await asyncio.gather(*(close(node) for node in closing), return_exceptions=True)
+        async def close_all() -> None:
+            await asyncio.gather(*map(close, closing), return_exceptions=True)
+
+        closing = [node for node in nodes if node is not self.root and node.state is not None]
+        if closing:
+            await carry_out(close_all(), timeout_seconds=CLOSE_SECONDS)
 
 
 async def search(  # all but the first two have a default and are keyword-only
@@ -304,6 +324,11 @@ async def search(  # all but the first two have a default and are keyword-only
         await close(None)  # the caller never receives the state to keep
         raise
     return result
+
+
+def _worth(node: SearchNode) -> list[Any]:
+    """Less is better."""
+    return [node.answer is None, -node.value]
 
 
 def _bounded(score: float) -> float:

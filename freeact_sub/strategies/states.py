@@ -32,6 +32,8 @@ class SearchNode:
 
     name: str
     """Its place in the tree: `0.2` is the third child of the root's first child. The root's is empty."""
+    number: int = 0
+    """Its place in the order in which states were tried. The root's is 0."""
     parent: "SearchNode | None" = None
     action: str = ""
     """The action that led to it from its parent."""
@@ -54,12 +56,16 @@ class SearchNode:
     @property
     def depth(self) -> int:
         """Distance from the root."""
-        return 0 if self.parent is None else self.parent.depth + 1
+        return len(self.path)
 
     @property
     def path(self) -> list["SearchNode"]:
         """The actions from the root to this state."""
-        return [] if self.parent is None else [*self.parent.path, self]
+        found, node = list[SearchNode](), self
+        while node.parent is not None:
+            found.append(node)
+            node = node.parent
+        return found[::-1]
 
     @property
     def value(self) -> float:

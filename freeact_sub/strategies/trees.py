@@ -5,6 +5,7 @@ are interchangeable with these. One trial makes one child of one state or, with 
 without making a child. Scores range from 0 to 1. States are opaque except for `terminal`: such a state has no children.
 """
 
+import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -93,6 +94,8 @@ class TreeNode:
     state: Any = None
     """The caller's state. None: the root's."""
     parent: "TreeNode | None" = None
+    depth: int = 0
+    """Distance from the root."""
     score: float = 0.0
     """The score it was given."""
     visits: int = 0
@@ -103,12 +106,9 @@ class TreeNode:
     expanded: bool = False
     """Its children exist or were asked for."""
     dropped: bool = False
-    """The search does not continue from it."""
-
-    @property
-    def depth(self) -> int:
-        """Distance from the root."""
-        return 0 if self.parent is None else self.parent.depth + 1
+    """The search continues neither from it nor from its descendants."""
+    trials: int = 0
+    """Trials that begin in it, planned or open."""
 
     @property
     def value(self) -> float:
@@ -137,11 +137,18 @@ class SearchTree:
     rounds: int = 0
     """The number of simulations, expansions or levels, depending on the algorithm."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    """Of the trials."""
+    reached: Iterator[int] = field(default_factory=itertools.count)
+    """Of the nodes in `frontier`."""
     solved: bool = False
     growing: TreeNode | None = None
     """The node whose children were asked for, to simulate from the best of them."""
     beam: list[TreeNode] = field(default_factory=list)
     """The nodes continued from at the previous level, best first."""
+    frontier: list[tuple[float, int, TreeNode]] = field(default_factory=list)
+    """A heap of the nodes from which a best-first search may continue: best first; of equal ones the first reached."""
+    let_go: list[Any] = field(default_factory=list)
+    """See `_Search.let_go`."""
 
     @property
     def nodes(self) -> list[TreeNode]:
@@ -180,31 +187,46 @@ class _Search:
         node, simulates = state.out.pop(trial_id, (None, False))
         if node is None:
             return state
+        node.trials -= 1
         if result is not None and simulates:
             self._simulated(state, node, result[1])
         elif result is not None:
-            child = TreeNode(state=result[0], parent=node, score=result[1], visits=1, total=result[1])
+            found, score = result
+            child = TreeNode(state=found, parent=node, depth=node.depth + 1, score=score, visits=1, total=score)
             node.children.append(child)
             state.solved = state.solved or (child.terminal and child.score >= SOLVED)
+            if self._is_open(child):
+                self._reached(state, child)
+            else:
+                state.let_go.append(found)
         if not state.waiting and not state.out:
             self._told_all(state)
+        if not node.trials and not self._is_open(node):
+            state.let_go.append(node.state)
         return state
 
     def get_state_score_pairs(self, state: SearchTree) -> list[tuple[Any, float]]:
         """See `TreeAlgorithm`."""
         return [(node.state, node.score if node.terminal else node.value) for node in state.nodes]
 
-    def live(self, state: SearchTree) -> list[Any]:
-        """Return the states from which the search may continue; it no longer needs the others."""
-        at_work = {id(node) for node, _ in (*state.waiting, *state.out.values())}
-        return [node.state for node in state.nodes if id(node) in at_work or self._is_open(node)]
+    def let_go(self, state: SearchTree) -> list[Any]:
+        """Return the states, the root's perhaps among them, that the search has stopped needing since the last call."""
+        found, state.let_go = state.let_go, []
+        return found
 
     def _is_open(self, node: TreeNode) -> bool:
         return not (node.expanded or node.dropped or node.terminal or node.depth >= self.depth)
 
     def _expand(self, state: SearchTree, node: TreeNode) -> None:
         node.expanded = True
-        state.waiting += [(node, False)] * self.branching
+        self._plan(state, node, self.branching)
+
+    def _plan(self, state: SearchTree, node: TreeNode, number: int, *, simulates: bool = False) -> None:
+        node.trials += number
+        state.waiting += [(node, simulates)] * number
+
+    def _reached(self, state: SearchTree, child: TreeNode) -> None:
+        """There is a new node from which the search may continue."""
 
     def _go_on(self, state: SearchTree) -> None:
         """Plan the next trials, if any."""
@@ -250,7 +272,7 @@ class LATS(_Search):
         elif best.terminal or best.depth >= self.depth:
             self._count(state, best, best.score)
         else:
-            state.waiting.append((best, True))
+            self._plan(state, best, 1, simulates=True)
 
     def _simulated(self, state: SearchTree, node: TreeNode, score: float) -> None:
         self._count(state, node, score)
@@ -264,13 +286,17 @@ class LATS(_Search):
             node = node.parent
 
     def _selected(self, node: TreeNode) -> TreeNode | None:
-        """Return the node to expand; None if there is none."""
-        if not node.expanded:
-            return node if self._is_open(node) else None
-        for child in sorted(node.children, key=self.ucb1, reverse=True):
-            if (found := self._selected(child)) is not None:
-                return found
-        return None
+        """Return the node below this one to expand; None if there is none. What was once looked through is not again."""
+        while not self._is_open(node):
+            left = [child for child in node.children if not child.dropped]
+            if left:
+                node = max(left, key=self.ucb1)
+            elif node.parent is None:
+                return None
+            else:
+                node.dropped = True
+                node = node.parent
+        return node
 
     def ucb1(self, node: TreeNode) -> float:
         """Return the upper confidence bound of a visited state: its value plus a bonus that shrinks with its visits."""
@@ -288,10 +314,14 @@ class BestFirst(_Search):
     branching: int = 3
 
     def _go_on(self, state: SearchTree) -> None:
-        open_nodes = [node for node in state.root.below() if self._is_open(node)]
-        if state.rounds < self.expansions and open_nodes:
+        if not state.rounds:
+            self._reached(state, state.root)
+        if state.rounds < self.expansions and state.frontier:
             state.rounds += 1
-            self._expand(state, max(open_nodes, key=lambda node: node.score))
+            self._expand(state, heapq.heappop(state.frontier)[-1])
+
+    def _reached(self, state: SearchTree, child: TreeNode) -> None:
+        heapq.heappush(state.frontier, (-child.score, next(state.reached), child))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,9 +337,11 @@ class BeamSearch(_Search):
         level = [child for node in state.beam for child in node.children if self._is_open(child)]
         if not state.rounds:
             level = [state.root]
-        best = sorted(level, key=lambda node: -node.score)[: self.width]
-        for node in level:
-            node.dropped = node not in best
+        ranked = sorted(level, key=lambda node: -node.score)
+        best = ranked[: self.width]
+        for node in ranked[self.width :]:
+            node.dropped = True
+            state.let_go.append(node.state)
         state.rounds += 1
         state.beam = best
         for node in best:

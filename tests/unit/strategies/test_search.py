@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -124,6 +125,55 @@ async def test_the_best_state_is_kept_if_that_is_wished_and_a_root_of_its_own_is
     assert root.world.open == {result.best.state}
     assert result.best.state.word == "".join(node.action for node in result.best.path)
     assert player.answer.startswith(result.best.state.word)
+
+
+async def test_the_best_state_is_open_also_where_a_better_looking_one_came_to_nothing_after_it():
+    class Blunt(Hidden):
+        async def evaluate(self, node):
+            return Evaluation(score=8 if node.depth == 1 else 9)
+
+        async def simulate(self, node):
+            return Simulation(score=0.8 if node.depth == 1 else 0.0)
+
+    root = Words()
+    result = await search(None, "", tree=LATS(simulations=2, branching=1), root=root, player=Blunt(1), keep=True)
+    assert (result.best.name, result.nodes[1].value) == ("0", 0.45)
+    assert root.world.open == {root, result.best.state}
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        lambda states: LATS(simulations=states // 3, depth=100),
+        lambda states: BestFirst(expansions=states // 3, depth=states),
+        lambda states: BeamSearch(width=states // 30, depth=12),
+        lambda states: BeamSearch(width=1, depth=states // 3),
+    ],
+    ids=["LATS", "BestFirst", "BeamSearch, wide", "BeamSearch, deep"],
+)
+async def test_a_search_with_twice_as_many_states_is_twice_the_work(grown):
+    """Calls of functions are counted."""
+
+    class Indifferent(Hidden):
+        async def evaluate(self, node):
+            return Evaluation(score=self.random.uniform(0, 9))
+
+    async def calls_of_each(states):
+        calls = 0
+
+        def count(frame, event, argument):
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        agent = SimpleNamespace(progress=lambda **step: asyncio.sleep(0))
+        sys.setprofile(count)
+        try:
+            result = await search(agent, "", tree=grown(states), root=Words(), player=Indifferent(1), max_trials=10_000)
+        finally:
+            sys.setprofile(None)
+        return calls / len(result.nodes)
+
+    assert await calls_of_each(600) < 1.3 * await calls_of_each(300)
 
 
 async def test_step_by_step_and_what_is_best_so_far():

@@ -93,7 +93,9 @@ def test_a_beam_keeps_the_best_of_each_level():
     scores = {"a": 0.1, "b": 0.9, "c": 0.8, "ba": 0.2, "bb": 0.3, "bc": 0.1, "ca": 0.9, "cb": 0.1, "cc": 0.25}
     tree, asked = drive(BeamSearch(width=2, depth=3), lambda word: scores.get(word, 0.0))
     assert [parent for _, parent in asked[::3]] == ["", "b", "c", "ca", "bb"], "ca has the better score"
-    assert "a" not in BeamSearch(width=2, depth=3).live(tree)
+    algorithm = BeamSearch(width=2, depth=3)
+    assert {*"abc"} < {*algorithm.let_go(tree)} - {None}, "the one that is dropped, and those that have all their children"
+    assert algorithm.let_go(tree) == []
     assert [state for state, _ in top_k(tree, BeamSearch(), 2)] == ["b", "ca"]
 
 
