@@ -74,7 +74,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (freeact-sub --help lists what there is)\n")
+        self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (see freeact-sub --help)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Overrides argparse: several words are a prompt; an unknown command is an error that suggests the nearest one."""

@@ -118,4 +118,4 @@ def how_to_install(extra: str) -> str:
 
 def busy(seconds: float) -> str:
     """The note on a request that waits for a busy provider."""
-    return f"the provider is busy; the request is made again in {math.ceil(seconds)} s"
+    return f"the provider is busy; trying again in {math.ceil(seconds)} s"

@@ -88,7 +88,7 @@ def doing(view: AgentView) -> str:
         return head_of_tool(view.calls[-1]).text + more
     if view.paused_seconds is not None:
         return busy(view.paused_seconds)
-    return {"writing": "writes", "thinking": "thinks"}.get(view.writes, "waits for the model")
+    return {"writing": "writing", "thinking": "thinking"}.get(view.writes, "waiting for the model")
 
 
 def _python(code: str) -> Head:

@@ -11,7 +11,7 @@ from freeact_sub.calls import KINDS
 from freeact_sub.events import ApprovalRequest, Decision, Remember
 from freeact_sub.text import one_line, visible, whole_line
 
-HINT: Final = "y yes · n no · a always in this session · or type why not"
+HINT: Final = "y yes · n no · a yes for this session · or type why not"
 _WORDS: Final = (
     (
         "y yes yep yeah yup ok okay okey k sure fine alright approve approved allow allowed accept agree agreed go run "
@@ -35,7 +35,9 @@ def always_means(request: ApprovalRequest) -> str:
     if not request.suggested:
         return ""
     patterns = whole_line(", ".join(request.suggested))
-    return f"a allows {patterns} · p the same in this project for ever · after either, a pattern of your own"
+    return (
+        f"a: do not ask again about {patterns} · p: the same in this project · a PATTERN or p PATTERN: a pattern of your own"
+    )
 
 
 def says_yes(text: str) -> bool:

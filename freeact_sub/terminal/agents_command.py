@@ -14,7 +14,7 @@ def list_agents(config: Config) -> int:
         _print(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
     if not found.types and not found.problems:
         folders = f"{AGENT_TYPES} of the workspace, and {user_folder() / AGENT_TYPES.name}"
-        _print(f"there are no types of agents: write NAME.md into {folders}")
+        _print(f"no agent types: write NAME.md into {folders}")
     for problem in found.problems:
         sys.stderr.write(f"freeact-sub: {visible(problem)}\n")
     return 1 if found.problems else 0

@@ -5,7 +5,6 @@ import os
 import sys
 import termios
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event
@@ -25,9 +24,7 @@ class Approver(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class NoApprover:
@@ -41,9 +38,7 @@ class NoApprover:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
@@ -66,9 +61,7 @@ class LineApprover:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._input)
 
     def _ask(self) -> None:

@@ -14,7 +14,7 @@ def check(settings: GatewayConfig) -> int:
 
     checked = asyncio.run(check_gateway(settings))
     death = "-" if checked.death_seconds is None else f"{checked.death_seconds:.1f} s"
-    text = f"a kernel was ready after {checked.start_seconds:.1f} s, its death was told after {death}"
+    text = f"a kernel was ready after {checked.start_seconds:.1f} s, its death was noticed after {death}"
     print(f"{checked.url}: {text}")  # noqa: T201
     for finding in checked.findings:
         print(f"- {finding.text}")  # noqa: T201

@@ -30,7 +30,7 @@ from rich.console import RenderableType
 REFRESH_SECONDS: Final = 0.5
 ESCAPE_SECONDS: Final = 0.1
 SIDEWAYS_COLUMNS: Final = 8
-HINT: Final = "q leaves · / searches · & filters · n N · ← →"
+HINT: Final = "q closes · / search · & filter · n N next, previous · ← → sideways"
 MOVES: Final = (
     *((key, 0, -1) for key in ("up", "k")),
     *((key, 0, 1) for key in ("down", "j", "enter")),

@@ -99,7 +99,7 @@ class _OneRun:
         del must_end  # every interrupt ends a program that runs one prompt
         self._interrupted = True
         if sys.stderr.isatty():
-            _complain("ending; Ctrl-C again leaves at once")
+            _complain("stopping; Ctrl-C again quits at once")
         if self._run is not None:
             self._run.cancel()
         elif self._main is not None:
@@ -144,7 +144,7 @@ def _writer(output: Output, views: Views, *, verbose: bool) -> Callable[[Event],
         case "text":
             return _answer
         case "rich":
-            return _drawing(Transcript(views) if verbose else Story(views), make_console(sys.stdout))
+            return _drawing(Transcript(views) if verbose else Story(views, whole="--verbose"), make_console(sys.stdout))
 
 
 def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Event], str]:

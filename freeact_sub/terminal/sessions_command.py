@@ -106,13 +106,13 @@ def _ask(sessions: "list[StoredSession]") -> str:
     """Lets a person choose: by number, or by words that narrow the list."""
     found = asked = [session for session in sessions if session.title]
     if not asked:
-        raise ConfigError("there is no session to go on with: start without --resume")
+        raise ConfigError("no session to resume: start without --resume")
     while True:
         for number, session in enumerate(found[:SHOWN], 1):
             _print(f"{number:>3}  {session_line(session, folder=True)}")
         if len(found) > SHOWN:
             _print(f"     and {len(found) - SHOWN} more")
-        sys.stderr.write("number, words to search for, or empty to leave: ")
+        sys.stderr.write("number, words to search for, or Enter to quit: ")
         sys.stderr.flush()
         text = sys.stdin.readline().strip()
         if not text:
@@ -124,7 +124,7 @@ def _ask(sessions: "list[StoredSession]") -> str:
             session for session in asked if all(word in session_line(session, folder=True).lower() for word in words)
         ]
         if not narrowed:
-            _print(f"     none has: {text}")
+            _print(f"     no match: {text}")
         found = narrowed or found
 
 
@@ -135,9 +135,7 @@ def _list(workspace: Path | None) -> int:
     for session in sessions:
         _print(session_line(session, folder=workspace is None))
     if not sessions:
-        _print(
-            "there are no sessions" if workspace is None else f"there are no sessions of {workspace} (--all: of all folders)"
-        )
+        _print("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
     return 0
 
 

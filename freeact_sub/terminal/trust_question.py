@@ -18,9 +18,7 @@ from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600
 """Lines of all files together."""
-HEAD: Final = (
-    "Settings in this workspace are new or have changed. They decide what runs, and what is allowed without a question:"
-)
+HEAD: Final = "This workspace has new or changed settings. They decide what runs, and what runs without asking:"
 
 
 def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
@@ -33,11 +31,11 @@ def ask(files: Mapping[Path, bytes], terminal: TextIO) -> bool:
     lines = [line for path, content in files.items() for line in ("", visible(str(path)), *_indented(path, content))]
     print(HEAD, *lines[:MAX_LINES], sep="\n", file=terminal)
     if len(lines) > MAX_LINES:
-        print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown.", file=terminal)
+        print(f"\n{counted(len(lines) - MAX_LINES, 'more line')} not shown, so these settings do not count.", file=terminal)
         return False
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # typed before it was asked: no answer to it
-    print("\nTrust them as they are? (y yes · n no) ", end="", file=terminal, flush=True)
+    print("\nTrust these settings? (y yes · n no) ", end="", file=terminal, flush=True)
     return says_yes(sys.stdin.readline())
 
 

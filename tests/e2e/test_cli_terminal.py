@@ -117,7 +117,7 @@ def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path:
         terminal.wait_at_bottom("1 agent at work")
         terminal.wait_at_bottom("time.sleep(0.01)")
         terminal.enter("and hurry")
-        terminal.wait_at_bottom("waits: and hurry")
+        terminal.wait_at_bottom("queued: and hurry")
         terminal.press(ENTER)
         terminal.wait_for("to the agent: and hurry")
         (tmp_path / "go").touch()
@@ -205,7 +205,7 @@ def test_ctrl_c_where_the_terminal_itself_makes_a_signal_of_it(start: Start, tmp
         terminal.press(CTRL_C)
         assert terminal.wait_end() == 130
         wait_until(lambda: not any(is_running(pid) for pid in started))
-    assert "ending; Ctrl-C again leaves at once" in terminal.shown
+    assert "stopping; Ctrl-C again quits at once" in terminal.shown
     assert "ended (cancelled)" in terminal.shown
 
 

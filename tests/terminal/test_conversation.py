@@ -64,11 +64,11 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.enter("/help")
     terminal.wait_for("/agents", "/cancel", "Alt-Enter")
     terminal.enter("/nonsense")
-    terminal.wait_for("unknown command /nonsense: /help lists them")
+    terminal.wait_for("unknown command /nonsense (/help lists them)")
     terminal.enter("/cancel")
     terminal.wait_for("no agent is at work")
     terminal.enter("/send agent-1")
-    terminal.wait_for("who is to be told what: /send NAME text")
+    terminal.wait_for("name an agent and a message: /send NAME text")
     terminal.enter("/etc/hosts is a path")
     terminal.wait_for("echo: /etc/hosts is a path")
     terminal.wait_at_bottom(READY)
@@ -77,7 +77,7 @@ def test_commands_and_an_idle_ctrl_c(terminal: Terminal) -> None:
     terminal.press(CTRL_C)
     terminal.wait_gone("> half a li")
     terminal.press(CTRL_C)
-    terminal.wait_for("Ctrl-D or /exit leaves")
+    terminal.wait_for("Ctrl-D or /exit quits")
     terminal.press(CTRL_D)
     assert terminal.wait_end() == 0
 
@@ -138,7 +138,7 @@ def test_a_prompt_of_several_lines(terminal: Terminal) -> None:
 def test_two_children_ask_at_once_and_are_answered_one_by_one(terminal: Terminal) -> None:
     terminal.enter("children north south")
     terminal.answer("a", "Approval 1 of 2", "agent asks to start a child agent (north)")
-    terminal.wait_at_bottom("y yes · n no · a always · p in this project", "A all 2 · → next")
+    terminal.wait_at_bottom("y yes · n no · a this session · p this project", "A all 2 · → next")
     terminal.answer("y", "Approval 1 of 2", "north asks to run this cell")
     terminal.wait_at_bottom("Approval 1 of 1", "south asks to run this cell")
     terminal.wait_for("✓ north  north is done")  # while the other question is open
@@ -167,7 +167,7 @@ def test_two_children_ask_at_once_and_the_second_is_answered_first(terminal: Ter
     terminal.wait_for("✓ south  south is done")  # while the other question is open
     terminal.answer("/", "Approval 1 of 1", "north asks to run this cell")
     terminal.enter("always shell:")
-    terminal.wait_for("that is no pattern: shell:")
+    terminal.wait_for("not a pattern: shell:")
     terminal.answer("I", "north asks to run this cell")
     terminal.enter(" do not want it")
     terminal.wait_at_bottom("deny with the reason 'I do not want it'? y/n")
@@ -180,7 +180,7 @@ def test_all_that_are_open_and_shown_are_answered_by_one_key_and_the_next_one_is
     terminal.answer("A", "Approval 1 of 2", "A all 2")
     terminal.answer(RIGHT, "north asks to run this cell", "Approval 1 of 2")
     terminal.answer("?", "south asks to run this cell", "/2 north")
-    terminal.wait_for("asked because of: ")
+    terminal.wait_for("why it asks: ")
     terminal.answer("A", "south asks to run this cell")
     terminal.wait_for("✓ north  north is done", "✓ south  south is done", "the children are done")
 
@@ -300,9 +300,9 @@ def test_agents_at_work_are_listed_with_what_they_do_and_are_told_something(term
     command(terminal, "send south look up")
     terminal.wait_for("to south: look up")
     command(terminal, "send zzz look up")
-    terminal.wait_for("no agent zzz is at work: /agents lists them")
+    terminal.wait_for("no agent zzz is at work (/agents lists them)")
     command(terminal, "send agent- look up")
-    terminal.wait_for("agent- may be ", "type more of it")
+    terminal.wait_for("agent- matches ", "type more of the name")
     terminal.answer("y", "south asks to run this cell")
     terminal.wait_for("✓ south  echo: look up")
     command(terminal, "cancel south")

@@ -64,7 +64,7 @@ def queued(*lines: str) -> Step:
         enters("silent", "1 agent at work")(terminal)
         for line in lines:
             terminal.enter(line)
-            terminal.wait_at_bottom(f"waits: {line}")
+            terminal.wait_at_bottom(f"queued: {line}")
 
     return step
 
@@ -97,7 +97,7 @@ def said(text: str, *shown: str) -> Step:
 
 cancelled = said("✗ cancelled")
 brought_back = said("not run: !echo south", "> north")
-says_how_to_leave = said("Ctrl-D or /exit leaves.")
+says_how_to_leave = said("Ctrl-D or /exit quits.")
 
 
 PASTE = "\x1b[200~" + "line\n" * 20 + "\x1b[201~"
@@ -114,7 +114,7 @@ STATES: dict[str, tuple[Step, Step, Step]] = {
     "a cell runs": (runs, cancelled, cancelled),
     "a command runs": (enters("!sleep 1000", "1 agent at work"), cancelled, cancelled),
     "a prompt and a command are queued": (queued("north", "!echo south"), brought_back, brought_back),
-    "a command is queued": (queued("!echo south"), gone("waits:", "> !echo south"), gone("waits:", "> !echo south")),
+    "a command is queued": (queued("!echo south"), gone("queued:", "> !echo south"), gone("queued:", "> !echo south")),
     "a card": (asked(), cancelled, cancelled),
     "a reason": (asked(("r", "why not:"), ("half", "why not: half")), gone("why not: half", "Approval 1 of 1"), cancelled),
     "code is changed": (asked(("e", "run instead")), gone("run instead", "Approval 1 of 1"), cancelled),
@@ -124,7 +124,7 @@ STATES: dict[str, tuple[Step, Step, Step]] = {
         gone("deny with", "y yes"),
         cancelled,
     ),
-    "pages": (types(CTRL_O, "q leaves"), gone("q leaves", READY), gone("q leaves", READY)),
+    "pages": (types(CTRL_O, "q closes"), gone("q closes", READY), gone("q closes", READY)),
     "the conversation is summarised": (enters("/compact", "1 agent at work"), cancelled, cancelled),
 }
 """How each state is reached from rest, and what comes of Escape and of Ctrl-C in it."""
@@ -137,9 +137,9 @@ def come_to_rest(terminal: Terminal) -> None:
     terminal.wait_at_bottom(READY)
     terminal.press(CTRL_U)
     terminal.press("/")
-    terminal.wait_at_bottom("this list")
+    terminal.wait_at_bottom("list commands and keys")
     terminal.press(CTRL_U)
-    terminal.wait_gone("this list")
+    terminal.wait_gone("list commands and keys")
 
 
 @pytest.mark.parametrize(("key", "column"), [(ESCAPE, 1), (CTRL_C, 2)], ids=["escape", "ctrl-c"])
@@ -173,7 +173,7 @@ def test_while_it_starts_and_while_it_ends(tmp_path: Path) -> None:
         terminal.press(CTRL_C)
         terminal.wait_gone("half")
         terminal.press(CTRL_C)
-        terminal.wait_at_bottom("Ctrl-D or /exit leaves.", "starting …")
+        terminal.wait_at_bottom("Ctrl-D or /exit quits.", "starting …")
         terminal.press(CTRL_D)
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 0

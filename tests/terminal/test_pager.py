@@ -27,15 +27,16 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.answer("y", "Approval 1 of 1")
     terminal.wait_for("That was wide.")
     terminal.wait_at_bottom("2 turns", "tokens\n", READY, "ask · ")
-    assert "(wider than the window: ctrl-o scrolls it sideways)" in terminal.shown
+    assert "columns 1 to 12 of 40\n" in terminal.shown
+    assert "of 40 · ctrl-o shows the whole table" in terminal.shown
     before = terminal.bottom
     terminal.press(CTRL_O)
-    terminal.wait_at_bottom("That was wide.", "q leaves")  # its end first
+    terminal.wait_at_bottom("That was wide.", "q closes")  # its end first
     assert "column 40" not in terminal.bottom
     terminal.press("/COLUMN 0")
     terminal.wait_at_bottom("/COLUMN 0")
     terminal.press(ENTER)
-    terminal.wait_at_bottom("column 0", "cell 0", "q leaves")
+    terminal.wait_at_bottom("column 0", "cell 0", "q closes")
     assert terminal.screen.display[0].startswith("▌  column 0 ")
     for _ in range(50):
         terminal.press(RIGHT)
@@ -48,13 +49,13 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.wait_gone("only")
     terminal.wait_at_bottom(" 1-23 of ")
     terminal.press(ESCAPE)
-    terminal.wait_gone("q leaves")
+    terminal.wait_gone("q closes")
     terminal.wait_until(lambda: terminal.bottom == before, "what stood there before")
     terminal.press(CTRL_O + CTRL_O)
-    terminal.wait_at_bottom("q leaves")
+    terminal.wait_at_bottom("q closes")
     terminal.send_signal(signal.SIGTERM)  # the second pager must not open after it
     terminal.wait_end()
-    assert "q leaves" not in terminal.bottom
+    assert "q closes" not in terminal.bottom
 
 
 def test_a_child_at_work_in_a_small_window_that_changes(terminal: Terminal, tmp_path: Path) -> None:
@@ -65,21 +66,21 @@ def test_a_child_at_work_in_a_small_window_that_changes(terminal: Terminal, tmp_
     terminal.press(CTRL_T)
     terminal.wait_at_bottom("> /show", "#1", "clean harbour.csv", "#2")
     terminal.press("#1" + ENTER)
-    terminal.wait_at_bottom("is started by", "stay harbour", "q leaves")
+    terminal.wait_at_bottom("is started by", "stay harbour", "q closes")
     assert "write harbour.csv" not in terminal.bottom
     (tmp_path / "harbour").touch()
-    terminal.wait_at_bottom("to answer", "# write harbour.csv")  # it grows while one looks
+    terminal.wait_at_bottom("1 question open", "# write harbour.csv")  # it grows while one looks
     terminal.resize(24, 100)
     terminal.wait_at_bottom("agent-", "(clean harbour.csv)", "# write harbour.csv")
     terminal.press(CTRL_C)
-    terminal.wait_gone("q leaves")
+    terminal.wait_gone("q closes")
     terminal.answer("y", "clean harbour.csv asks to run this cell")  # the Ctrl-C was the pager's alone
     terminal.wait_for("✓ clean harbour.csv")
     (tmp_path / "ridge").touch()
     terminal.wait_at_bottom("clean ridge.csv asks to run this cell")
     terminal.press(CTRL_T)
-    terminal.wait_at_bottom("(clean ridge.csv)", "q leaves")
+    terminal.wait_at_bottom("(clean ridge.csv)", "q closes")
     terminal.press(UP + "q")
-    terminal.wait_gone("q leaves")
+    terminal.wait_gone("q closes")
     terminal.answer("y", "clean ridge.csv asks to run this cell")
     terminal.wait_for("all are clean")

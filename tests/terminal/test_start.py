@@ -42,9 +42,9 @@ def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) 
     with Terminal([sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment()) as terminal:
         terminal.wait_at_bottom("starting", "freeact-sub ", "mode    ask: ", "session new", "/help")
         terminal.enter("typed ahead")
-        terminal.wait_for("waits: typed ahead")
+        terminal.wait_for("queued: typed ahead")
         terminal.press("\x1b[Z")
-        terminal.wait_for("mode auto: runs unasked, behind a wall · from the first prompt on")
+        terminal.wait_for("mode auto: runs without asking, behind a wall · from the first prompt")
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 1
         assert "imported before the prompt: []" in terminal.shown

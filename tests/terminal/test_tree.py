@@ -91,9 +91,9 @@ def test_agents_that_have_ended_do_not_make_a_beginning_ambiguous() -> None:
 @pytest.mark.parametrize(
     ("beginning", "why"),
     [
-        ("agent-", "agent- may be agent-aaaa0000, agent-bbbb1111 (the north), agent-dddd3333: type more of it"),
+        ("agent-", "agent- matches agent-aaaa0000, agent-bbbb1111 (the north), agent-dddd3333: type more of the name"),
         ("bc", "agent-bccc2222 (thesouth) is not at work (kernel lost)"),
-        ("ff", "no agent ff is at work: /agents lists them"),
+        ("ff", "no agent ff is at work (/agents lists them)"),
     ],
 )
 def test_what_names_no_single_agent_at_work_is_told(beginning: str, why: str) -> None:

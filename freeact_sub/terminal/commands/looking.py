@@ -22,15 +22,15 @@ FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "te
 WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
 """A text of more lines is shown in a pager."""
-LOADING: Final = "the agent is not loaded yet: ask again in a moment"
+LOADING: Final = "the agent is still starting: try again in a moment"
 
 
 def diff(talk: "Talk", rest: str) -> None:
     """`/diff [N]`."""
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        talk.note("of how many prompts: /diff N, such as /diff 3")
+        talk.note("give a number of prompts, such as /diff 3")
     elif (agent := talk.agent) is None or not agent.undoable:
-        talk.note("there is no prompt yet whose files are kept")
+        talk.note("nothing to compare yet: no prompt has run, or its files are not kept")
     else:
         talk.start(_diff(talk, agent, int(rest or 1)))
 
@@ -43,7 +43,7 @@ async def _diff(talk: "Talk", agent: "Agent", prompts: int) -> None:
         return
     drawn = Text("\n").join(diff_lines(text))
     if not text:
-        talk.note("no file has changed since the last prompt began" if prompts == 1 else "no file has changed")
+        talk.note("no file has changed since the last prompt" if prompts == 1 else "no file has changed")
     else:
         _show(talk, drawn, text.count("\n"))
 
@@ -58,7 +58,7 @@ def tools(talk: "Talk", _rest: str) -> None:
     words = {name: load_definition(name).description or "" for name in names}
     lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
     servers = [f"agent.mcp.{name}" for name, server in config.mcp_servers.items() if not server.disabled]
-    talk.note("\n".join([*lines, *([f"in code also: {', '.join(servers)}"] if servers else [])]))
+    talk.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
 
 
 def permissions(talk: "Talk", rest: str) -> None:
@@ -84,7 +84,7 @@ def config_text(config: "Config") -> str:
     text = "\n".join(flat_lines(shown))
     for secret in known_secrets(config):
         text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], "…")
-    others = "All others are the defaults. They are read at the start: .freeact/config.toml, FREEACT_… variables, options."
+    others = "All others have their defaults. Read at the start from .freeact/config.toml, FREEACT_… variables and options."
     return f"{text}\n{others}"
 
 
@@ -102,12 +102,10 @@ def _trust_text(workspace: Path) -> str:
         load_config(workspace, trust=Trust(user_folder()))
     except UntrustedError as error:
         names = "\n".join(f"  {path}" for path in error.files)
-        return (
-            f"new or changed since you looked at them; the next start asks about them, and they do not count now:\n{names}"
-        )
+        return f"new or changed since you last looked, so they do not count now; the next start asks about them:\n{names}"
     except ConfigError as error:
         return str(error)
-    return "you have looked at all settings of this workspace, as they stand now"
+    return "you have seen all settings of this workspace as they are now"
 
 
 def export(talk: "Talk", rest: str) -> None:
@@ -115,9 +113,9 @@ def export(talk: "Talk", rest: str) -> None:
     to, _, name = (rest or "html").partition(" ")
     session = talk.agent.session_id if talk.agent is not None else None
     if to not in FORMATS:
-        talk.note(f"there is no format {to!r}: {', '.join(FORMATS)}")
+        talk.note(f"unknown format {to!r}: {', '.join(FORMATS)}")
     elif session is None:
-        talk.note(LOADING if talk.agent is None else "nothing is kept of this conversation")
+        talk.note(LOADING if talk.agent is None else "this conversation is not kept")
     else:
         file = Path(name.strip() or f"{session}.{to}").expanduser()
         _tell(talk, lambda: _exported(session, to, file))
@@ -127,7 +125,7 @@ def _exported(session: str, to: Any, file: Path) -> str:
     from freeact_sub.export import export_session  # noqa: PLC0415
 
     if file.exists():
-        return f"{file} is there already: /export FORMAT FILE names another"
+        return f"{file} exists: name another with /export FORMAT FILE"
     export_session(session, to, file=file)
     return f"written: {file.absolute()}"
 

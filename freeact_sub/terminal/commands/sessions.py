@@ -18,8 +18,8 @@ FORK: Final = "fork"
 
 
 FORKED: Final = (
-    "{new} is a copy of this conversation, which goes on: /resume {new}, or freeact-sub --resume {new} beside it; each has "
-    "its own variables from here on, and both share the files of this folder"
+    "{new} is a copy of this conversation: /resume {new} continues it here, freeact-sub --resume {new} elsewhere. "
+    "Each has its own variables from here on; both share the files of this folder."
 )
 
 
@@ -38,7 +38,7 @@ class Opening:
         If it is another agent than before, the caller closes the one before.
         """
         if open_session is None:
-            return agent, "there is only this conversation"
+            return agent, "only one conversation is possible here"
         try:
             if self.session == FORK:
                 return agent, FORKED.format(new=await agent.fork())
@@ -48,8 +48,8 @@ class Opening:
             other = await opened(open_session, session, settings)
         except FreeactError as error:
             return agent, str(error)
-        what = "a new conversation" if session == NEW else f"going on with {session}"
-        back = f"; back to the one before: /resume {agent.session_id}" if agent.session_id and agent.history else ""
+        what = "a new conversation" if session == NEW else f"resumed {session}"
+        back = f"; /resume {agent.session_id} goes back" if agent.session_id and agent.history else ""
         return other, what + back
 
     def _found(self, agent: "Agent") -> str | None:
@@ -91,8 +91,6 @@ def sessions_text(agent: "Agent") -> str:
     sessions = SessionStore(state_folder()).sessions(agent.config.workspace)
     found = [session for session in sessions if session.title and session.session_id != agent.session_id]
     if not found:
-        return "there is no earlier conversation in this folder"
+        return "no earlier conversation in this folder"
     more = [f"and {len(found) - SHOWN} more: freeact-sub sessions list"] if len(found) > SHOWN else []
-    return "\n".join(
-        [*(session_line(session, folder=False) for session in found[:SHOWN]), *more, "/resume ID goes on with one"]
-    )
+    return "\n".join([*(session_line(session, folder=False) for session in found[:SHOWN]), *more, "/resume ID resumes one"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from freeact_sub.agents import Agent
     from freeact_sub.terminal.commands.table import Talk
 
-FIXED: Final = "mode and model are fixed here: there is no session to go on with"
+FIXED: Final = "mode and model cannot change here: the conversation is not kept"
 
 
 def mode_command(talk: "Talk", name: str) -> None:
@@ -23,7 +23,7 @@ def mode_command(talk: "Talk", name: str) -> None:
     if name in MODES:
         _choose(talk, "mode", name)
     elif name:
-        talk.note(f"there is no mode {name!r}: {', '.join(MODES)}")
+        talk.note(f"unknown mode {name!r}: {', '.join(MODES)}")
     else:
         talk.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
 
@@ -47,10 +47,10 @@ def model_command(talk: "Talk", name: str) -> None:
         if isinstance(wanted, str):
             _choose(talk, "model", wanted)
         else:
-            talk.note(f"{name} is a model of the program: only models with a name of their own can be changed to")
+            talk.note(f"{name} is set by the program and cannot be chosen by name")
     else:
         talk.note(
-            f"{talk.present.model or 'no model is set'}; another one: /model NAME, such as anthropic:claude-sonnet-4-5"
+            f"model {talk.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-4-5"
         )
 
 
@@ -72,10 +72,10 @@ def _choose(talk: "Talk", setting: str, value: Any) -> None:
     present.wanted[setting] = value
     words = f"{setting} {value}" + (f": {WORDS[value]}" if setting == "mode" else "")
     if present.agent is None:
-        talk.hint(f"{words} · from the first prompt on")
+        talk.hint(f"{words} · from the first prompt")
     elif not changes(present.agent, present.wanted):
-        talk.hint(f"{words} · as it is now")
+        talk.hint(f"{words} · unchanged")
     elif present.agent.history:
-        talk.hint(f"{words} · from the next prompt on, in a new kernel with the variables")
+        talk.hint(f"{words} · from the next prompt, in a new kernel with the variables")
     else:
-        talk.hint(f"{words} · from the next prompt on, in a new kernel")
+        talk.hint(f"{words} · from the next prompt, in a new kernel")

@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import zip_longest
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rich.console import RenderableType
+from rich.table import Table
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.agent_view import Views
@@ -31,13 +31,19 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
 """Bound on a text for the clipboard; terminals take no more."""
-KEYS: Final = """\
-Text is the next prompt. While the agent works it waits above the line: Enter at the empty line has the agent read it
-before its next request, the arrow key up takes it back. @ names a file, whose text goes along. Alt-Enter, or \\ at the end
-of a line, begins a new line, Ctrl-R searches earlier prompts, Tab completes, Ctrl-O shows all that was folded, Ctrl-T a
-child. Shift-Tab changes the mode. Ctrl-C or Esc cancels the agent in focus, the next one the run; Ctrl-C once more leaves
-at once. Esc twice, at rest, goes back to an earlier prompt. A question is answered by one key, which stands below it; of
-several, /2 takes the second one first. NAME is a part of an agent's name, #2, or the beginning of its id."""
+KEYS: Final = (
+    ("Enter", "send the prompt; while the agent works it is queued, and Enter at the empty line sends what is queued now"),
+    ("↑", "take the last queued prompt back; earlier prompts, which Ctrl-R searches"),
+    ("Alt-Enter", "new line; so does \\ at the end of a line"),
+    ("@ ! Tab", "@ names a file whose content goes along, ! runs a command, Tab completes"),
+    ("Shift-Tab", "change the mode"),
+    ("Esc, Ctrl-C", "cancel the agent in focus, then the run; Ctrl-C once more quits at once"),
+    ("Esc Esc", "go back to an earlier prompt, at rest"),
+    ("Ctrl-O, Ctrl-T", "show everything that the agent, or a child, has done"),
+    ("/2", "of several open questions, the second one"),
+    ("NAME", "part of an agent's name, #2, or the beginning of its id"),
+)
+"""The keys, and what the list of commands leaves open, each with its meaning."""
 
 
 class Talk(Protocol):
@@ -152,7 +158,7 @@ def run_command(talk: Talk, line: str) -> None:
     if command is None and name in talk.own_commands:
         talk.say(line)
     elif command is None:
-        talk.note(f"unknown command {line}: /help lists them")
+        talk.note(f"unknown command {line} (/help lists them)")
     else:
         command.run(talk, rest[0] if rest else "")
 
@@ -168,12 +174,17 @@ def offers(talk: Talk, line: str) -> Iterable[tuple[str, str]]:
     return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
 
 
-def help_text(own: Mapping[str, OwnCommand] = MappingProxyType({})) -> str:
-    """The list of commands and keys. Args: own: the person's own commands."""
-    shown = [(f"{command.name} {command.usage}".rstrip(), command.words) for command in COMMANDS]
-    shown += [(name, command.words) for name, command in own.items()]
-    width = max(len(usage) for usage, _ in shown)
-    return "\n".join([*(f"{usage:{width}}  {words}" for usage, words in shown), "", KEYS])
+def help_table(own: Mapping[str, OwnCommand]) -> Table:
+    """The commands and keys. Args: own: the person's own commands."""
+    table = Table.grid("", "", padding=(0, 2, 0, 0))
+    for command in COMMANDS:
+        table.add_row(f"{command.name} {command.usage}".rstrip(), command.words)
+    for name, own_command in own.items():
+        table.add_row(name, own_command.words)
+    table.add_row()
+    for keys, words in KEYS:
+        table.add_row(keys, words)
+    return table
 
 
 def _agents(talk: Talk, _rest: str) -> None:
@@ -188,7 +199,7 @@ def _send(talk: Talk, rest: str) -> None:
     if text.strip():
         talk.control("/send", who, text.strip())
     elif who or not talk.present.waiting.typed:
-        talk.note("who is to be told what: /send NAME text")
+        talk.note("name an agent and a message: /send NAME text")
     else:
         talk.send_waiting()
 
@@ -198,7 +209,7 @@ def _always(how: str) -> Callable[[Talk, str], None]:
         if talk.questions.current is None:
             talk.note("no question is open")
         elif not talk.questions.answer(f"{how} {rest}"):
-            talk.note(f"that is no pattern: {rest} (KIND:GLOB, such as shell:git push *)")
+            talk.note(f"not a pattern: {rest} (KIND:GLOB, such as shell:git push *)")
 
     return answer
 
@@ -207,7 +218,7 @@ def _rewind(talk: Talk, rest: str) -> None:
     if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
         talk.queue(Rewind(prompts=-int(rest), to_change=True))
     else:
-        talk.note("how many prompts are to be undone: /rewind N, such as /rewind 3")
+        talk.note("give a number of prompts, such as /rewind 3")
 
 
 def _prompts(talk: Talk) -> Iterable[tuple[str, str]]:
@@ -228,12 +239,12 @@ def _shown(talk: Talk) -> Iterable[tuple[str, str]]:
 
 
 def _cost(talk: Talk, _rest: str) -> None:
-    talk.note(looking.LOADING if talk.agent is None else f"all runs, with all children: {talk.agent.usage}")
+    talk.note(looking.LOADING if talk.agent is None else f"all runs, children included: {talk.agent.usage}")
 
 
 def _mcp(talk: Talk, _rest: str) -> None:
     servers = [] if talk.agent is None else [name for name, server in talk.agent.config.mcp_servers.items()]
-    talk.note(f"MCP servers: {', '.join(servers)}" if servers else "there are no MCP servers (mcp.json)")
+    talk.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
 
 
 def _context(talk: Talk, _rest: str) -> None:
@@ -244,27 +255,27 @@ def _copy(talk: Talk, _rest: str) -> None:
     """OSC 52, which most terminals obey, over ssh too."""
     answer = talk.views.root.answer if talk.views.root is not None else ""
     if not answer:
-        talk.note("there is no answer yet")
+        talk.note("no answer to copy yet")
         return
     content = base64.b64encode(answer[:COPY_CHARS].encode()).decode()
     talk.write_raw(f"\x1b]52;c;{content}\x07")
-    talk.note("the last answer is in the clipboard, where the terminal lets programs write it")
+    talk.note("copied the last answer, if the terminal lets programs write its clipboard")
 
 
 COMMANDS: Final = (
-    Command(name="/help", words="this list", run=lambda talk, _: talk.note(help_text(talk.own_commands))),
-    Command(name="/agents", words="the tree of agents: what each does, and what it has spent", run=_agents),
+    Command(name="/help", words="list commands and keys", run=lambda talk, _: talk.print(help_table(talk.own_commands))),
+    Command(name="/agents", words="list all agents: what each does and has spent", run=_agents),
     Command(
         name="/show",
         usage="[NAME]",
-        words="all that an agent has done (Ctrl-O; of a child Ctrl-T)",
+        words="show everything an agent has done (Ctrl-O; a child: Ctrl-T)",
         run=lambda talk, rest: talk.show_agent(rest),
         choices=_shown,
     ),
     Command(
         name="/send",
         usage="[NAME text]",
-        words="tell one agent something, before its next request; alone: the root all that waits",
+        words="send a message to an agent at work; alone: what is queued, to the root",
         run=_send,
     ),
     Command(
@@ -276,22 +287,27 @@ COMMANDS: Final = (
     Command(
         name="/focus",
         usage="[NAME]",
-        words="Ctrl-C first cancels this agent; without a name the run",
+        words="let Ctrl-C cancel this agent first; without NAME the run",
         run=lambda talk, rest: talk.control("/focus", rest, ""),
     ),
-    Command(name="/always", usage="PATTERN", words="answer a question: yes, and to all like it", run=_always("always")),
-    Command(name="/project", usage="PATTERN", words="the same, always in this project", run=_always("project")),
-    Command(name="/new", words="a new conversation", run=lambda talk, _: talk.queue(Opening(session="new"))),
+    Command(
+        name="/always",
+        usage="PATTERN",
+        words="answer yes to the question and all like it, in this session",
+        run=_always("always"),
+    ),
+    Command(name="/project", usage="PATTERN", words="the same, in this project", run=_always("project")),
+    Command(name="/new", words="begin a new conversation", run=lambda talk, _: talk.queue(Opening(session="new"))),
     Command(name="/clear", words="the same", run=lambda talk, _: talk.queue(Opening(session="new"))),
     Command(
         name="/resume",
         usage="[ID]",
-        words="go on with an earlier conversation; without ID they are listed",
+        words="resume an earlier conversation; without ID list them",
         run=lambda talk, rest: talk.queue(Opening(session=rest)),
     ),
     Command(
         name="/fork",
-        words="a copy of this conversation, with its variables; both go on",
+        words="copy this conversation with its variables; both continue",
         run=lambda talk, _: talk.queue(Opening(session=FORK)),
     ),
     Command(
@@ -302,54 +318,54 @@ COMMANDS: Final = (
     ),
     Command(
         name="/undo",
-        words="conversation, variables and files as before the last prompt",
+        words="undo the last prompt: conversation, variables and files",
         run=lambda talk, _: talk.queue(Rewind(prompts=-1)),
     ),
     Command(
         name="/rewind",
         usage="N",
-        words="the same, before the last N prompts, the first of which comes back to the line (Esc Esc)",
+        words="undo the last N prompts; the first of them comes back to the line (Esc Esc)",
         run=_rewind,
         choices=_prompts,
     ),
-    Command(name="/redo", words="what was undone, one prompt", run=lambda talk, _: talk.queue(Rewind(prompts=1))),
-    Command(name="/context", words="what fills the model's context window", run=_context),
-    Command(name="/cost", words="what was spent", run=_cost),
+    Command(name="/redo", words="restore a prompt that was undone", run=lambda talk, _: talk.queue(Rewind(prompts=1))),
+    Command(name="/context", words="show what fills the model's context window", run=_context),
+    Command(name="/cost", words="show what was spent", run=_cost),
     Command(
         name="/model",
         usage="[NAME]",
-        words="another model answers, from the next prompt on",
+        words="show the model, or change it from the next prompt on",
         run=model_command,
         choices=model_choices,
     ),
     Command(
         name="/mode",
         usage="[NAME]",
-        words="how much runs without a question: plan, ask, auto, full (Shift-Tab)",
+        words="show or change how much runs without asking: plan, ask, auto, full (Shift-Tab)",
         run=mode_command,
         choices=mode_choices,
     ),
-    Command(name="/mcp", words="the MCP servers there are", run=_mcp),
-    Command(name="/tools", words="the tools that the agent has", run=looking.tools),
+    Command(name="/mcp", words="list the MCP servers", run=_mcp),
+    Command(name="/tools", words="list the agent's tools", run=looking.tools),
     Command(
         name="/permissions",
         usage="[command]",
-        words="the rules there are; or what they say of a command, and which one does",
+        words="list the rules, or show what they decide about a command",
         run=looking.permissions,
     ),
     Command(
-        name="/diff", usage="[N]", words="what has changed of files since before the last N prompts (1)", run=looking.diff
+        name="/diff", usage="[N]", words="show how files have changed since the last prompt, or the last N", run=looking.diff
     ),
-    Command(name="/config", words="the settings that are none of the defaults", run=looking.config),
-    Command(name="/trust", words="which settings of this workspace nobody has looked at", run=looking.trust),
+    Command(name="/config", words="show the settings that differ from the defaults", run=looking.config),
+    Command(name="/trust", words="list the settings of this workspace that you have not seen", run=looking.trust),
     Command(
         name="/export",
         usage="[FORMAT] [FILE]",
-        words="this conversation as a file: html, ipynb, md or jsonl",
+        words="write this conversation to a file: html, ipynb, md or jsonl",
         run=looking.export,
         choices=looking.formats,
     ),
-    Command(name="/copy", words="put the last answer into the clipboard", run=_copy),
-    Command(name="/exit", words="leave (so do exit, quit and Ctrl-D)", run=lambda talk, _: talk.leave()),
-    Command(name="/quit", words="leave", run=lambda talk, _: talk.leave()),
+    Command(name="/copy", words="copy the last answer to the clipboard", run=_copy),
+    Command(name="/exit", words="quit (also: exit, quit, Ctrl-D)", run=lambda talk, _: talk.leave()),
+    Command(name="/quit", words="quit", run=lambda talk, _: talk.leave()),
 )

@@ -29,7 +29,7 @@ class Rewind:
             report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
         except FreeactError as error:
             return str(error), ""
-        told = "\n".join(_lines(report, "done again" if self.prompts > 0 else "undone"))
+        told = "\n".join(_lines(report, "restored" if self.prompts > 0 else "undone"))
         return told, report.prompts[0] if self.to_change else ""
 
 
@@ -44,7 +44,7 @@ def _lines(report: "UndoReport", what: str) -> list[str]:
     if report.files:
         lines.append(f"files: {_some(report.files)}")
     if report.files_problem:
-        lines.append(f"files are not all as they were: {report.files_problem}")
+        lines.append(f"not all files are as they were: {report.files_problem}")
     if report.variables_problem:
         lines.append(f"variables are not as they were: {report.variables_problem}")
     if report.lost:

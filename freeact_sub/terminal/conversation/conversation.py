@@ -148,7 +148,7 @@ class Conversation:
         try:
             other = await opened(self._open_session, session, self.present.wanted)
         except FreeactError as error:
-            self.display.note(f"the prompt was not sent, and all is as before: {error}")
+            self.display.note(f"not sent, and nothing has changed: {error}")
             self.present.wanted, failed = earlier, True
             other = await opened(self._open_session, session, earlier)
         other.allowed = agent.allowed
@@ -234,7 +234,7 @@ class Conversation:
         else:
             self.interrupts.reset()
             if not self.display.screen.line.clear():
-                self.display.note("Ctrl-D or /exit leaves.")
+                self.display.note("Ctrl-D or /exit quits.")
 
     def leave(self) -> None:
         """Cancels the run, and ends."""

@@ -25,7 +25,7 @@ from freeact_sub.terminal.pager import Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.screen import OtherProgram, Screen
-from freeact_sub.text import visible
+from freeact_sub.text import counted, visible
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import AgentInfo
@@ -132,7 +132,7 @@ class Display:
     def page_agent(self, view: AgentView | None) -> None:
         """Shows all that an agent has done in a pager, which grows with its work."""
         if view is None:
-            self.note("there is nothing to show yet")
+            self.note("nothing to show yet")
             return
         records = self._records
         self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view)), at_end=True)
@@ -143,7 +143,7 @@ class Display:
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
         def asks() -> str:
-            return f"{len(self.questions.waiting)} to answer" if self.questions.current is not None else ""
+            return f"{counted(len(self.questions.waiting), 'question')} open" if self.questions.current is not None else ""
 
         self.screen.start(self.screen.show_pages(Pager(paged, self.screen.text_of, asks, at_end=at_end)))
 

@@ -58,7 +58,7 @@ class Person:
             self.send_waiting()
         elif text and not self.questions.answer(text):
             self.note(
-                f"that is no answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; another question is /2)"
+                f"not an answer: {text} (a pattern is KIND:GLOB, such as shell:git push *; /2 shows the second question)"
             )
         self._display.refresh()
 
@@ -93,7 +93,7 @@ class Person:
         elif children and request is None:
             self._display.screen.line.offer("/show ")
         else:
-            self.hint("/show NAME shows a child" if children else "there is no child")
+            self.hint("/show NAME shows a child" if children else "no child has started")
         self._display.refresh()
 
     def interrupt(self) -> None:
@@ -133,7 +133,7 @@ class Person:
         if self.agent is not None and self.agent.undoable:
             self._display.screen.line.offer("/rewind ")
         else:
-            self.hint("there is no prompt to go back to")
+            self.hint("no prompt to go back to")
         self._display.refresh()
 
     def next_mode(self) -> None:
@@ -143,9 +143,7 @@ class Person:
 
     def _run_command(self, command: str) -> None:
         if not command or self._present.once:
-            self.note(
-                "!command runs a command between prompts" if not command else "no command is run beside a single prompt"
-            )
+            self.note("type a command after !, such as !git status" if not command else "! works only in a conversation")
             return
         self._present.waiting.put(TypedCommand(command=command))
 
@@ -155,13 +153,13 @@ class Person:
         if not present.once:
             present.waiting.put(text)
         elif not self._tells(text):
-            self.note(f"the agent reads nothing more: {shortened(text, NOTE_CHARS)}")
+            self.note(f"not sent, the run is about to end: {shortened(text, NOTE_CHARS)}")
 
     def _tells(self, text: str) -> bool:
         run = self._present.run
         if run is None or not run.send(self._conversation.content_of(text)):
             return False
-        self.note(f"to the agent: {shortened(text, NOTE_CHARS)}")
+        self.note(f"sent to the agent: {shortened(text, NOTE_CHARS)}")
         return True
 
     # Of `Talk`
@@ -241,7 +239,7 @@ class Person:
         for prompt in unread:
             waiting.put(prompt)
         if unread or not prompts:
-            self.note("the agent reads nothing more in this run")
+            self.note("the agent takes no more messages in this run")
 
     def control(self, name: str, who: str, text: str) -> None:
         """See `Talk`."""
@@ -263,11 +261,11 @@ class Person:
                 present.run.cancel(agent.agent_id)
             case "/focus":
                 present.focus = None if is_root else agent
-                self.note(f"Ctrl-C cancels {'the run' if is_root else f'{called}, the next one the run'}")
+                self.note(f"Ctrl-C cancels {'the run' if is_root else f'{called} first, then the run'}")
             case _ if present.run.send(text, agent.agent_id):
-                self.note(f"to {called}: {text}")
+                self.note(f"sent to {called}: {text}")
             case _:
-                self.note(f"{called} reads nothing now: it has made no request yet, or its last")
+                self.note(f"{called} takes no messages now: it has not started, or is about to end")
 
     def show_agent(self, words: str) -> None:
         """See `Talk`."""
@@ -278,7 +276,11 @@ class Person:
             self._display.page_agent(found[0])
         else:
             names = ", ".join(self.views.name(view) for view in found[:8])
-            self.note(f"{words} may be {names}" if found else f"no agent {words}: /agents lists them")
+            self.note(
+                f"{words} matches {names}: type more of the name"
+                if found
+                else f"no agent is named {words} (/agents lists them)"
+            )
 
     @property
     def _display(self) -> "Display":

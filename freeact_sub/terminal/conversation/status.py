@@ -54,10 +54,10 @@ class Status:
         present = self._present
         match present.phase:
             case "idle":
-                texts = ["type a prompt", "/help", "Ctrl-D leaves"]
+                texts = ["type a prompt", "/help", "Ctrl-D quits"]
                 return [Piece(text=text, rank=rank) for text, rank in zip(texts, (0, 3, 4), strict=True)]
             case "cancelling" | "ending":
-                return [Piece(text=f"{present.phase} … Ctrl-C leaves at once", rank=0)]
+                return [Piece(text=f"{present.phase} … Ctrl-C quits at once", rank=0)]
             case "running" if present.run is not None and (root := views.root) is not None:
                 working = sum(view.is_running for view in views.by_id.values())
                 agents = f"{counted(working, 'agent')} at work"
@@ -75,7 +75,7 @@ class Status:
         waiting = present.waiting.count
         usage = self._usage()
         return [
-            Piece(text=f"{waiting} waiting" if waiting else "", rank=2),
+            Piece(text=f"{waiting} queued" if waiting else "", rank=2),
             Piece(text=self._now_and_next("mode", present.mode), rank=5),
             Piece(text=self._context_left, rank=6),
             Piece(text=usage.cost_text.replace("at least ", "≥ "), rank=7),

@@ -101,10 +101,10 @@ def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
     if at_work:
         names = [name_of(agent) for agent in at_work[:MAX_CANDIDATES]]
         more = f" and {len(at_work) - MAX_CANDIDATES} more" if len(at_work) > MAX_CANDIDATES else ""
-        raise LookupError(f"{beginning} may be {', '.join(names)}{more}: type more of it")
+        raise LookupError(f"{beginning} matches {', '.join(names)}{more}: type more of the name")
     if len(found) == 1:
         raise LookupError(f"{name_of(found[0])} is not at work ({_status(found[0])})")
-    raise LookupError(f"no agent {beginning} is at work: /agents lists them")
+    raise LookupError(f"no agent {beginning} is at work (/agents lists them)")
 
 
 def name_of(agent: "AgentInfo") -> str:

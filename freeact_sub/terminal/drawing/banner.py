@@ -14,13 +14,13 @@ from freeact_sub.modes import Mode
 from freeact_sub.text import visible
 
 MODES: dict[Mode, str] = {
-    "plan": "nothing is written, nothing runs unasked",
-    "ask": "what matters is asked",
-    "auto": "runs unasked, behind a wall",
-    "full": "runs unasked, without a wall around files and network",
+    "plan": "writes nothing, and runs nothing without asking",
+    "ask": "asks before anything that matters",
+    "auto": "runs without asking, behind a wall",
+    "full": "runs without asking, with no wall around files and network",
 }
 
-NEW_SESSION: Final = "; --continue goes on with the last one"
+NEW_SESSION: Final = " (--continue resumes the last one)"
 
 
 def banner(config: Config, session: str) -> RenderableType:
@@ -30,7 +30,7 @@ def banner(config: Config, session: str) -> RenderableType:
     shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) and folder != home else str(folder)
     lines: list[RenderableType] = [
         Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
-        Text(f"model   {visible(config.model or 'as the program gives it')}", "dim"),
+        Text(f"model   {visible(config.model or 'set by the program')}", "dim"),
         Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
         _Ending(begin="folder  ", text=visible(shown)),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
@@ -39,7 +39,7 @@ def banner(config: Config, session: str) -> RenderableType:
         lines.append(
             Text(f"reads   {visible(', '.join(path.name for path in config.instruction_files))}", "dim", overflow="fold")
         )
-    return Group(*lines, Text("        /help lists what there is; / and @ complete", "dim", overflow="fold"))
+    return Group(*lines, Text("        /help lists commands and keys · / and @ complete", "dim", overflow="fold"))
 
 
 @dataclass(frozen=True, kw_only=True)

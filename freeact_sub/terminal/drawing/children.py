@@ -85,7 +85,7 @@ class ChildrenRegion:
         name = " " * (2 * (view.depth - 1)) + self.views.name(view)
         figures = _figures(view, columns)
         room = columns - 3 - width - 2 - cell_len(figures) - 2
-        does = "waits for a free place" if waits else doing(view)
+        does = "waiting for a free place" if waits else doing(view)
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
         line.append(set_cell_size(name, width), f"bold {colour(view)}")

@@ -42,7 +42,9 @@ from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
 from freeact_sub.text import clean, counted, one_line
 
 FOLD_ROWS: Final = 12
-"""Lines of code, or of output, that one action shows."""
+"""Lines of code, of output, or of an error, that one action shows."""
+ERROR_ENDS: Final = 5
+"""Lines of them that are an error's last ones, which say what it is."""
 SLOW_SECONDS: Final = 2.0
 """Seconds of a cell after which its head line shows them."""
 INDENT: Final = 2
@@ -53,10 +55,12 @@ Drawn = Iterator[RenderableType]
 class Story:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Views, *, spaced: bool = False) -> None:
-        """Args: views: observes each event before it is drawn here. spaced: something stands above the first thing."""
+    def __init__(self, views: Views, *, whole: str = "ctrl-o") -> None:
+        """Args: views: observes each event before it is drawn here. whole: the key or option that shows what is folded."""
         self._views = views
-        self._stands = spaced
+        self._whole = whole
+        self._prompt = ""
+        self._stands = False
         self._after_head = False
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
@@ -97,7 +101,8 @@ class Story:
     def _root(self, view: AgentView, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case ToolCallStarted():
-                self._held[event.tool_call_id, event.tool_name] = event
+                if event.args.get("code") != self._prompt:  # a command that a person has typed stands there already
+                    self._held[event.tool_call_id, event.tool_name] = event
             case CodeExecutionOutputChunk():
                 yield from self._release(event.tool_call_id)
                 yield from self._output(event.tool_call_id or "", shown)
@@ -121,6 +126,7 @@ class Story:
             case AgentStarted():
                 self._lines.clear()
                 self._parents.clear()
+                self._prompt = event.prompt
                 lines = clean(event.prompt).strip("\n").split("\n")
                 yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in _quoted(lines)))
             case Thoughts() | Response():
@@ -130,7 +136,7 @@ class Story:
                     whole = styled or [draw_part(row.parts[0])]
                     yield from self._block(*whole)
             case KernelLost():
-                yield from self._note(f"the kernel is lost, with all variables: {clean(event.reason)}", "bold red")
+                yield from self._note(f"the kernel was lost, with all its variables: {clean(event.reason)}", "bold red")
             case Notice():
                 yield from self._note(clean(event.content), "yellow")
             case AgentMessage():
@@ -144,7 +150,7 @@ class Story:
             for key in [key for key in self._held if key[0] == event.tool_call_id]:
                 del self._held[key]
             yield from self._head(head_of_call(CodeAction(code=event.code)))
-            yield from self._note("you changed the code, which the agent reads", "dim")
+            yield from self._note("you changed the code; the agent is told", "dim")
             return
         yield from self._release(event.tool_call_id)
         if request is not None and not self._is_shown(view, event, request.call):
@@ -171,11 +177,11 @@ class Story:
         file = event.output_file
         if more > 0:
             where = Text(", or ", "dim") + link(file) if file else Text()
-            yield from self._below(Text(f"… {more:,} more (ctrl-o", "dim") + where + Text(")", "dim"))
+            yield from self._below(Text(f"… {more:,} more ({self._whole}", "dim") + where + Text(")", "dim"))
         if event.left_out_chars:
             yield from self._below(Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow"))
         if file and more <= 0:
-            yield from self._below(Text("all of it: ", "dim") + link(file))
+            yield from self._below(Text("full output: ", "dim") + link(file))
         for picture in event.picture_files:
             yield from self._below(Text("picture: ", "dim") + link(picture))
         if event.status != "ok":
@@ -184,18 +190,20 @@ class Story:
             yield from self._below(Text(f"{event.seconds:.1f} s", "dim"))
 
     def _output(self, call_id: str, shown: list[Row]) -> Drawn:
-        """The first lines of a cell's output; errors and displayed values whole, for they are short."""
+        """The first lines of a cell's output; of an error also the last ones."""
         for row in shown:
             for part in row.parts:
                 lines = coloured(part.text)
-                count = self._lines.get(call_id, 0)
-                room = len(lines) if row.tone == "bad" else max(0, FOLD_ROWS - count)
-                if row.tone != "bad":
+                if row.tone == "bad":
+                    lines = self._folded(lines, ends=ERROR_ENDS)
+                else:
+                    count = self._lines.get(call_id, 0)
                     self._lines[call_id] = count + len(lines)
-                if lines[:room]:
+                    lines = lines[: max(0, FOLD_ROWS - count)]
+                if lines:
                     if self._after_code:
                         yield Text()
-                    yield from self._below(Folded(lines=lines[:room]))
+                    yield from self._below(Folded(lines=lines))
 
     def _ended(self, event: AgentFinished, shown: list[Row]) -> Drawn:
         done = event.status == "completed"
@@ -211,8 +219,9 @@ class Story:
         for note in files:
             yield from self._note(note, "dim", indent=0)
         self.forget_last()
-        yield Text()
-        yield Text(f"{spent(event)}", "dim", overflow="fold")
+        if event.tree_usage.turns:
+            yield Text()
+            yield Text(spent(event), "dim", overflow="fold")
 
     # Children
 
@@ -277,10 +286,12 @@ class Story:
         self._after_head = not head.code
         self._after_code = bool(head.code)
 
-    def _folded(self, lines: Iterable[Text]) -> list[Text]:
+    def _folded(self, lines: Iterable[Text], ends: int = 0) -> list[Text]:
         whole = list(lines)
         more = len(whole) - FOLD_ROWS
-        return whole if more <= 0 else [*whole[:FOLD_ROWS], Text(f"… {more:,} more (ctrl-o)", "dim")]
+        if more <= 0:
+            return whole
+        return [*whole[: FOLD_ROWS - ends], Text(f"… {more:,} more ({self._whole})", "dim"), *whole[len(whole) - ends :]]
 
     def _block(self, *drawn: RenderableType, apart: bool = True) -> Drawn:
         if self._stands and apart:

@@ -20,11 +20,11 @@ def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[
         hint: A note that stays until something else is entered; empty: none.
         can_send: An agent at work can get the prompts now.
     """
-    lines = [Text(f"waits: {visible(whole_line(prompt))}", "dim", no_wrap=True, overflow="ellipsis") for prompt in prompts]
+    lines = [Text(f"queued: {visible(whole_line(prompt))}", "dim", no_wrap=True, overflow="ellipsis") for prompt in prompts]
     if (left := len(prompts) - SHOWN) > 0:
-        lines[:left] = [Text(f"{left} more wait", "dim")]
+        lines[:left] = [Text(f"… {left} more queued", "dim")]
     if prompts:
-        lines.append(Text(f"{'Enter sends what waits now · ' if can_send else ''}↑ takes the last one back", "dim"))
+        lines.append(Text(f"{'Enter sends them now · ' if can_send else ''}↑ takes the last one back", "dim"))
     if hint:
         lines.append(Text(visible(hint), "dim", overflow="fold"))
     return [*lines]

@@ -21,9 +21,9 @@ from freeact_sub.text import whole_line
 SMALL_ROWS = 14
 """Rows below which the card leaves out the other questions."""
 OPENS: dict[FileOperation, str] = {
-    "write": "it is opened to be written; with what is known only when it is done",
-    "append": "it is opened to be added to; what is known only when it is done",
-    "create": "it is made and opened to be written; with what is known only when it is done",
+    "write": "the code opens it for writing, and what it writes is not known yet",
+    "append": "the code opens it to append, and what it adds is not known yet",
+    "create": "the code creates it, and what it writes is not known yet",
 }
 WAITING = "…"
 """Stands in place of the keys while they do not count yet."""
@@ -57,7 +57,8 @@ def question_card(
     is_small = rows < SMALL_ROWS  # the keys must be seen
     room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(request.suggested), 2)
     call = [Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))] if with_call else []
-    always = [Text(f"a and p allow {whole_line(', '.join(request.suggested))}", "dim")] if request.suggested else []
+    suggested = whole_line(", ".join(request.suggested))
+    always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, *call, *always, Text(keys, "yellow"))
     return Group(Text(), number, asks, *call, *always, Text(keys, "yellow"), *others)
@@ -82,7 +83,7 @@ def drawn_call(request: ApprovalRequest, workspace: Path) -> RenderableType:
 
         return Syntax(call.text, "bash", theme=CODE_THEME, background_color="default", word_wrap=True)
     if isinstance(call, FileWrite):
-        words = "; ".join(filter(None, [OPENS.get(call.operation), _present_file(workspace / call.path)]))
+        words = "; ".join(filter(None, [_present_file(workspace / call.path), OPENS.get(call.operation)]))
         return Group(draw_part(call_part(call)), Text(f"({words})", "dim", overflow="fold"))
     return draw_part(call_part(call))
 
@@ -103,11 +104,11 @@ def key_line(questions: Questions, *, counts: bool) -> str:
     listed = 1 + questions.listed
     parts = [
         "y yes · n no",
-        "a always · p in this project" if request.suggested else "",
+        "a this session · p this project" if request.suggested else "",
         "e edit" if isinstance(request.call, CodeAction) else "",
-        "r why not",
+        "r no, because",
         f"A all {listed} · → next" if listed > 1 else "",
-        "? why asked",
+        "? why",
     ]
     return " · ".join(part for part in parts if part)
 
@@ -117,5 +118,5 @@ def _present_file(path: Path) -> str:
     try:
         size = path.stat().st_size
     except (OSError, ValueError):
-        return "there is no such file yet"
-    return f"there is one of {size:,} bytes"
+        return "it does not exist yet"
+    return f"it has {size:,} bytes now"

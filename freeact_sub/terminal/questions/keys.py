@@ -41,7 +41,7 @@ class AnswerKeys:
             case "→":
                 self._questions.next()
             case "?":
-                self._note(f"asked because of: {request.reason}")
+                self._note(f"why it asks: {request.reason}")
             case _:
                 return False
         return True
@@ -64,11 +64,11 @@ class AnswerKeys:
         if request.suggested:
             self._decide(request, Decision(allowed=True, remember=remember))
         else:
-            self._note("such calls are asked about each time: y or n")
+            self._note("such calls need an answer each time: y or n")
 
     def _edit(self, request: ApprovalRequest) -> None:
         if not isinstance(request.call, CodeAction):
-            self._note("only code can be changed before it runs")
+            self._note("only code can be edited before it runs")
         elif editor():
             self._screen.start(self._edit_outside(request, request.call.code))
         else:
@@ -77,11 +77,11 @@ class AnswerKeys:
     async def _edit_outside(self, request: ApprovalRequest, code: str) -> None:
         changed = await edit(code, ".py", self._screen.run_outside)
         if changed is None:
-            self._note("the editor ($VISUAL, $EDITOR) cannot be started, or has left nothing to read")
+            self._note("the editor ($VISUAL, $EDITOR) did not start, or left no readable file")
         elif changed.strip() and changed.strip() != code.strip():
             self._run_instead(request, changed)
 
     def _run_instead(self, request: ApprovalRequest, code: str) -> None:
         if not request.approve(code=code.strip("\n")):
-            self._note("the question is closed: the changed code was not run")
+            self._note("the question has closed: your code did not run")
         self._questions.withdraw(request.request_id)

@@ -16,13 +16,13 @@ def start(folder: Path) -> Terminal:
 def test_commands_are_offered_and_completed_and_prompts_of_earlier_sessions_are_there(tmp_path: Path) -> None:
     with start(tmp_path) as terminal:
         terminal.wait_at_bottom(READY)
-        terminal.wait_for("freeact-sub ", "mode    ask: what matters is asked")
+        terminal.wait_for("freeact-sub ", "mode    ask: asks before anything that matters")
         terminal.press("/cos")
-        terminal.wait_at_bottom("what was spent")
+        terminal.wait_at_bottom("show what was spent")
         terminal.press("\t")
         terminal.wait_at_bottom("> /cost")
         terminal.press(ENTER)
-        terminal.wait_for("all runs, with all children: ")
+        terminal.wait_for("all runs, children included: ")
         terminal.enter("say north")
         terminal.wait_for("echo: say north")
         terminal.wait_at_bottom(READY)

@@ -1,6 +1,7 @@
 """What stands in the scrollback, and in the region of children, as a terminal would get it."""
 
 import io
+import re
 from pathlib import Path
 
 import pyte
@@ -9,7 +10,7 @@ from rich.console import Console
 from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
 
 from freeact_sub.calls import CodeAction, ShellCommand
-from freeact_sub.cells import StreamText
+from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
@@ -124,6 +125,33 @@ def test_code_and_output_fold_at_twelve_lines() -> None:
     assert lines[-1] == "… 2,988 more (ctrl-o, or /tmp/out.txt)"
 
 
+def test_a_long_error_has_its_beginning_and_its_end() -> None:
+    drawn = Drawn()
+    error = CellError(ename="KeyError", evalue="'a'", traceback=tuple(f"frame {number}" for number in range(60)))
+    lines = [
+        line.strip() for line in drawn.draw(call(), CodeExecutionOutputChunk(**ROOT, **CELL, output=error)).splitlines()
+    ]
+    assert lines[4:] == [
+        *(f"frame {number}" for number in range(7)),
+        "… 48 more (ctrl-o)",
+        *(f"frame {number}" for number in range(55, 60)),
+    ]
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_table_that_is_wider_than_the_window_loses_no_cell_and_rows_have_no_blanks_at_their_end(columns: int) -> None:
+    cells = [f"cell {number}" for number in range(40)] + ["a-name-that-is-longer-than-its-column"]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (["heading"] * 41, ["---"] * 41, cells))
+    text = Drawn(columns=columns).draw(Response(**ROOT, content=table))
+    assert max(map(len, text.splitlines())) <= columns
+    assert all(line == line.rstrip() for line in text.splitlines())
+    assert "…" not in text
+    assert {f"cell {number}" for number in range(40)} <= {
+        " ".join(words.split()) for words in re.findall(r"cell\s\d+", text)
+    }
+    assert " of 41 · ctrl-o shows" in text
+
+
 def test_an_action_waits_until_something_comes_of_it() -> None:
     drawn = Drawn()
     assert drawn.draw(call()) == ""
@@ -206,7 +234,7 @@ def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -
     lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert lines[0].startswith("  ? station 1  asks: Python  x = 1".replace("  x", " x"))
     assert lines[1].startswith("  ●   猫 🚀    ".rstrip())
-    assert lines[2].startswith("  ○ station 2  waits for a free place")
+    assert lines[2].startswith("  ○ station 2  waiting for a free place")
 
 
 def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
@@ -268,7 +296,7 @@ def test_a_question_and_the_children_share_the_rows() -> None:
 
     text = drawn.text(story_area(drawn.views, drawn.story, card, 24))
     assert len(text.splitlines()) <= 24
-    for words in ("station 0", "station 2 asks to run this cell", "more lines: all of it stands above", "y yes · n no"):
+    for words in ("station 0", "station 2 asks to run this cell", "more lines (above, or ctrl-o)", "y yes · n no"):
         assert words in text
     assert key_line(questions, counts=False) == WAITING
 
@@ -298,7 +326,7 @@ def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int,
         )
 
     lines = drawn.text(story_area(drawn.views, drawn.story, card, rows)).splitlines()[:rows]
-    assert "? why asked" in " ".join(line.strip() for line in lines)
+    assert "? why" in " ".join(line.strip() for line in lines)
     assert max(map(len, lines)) <= columns
 
 

@@ -118,7 +118,7 @@ def test_what_a_card_compares_is_bounded_for_all_its_files_together(tmp_path: Pa
 
 def test_of_a_file_that_is_opened_the_card_says_what_stands_there(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("one")
-    assert "it is opened to be written; with what is known only when it is done; there is one of 3 bytes" in card(
+    assert "it has 3 bytes now; the code opens it for writing, and what it writes is not known yet" in card(
         FileWrite(path="a.md"), tmp_path
     )
-    assert card(FileWrite(path="b.md", operation="remove"), tmp_path).endswith("(there is no such file yet)\n")
+    assert card(FileWrite(path="b.md", operation="remove"), tmp_path).endswith("(it does not exist yet)\n")

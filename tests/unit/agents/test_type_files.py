@@ -203,9 +203,7 @@ def test_the_command_lists_types_and_names_what_is_wrong(tmp_path, capsys, monke
     folder = tmp_path / ".agents/agents"
     folder.mkdir(parents=True)
     assert main(["agents", "--workspace", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith(
-        "there are no types of agents: write NAME.md into .agents/agents of the workspace"
-    )
+    assert capsys.readouterr().out.startswith("no agent types: write NAME.md into .agents/agents of the workspace")
     (folder / "reader.md").write_text(
         '---\ndescription: "Reads\\e[2J."\nmode: plan\ntools: {deny: [task]}\nbudget: {turns: 3}\n---\n'
     )

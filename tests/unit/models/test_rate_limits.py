@@ -202,8 +202,8 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
         if event in told:
             shown.append(str(live_area_text(views)))
             assert "the provider is busy" in activities.of(event.agent_id)
-            assert "the provider is busy; the request is made again in" in foot_text(block, event.time)
-    assert all("the provider is busy; the request is made again in" in text for text in shown)
+            assert "the provider is busy; trying again in" in foot_text(block, event.time)
+    assert all("the provider is busy; trying again in" in text for text in shown)
     assert sum("the provider is busy" in line for line in lines) == 1, "one line, where nothing can be drawn over"
     assert "busy" not in foot_text(block, 0)
     assert activities.of(events[0].agent_id) == ""

@@ -87,7 +87,7 @@ async def test_all_that_shows_agents_at_work_says_the_same():
     assert [text.partition(":")[0] for text in said] == [
         "waiting for the model",
         "thinking",
-        "the provider is busy; the request is made again in 3 s",
+        "the provider is busy; trying again in 3 s",
         "thinking",
         "run code",
         "waiting for approval",
