@@ -11,7 +11,7 @@ Headless: TypeAlias = Literal["allow", "deny", "auto"]
 CodeActions: TypeAlias = Literal["tool", "block", "auto"]
 """How a model says which code to run, see `Config.code_actions`."""
 
-AnswerCheck: TypeAlias = Literal["empty", "small"]
+NoAnswer: TypeAlias = Literal["empty", "small"]
 """Which final texts are no answer, see `Config.answer_check`."""
 
 Profile: TypeAlias = Literal["small", "full"]

@@ -12,7 +12,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.factory import AgentFactory
@@ -194,7 +194,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
         return self._run
 
-    def run_program(self, program: Program, *, budget: Budget = NO_BOUNDS) -> Run:
+    def run_program(self, program: AgentProgram, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run that a function drives instead of a model: it starts children with `spawn` and similar methods.
 
         Its return value becomes the result's `output`; an exception fails the run. Children that are still working when it

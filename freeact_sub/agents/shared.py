@@ -19,7 +19,7 @@ from freeact_sub.agents.files.attribution import FileAttribution
 from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.other_models import OtherModels
 from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.runs.results import Pictures
+from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
@@ -50,7 +50,7 @@ class Shared:
     """Decides what a child is."""
     traffic: Traffic
     """Slots and pauses that all model requests share."""
-    pictures: Pictures = "saved"
+    pictures: PictureUse = "saved"
     """How pictures that cells display reach the user, in the root's present run."""
     channel: EventChannel = field(default_factory=EventChannel)
     """That of the root's present run."""

@@ -16,7 +16,7 @@ from freeact_sub.config.gateway import GatewayConfig, check_url
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.kernel_providers import check_installed
 from freeact_sub.config.section import Section
-from freeact_sub.modes import AnswerCheck, CodeActions, Headless, Mode, Profile
+from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
 
 SETTINGS_FOLDER = Path(".freeact")
@@ -290,7 +290,7 @@ class Config(Section):
     """How a model says which code to run. `tool`: by tool calls, and text is never run; `block`: by a fenced block that is
     marked as Python, for models that know no tool calls; `auto`: `block` with the small profile and where a server refuses
     tools, else `tool`."""
-    answer_check: AnswerCheck | None = None
+    answer_check: NoAnswer | None = None
     """Which text that ends a run is no answer, so that the model is asked once for another. `empty`: only an empty one;
     `small`: what weak models write besides (docs/models.md). None: `small` with the small profile, else `empty`."""
     profile: Profile | None = None

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from freeact_sub.calls import arguments_text
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, Cancelled, Compacted, KernelLost, Notice, Response
-from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, StrategyReport, ToolUse
+from freeact_sub.export.report import (
+    AgentReport,
+    Cell,
+    Question,
+    Report,
+    ReportedOutput,
+    ReportItem,
+    StrategyReport,
+    ToolUse,
+)
 from freeact_sub.show.wording import MESSAGES, display_text, error_text
 from freeact_sub.text import clean, counted, one_line, visible
 
@@ -39,7 +48,7 @@ def _items(agent: AgentReport) -> Iterator[str]:
         answer = item.content if isinstance(item, Response) else answer
 
 
-def _item(item: Item, answer: str) -> Iterator[str]:
+def _item(item: ReportItem, answer: str) -> Iterator[str]:
     match item:
         case AgentStarted():
             yield "Prompt:"
@@ -63,7 +72,7 @@ def _item(item: Item, answer: str) -> Iterator[str]:
             yield from filter(None, [note(item)])
 
 
-def note(item: Item) -> str:
+def note(item: ReportItem) -> str:
     """An item in one sentence; empty if it needs more."""
     match item:
         case Question():
@@ -90,7 +99,7 @@ def note(item: Item) -> str:
             return ""
 
 
-def _output(output: Output) -> str:
+def _output(output: ReportedOutput) -> str:
     if isinstance(output, StreamText):
         return output.text
     text = error_text(output) if isinstance(output, CellError) else display_text(output.data)

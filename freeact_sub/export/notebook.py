@@ -12,7 +12,7 @@ from typing import Any, Final
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
 from freeact_sub.events import AgentFinished, AgentStarted, Response
 from freeact_sub.export.document import fenced, note
-from freeact_sub.export.report import AgentReport, Cell, Item, Output, Report, ToolUse
+from freeact_sub.export.report import AgentReport, Cell, Report, ReportedOutput, ReportItem, ToolUse
 from freeact_sub.text import clean, visible
 
 FAILS: Final = {"tags": ["raises-exception"]}
@@ -101,7 +101,7 @@ def _awaits(item: Cell, agent: AgentReport) -> bool:
     return False
 
 
-def _said(item: Item) -> str:
+def _said(item: ReportItem) -> str:
     match item:
         case AgentStarted():
             return f"**Prompt**\n\n{fenced(item.prompt)}"
@@ -115,7 +115,7 @@ def _said(item: Item) -> str:
     return f"*{_line(text)}*" if text else ""
 
 
-def _output(output: Output, count: int) -> dict[str, Any]:
+def _output(output: ReportedOutput, count: int) -> dict[str, Any]:
     match output:
         case StreamText():
             return {"output_type": "stream", "name": output.name, "text": output.text}

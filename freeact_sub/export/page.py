@@ -22,7 +22,16 @@ from freeact_sub.events import (
     Thoughts,
 )
 from freeact_sub.export.document import note
-from freeact_sub.export.report import AgentReport, Cell, Item, Output, Question, Report, StrategyReport, ToolUse
+from freeact_sub.export.report import (
+    AgentReport,
+    Cell,
+    Question,
+    Report,
+    ReportedOutput,
+    ReportItem,
+    StrategyReport,
+    ToolUse,
+)
 from freeact_sub.export.timeline import Span, Timeline, timeline_of
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
@@ -134,7 +143,7 @@ def _agent(report: Report, agent: AgentReport) -> Iterable[str]:
     yield "</section>"
 
 
-def _children(report: Report, agent: AgentReport, item: Item) -> str:
+def _children(report: Report, agent: AgentReport, item: ReportItem) -> str:
     if not isinstance(item, Cell | ToolUse):
         return ""
     links = [
@@ -143,7 +152,7 @@ def _children(report: Report, agent: AgentReport, item: Item) -> str:
     return f'<p class="quiet">started {", ".join(links)}</p>' if links else ""
 
 
-def _item(item: Item, answer: str) -> str:
+def _item(item: ReportItem, answer: str) -> str:
     """One item. Args: answer: the agent's last text, which its end need not repeat."""
     if isinstance(item, AgentFinished):
         return _end(item, answer)
@@ -170,7 +179,7 @@ def _cell(item: Cell) -> str:
     return f"<h3>Cell <span class={kind}>{escaped(status)}</span></h3>{''.join(pieces)}"
 
 
-def _output(output: Output) -> str:
+def _output(output: ReportedOutput) -> str:
     if isinstance(output, StreamText):
         return text_html(output.text, "text" if output.name == "stdout" else "error")
     if isinstance(output, CellError):

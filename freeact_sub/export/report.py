@@ -32,7 +32,7 @@ from freeact_sub.text import one_line
 CELL_TOOL = "execute_ipython_cell"
 MAX_NODES = 1_000
 """Nodes of one search that a report has."""
-Output: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
+ReportedOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
 """One output of a cell."""
 
 
@@ -43,7 +43,7 @@ class Cell:
     code: str
     time: float
     tool_call_id: str | None = None
-    outputs: list[Output] = field(default_factory=list)
+    outputs: list[ReportedOutput] = field(default_factory=list)
     text: str = ""
     """The text that the model read."""
     status: str = ""
@@ -96,7 +96,7 @@ class StrategyReport:
     """The id of the best node."""
 
 
-Item: TypeAlias = (
+ReportItem: TypeAlias = (
     AgentStarted
     | AgentFinished
     | Thoughts
@@ -139,7 +139,7 @@ class AgentReport:
     mode: str = ""
     tool_call_id: str | None = None
     """The tool call that started it."""
-    items: list[Item] = field(default_factory=list)
+    items: list[ReportItem] = field(default_factory=list)
     work: list[ReportedRun] = field(default_factory=list)
     usage: Usage = Usage()
     """Its own spending, over all its runs."""

@@ -28,7 +28,7 @@ CLOSE_SECONDS: Final = 7.0
 """Longer than a connection takes to kill its server."""
 SHOWN_NAMES: Final = 30
 """Names in a sentence."""
-Listing: TypeAlias = tuple[McpTool, ...] | McpError
+ToolListing: TypeAlias = tuple[McpTool, ...] | McpError
 """The tools of a server, or the error that prevented listing them."""
 
 
@@ -36,7 +36,7 @@ class McpCatalogue:
     """The tools of all servers, shared by the agents of one tree, whose settings are the same. It holds no connection."""
 
     def __init__(self) -> None:
-        self.listings: dict[str, Listing] = {}
+        self.listings: dict[str, ToolListing] = {}
         """By server; a failure is kept too, so that not every child tries the server again."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
@@ -134,7 +134,7 @@ class McpServers:
             hint = _hint(tool, (known.name for known in tools))
             raise McpError(f"MCP server {server!r} has no tool {tool!r}{hint}", server=server)
 
-    async def _listed(self, server: str, *, stale: Listing | None) -> tuple[McpTool, ...]:
+    async def _listed(self, server: str, *, stale: ToolListing | None) -> tuple[McpTool, ...]:
         """The listing from the catalogue; from the server if there is none, or only this stale one."""
         listings = self._catalogue.listings
         async with self._catalogue.locks[server]:
@@ -145,7 +145,7 @@ class McpServers:
             raise McpError(str(listing), server=server)
         return listing
 
-    async def _list(self, server: str) -> Listing:
+    async def _list(self, server: str) -> ToolListing:
         try:
             tools = await (await self._connection(server)).list_tools()
         except McpError as error:

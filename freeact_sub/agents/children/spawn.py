@@ -24,7 +24,7 @@ from freeact_sub.tools import SpawnRequest
 if TYPE_CHECKING:
     from freeact_sub.agents.runs.loop import AgentLoop
 
-Program: TypeAlias = Callable[[], Awaitable[Any]]
+AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
 """Produces an answer without a model."""
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Work:
     """The model sees them with the prompt."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """See `SpawnRequest`."""
-    program: Program | None = None
+    program: AgentProgram | None = None
     """Produces the answer instead of a model."""
     digest: str | None = None
     """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""

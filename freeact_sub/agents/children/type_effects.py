@@ -13,7 +13,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
-from freeact_sub.agents.types.output_types import output_type_of
+from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import McpServerConfig
@@ -68,7 +68,7 @@ def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, Agen
     mode = agent_type.mode if request.mode is None else request.mode
     output_type = request.output_type
     if output_type is str and agent_type.output is not None:
-        output_type = output_type_of(agent_type.output)
+        output_type = schema_output_type(agent_type.output)
         request = replace(request, output_schema=agent_type.output)
     request = replace(
         request,

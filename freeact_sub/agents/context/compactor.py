@@ -101,7 +101,7 @@ class Compactor:
         """
         end = newest_turns(messages, 0) if messages else 0
         summarised = await self._summarised(messages, end, below=estimate_uncounted(messages, self.parameters), keep=keep)
-        return summarised and self._told(messages, summarised)
+        return summarised and self._measured(messages, summarised)
 
     async def _shortened(self, messages: Sequence[ModelMessage], room: int) -> Shortened | None:
         """Shorten outputs first, then summarise. Args: room: the tokens available."""
@@ -122,7 +122,7 @@ class Compactor:
                 found = (
                     found if summarised is None else replace(summarised, event=replace(summarised.event, outputs=outputs))
                 )
-        return found and self._told(messages, found)
+        return found and self._measured(messages, found)
 
     async def _summarised(
         self, messages: Sequence[ModelMessage], end: int, *, below: int, keep: str = ""
@@ -144,7 +144,7 @@ class Compactor:
             return None
         return Shortened(messages=shorter, event=Compacted(summary=summary))
 
-    def _told(self, messages: Sequence[ModelMessage], shortened: Shortened) -> Shortened:
+    def _measured(self, messages: Sequence[ModelMessage], shortened: Shortened) -> Shortened:
         """Return the result with the tokens before and after, both by the provider's count if there is one."""
         before = request_tokens(messages, self.parameters)
         share = estimate_uncounted(shortened.messages, self.parameters) / estimate_uncounted(messages, self.parameters)

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from pydantic import TypeAdapter
-from pydantic_ai import ModelRetry, StructuredDict, ToolDefinition, ToolOutput
+from pydantic_ai import StructuredDict, ToolDefinition
 
 from freeact_sub.agents.turn.single_request import TypedAnswer
+from freeact_sub.agents.types.output_types import DESCRIPTION, NAME, output_tool
 from freeact_sub.errors import InvalidRequestError
 
 MAX_NODES: Final = 10_000
@@ -19,8 +20,6 @@ MAX_LEVELS: Final = 50
 WRAPPED: Final = "value"
 """Tools take objects, so an answer of another type becomes the only field of one."""
 REFERENCE: Final = "#/$defs/"
-NAME: Final = "hand_over"
-DESCRIPTION: Final = "Hand over your answer. This ends your work."
 
 
 def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[str]]) -> Any:
@@ -33,17 +32,7 @@ def output_type_of(schema: Mapping[str, Any], check: Callable[[Any], Awaitable[s
     Raises:
         InvalidRequestError: The schema is too large, or refers to itself.
     """
-    answer_type = _structured(schema)
-
-    async def hand_over(answer: dict[str, Any]) -> Any:
-        value = _unwrapped(schema, answer)
-        problem = await check(value)
-        if problem:
-            raise ModelRetry(f"The answer is not what was asked for: {problem}")
-        return value
-
-    hand_over.__annotations__["answer"] = answer_type
-    return ToolOutput(hand_over, name=NAME, description=DESCRIPTION)
+    return output_tool(_structured(schema), check, lambda answer: _unwrapped(schema, answer))
 
 
 def typed_answer_of(schema: Mapping[str, Any]) -> TypedAnswer:

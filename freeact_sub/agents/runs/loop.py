@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelMessage
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.children.spawn import Program, Work
+from freeact_sub.agents.children.spawn import AgentProgram, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, ProgressRequests, TaskRequests
 from freeact_sub.agents.resources import AgentResources
@@ -325,7 +325,7 @@ class AgentLoop:
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         return opening_prompt(work.prompt, messages=messages, kernel_news=news, branched=self._is_branch, values=values)
 
-    async def _run_program(self, program: Program) -> Any:
+    async def _run_program(self, program: AgentProgram) -> Any:
         if self.node.parent is not None:
             return await program()
         async with self.node.run.waiting_for_child():  # the root's program does nothing else

@@ -7,12 +7,12 @@ from string import Template
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import has_tool, startable
-from freeact_sub.agents.runs.results import Pictures
+from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.text import one_line
 
-PICTURES: Final[dict[Pictures, str]] = {
+PICTURES: Final[dict[PictureUse, str]] = {
     "saved": "Pictures that a cell displays (matplotlib) are saved as files, and the user is told where.",
     "shown": "Pictures that a cell displays (matplotlib) are shown to the user.",
     "unseen": "The user sees no picture that a cell displays: save it to a file, and name that in your answer.",

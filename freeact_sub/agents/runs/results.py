@@ -23,7 +23,7 @@ ACTIVE: Final[tuple[AgentStatus, ...]] = ("running", "waiting")
 """The states of working agents; queued and starting ones do nothing yet."""
 
 
-Pictures: TypeAlias = Literal["saved", "shown", "unseen"]
+PictureUse: TypeAlias = Literal["saved", "shown", "unseen"]
 """How a cell's picture reaches the user: as the path of a file, displayed, or not at all."""
 
 

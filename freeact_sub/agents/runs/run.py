@@ -6,7 +6,7 @@ from typing import Self
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, Pictures, RunResult
+from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, PictureUse, RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import ConfigError
@@ -63,12 +63,12 @@ class Run:
         return self._node.run.account.usage
 
     @property
-    def pictures(self) -> Pictures:
+    def pictures(self) -> PictureUse:
         """How pictures that cells display reach the user; a front end sets it before the run starts."""
         return self._shared.pictures
 
     @pictures.setter
-    def pictures(self, pictures: Pictures) -> None:
+    def pictures(self, pictures: PictureUse) -> None:
         self._shared.pictures = pictures
 
     def cancel(self, agent_id: str | None = None) -> bool:

@@ -22,7 +22,7 @@ from freeact_sub.models import acts_by_blocks, profile_of
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.models.small.fences import has_python
 from freeact_sub.models.small.replies import text_of
-from freeact_sub.modes import AnswerCheck as Kind
+from freeact_sub.modes import NoAnswer
 
 GO_ON: Final = (
     "Your reply was cut off: it was longer than you may write at once. If it was your answer, go on exactly where it "
@@ -39,9 +39,9 @@ REPORT_CUT: Final = "the last report was cut off: it was longer than the model m
 
 def answers_of(node: AgentNode, *, texts: bool) -> "AnswerCheck":
     """Returns the check for a run of an agent. Args: texts: its answer is a text."""
-    kind = node.shared.config.answer_check
+    no_answer = node.shared.config.answer_check
     return AnswerCheck(
-        kind=lambda: kind or ("small" if profile_of(node.model) == "small" else "empty"),
+        no_answer=lambda: no_answer or ("small" if profile_of(node.model) == "small" else "empty"),
         blocks=lambda: acts_by_blocks(node.model),
         texts=texts,
     )
@@ -51,7 +51,7 @@ def answers_of(node: AgentNode, *, texts: bool) -> "AnswerCheck":
 class AnswerCheck:
     """Checks the responses of one run, in order."""
 
-    kind: Callable[[], Kind] = lambda: "empty"
+    no_answer: Callable[[], NoAnswer] = lambda: "empty"
     """Returns which texts do not count as an answer; called for each response."""
     blocks: Callable[[], bool] = lambda: False
     """Returns whether blocks of Python are actions; called for each response."""
@@ -144,7 +144,7 @@ class AnswerCheck:
 
     def _check_whole(self, text: str, tools: Schemas, messages: Sequence[ModelMessage]) -> FreeactError | None:
         problem: Problem | None = EMPTY if is_empty(text) else None
-        if problem is None and self.kind() == "small":
+        if problem is None and self.no_answer() == "small":
             problem = problem_with(text, tools, situation_of(messages))
         if problem is None and len(self._parts) > 1 and self.blocks() and has_python(text):
             problem = SHOWN  # the model wrote the rest of an action that was cut off, instead of the whole

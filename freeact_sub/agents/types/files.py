@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.agents.types.frontmatter import BadLineError, Document, read_document
-from freeact_sub.agents.types.output_types import output_type_of
+from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
@@ -26,8 +26,11 @@ from freeact_sub.tools import TOOL_NAMES
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ToolNames:
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolNames(_Section):
     """The tools of an agent, by name; `*` matches any characters."""
 
     allow: tuple[str, ...] | None = None
@@ -44,18 +47,12 @@ class ToolNames:
         return _matches(name, self.deny)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentType:
-    """A named type of agents."""
+class _Head(_Section):
+    """The settings in a file."""
 
-    name: str
-    description: str
+    description: str = Field(min_length=1)
     """The purpose of the type; the model chooses by it."""
-    prompt: str = ""
-    """Added to the system prompt of its agents."""
-    file: str = ""
-    """The path of its file."""
-    model: str | None = None
+    model: str | None = Field(default=None, min_length=1)
     """A name in `config.models`, or `PROVIDER:NAME`. None: the parent's model."""
     code_actions: CodeActions | None = None
     """How its model submits code. None: as for the parent."""
@@ -66,12 +63,22 @@ class AgentType:
     """Overrides the defaults; a call may override it in turn."""
     mcp: tuple[str, ...] | None = None
     """Its MCP servers, out of the parent's. None: all of them."""
-    max_depth: int | None = None
+    max_depth: int | None = Field(default=None, ge=0, le=10)
     """The depth down to which its agents may start others. None: the setting."""
-    output: Mapping[str, Any] | None = None
+    output: dict[str, Any] | None = None
     """The JSON schema of its answer. None: text."""
     allow_agents: tuple[str, ...] | None = None
     """The types that its agents may start. None: all."""
+
+
+class AgentType(_Head):
+    """A named type of agents."""
+
+    name: str
+    prompt: str = ""
+    """Added to the system prompt of its agents."""
+    file: str = ""
+    """The path of its file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,28 +89,6 @@ class AgentTypes:
     """By name."""
     problems: tuple[str, ...] = ()
     """One sentence for each invalid file, with file and line."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Tools(_Section):
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] = ()
-
-
-class _Head(_Section):
-    description: str = Field(min_length=1)
-    model: str | None = Field(default=None, min_length=1)
-    code_actions: CodeActions | None = None
-    tools: _Tools = _Tools()
-    mode: Mode | None = None
-    budget: Budget = Budget()
-    mcp: tuple[str, ...] | None = None
-    max_depth: int | None = Field(default=None, ge=0, le=10)
-    output: dict[str, Any] | None = None
-    allow_agents: tuple[str, ...] | None = None
 
 
 def load_agent_types(config: Config, *, other_tools: bool = False) -> AgentTypes:
@@ -172,11 +157,10 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
             raise BadLineError(message, line=document.line_of(("mcp", index)))
     if head.output is not None:
         try:
-            output_type_of(head.output)
+            schema_output_type(head.output)
         except ConfigError as error:
             raise BadLineError(f"`output`: {error}", line=document.line_of(("output",))) from error
-    values = {field: value for field, value in head if field != "tools"}
-    return AgentType(name=name, prompt=document.body, file=file, tools=ToolNames(**head.tools.model_dump()), **values)
+    return AgentType(name=name, prompt=document.body, file=file, **dict(head))
 
 
 def unknown_tool(name: str, known: Collection[str], servers: Iterable[str]) -> str | None:
@@ -209,7 +193,7 @@ def _problem(document: Document, error: ValidationError) -> BadLineError:
     path: tuple[int | str, ...] = problem["loc"]
     name, line = ".".join(map(str, path)), document.line_of(path)
     if problem["type"] == "extra_forbidden":
-        sections: dict[str, type[BaseModel]] = {"tools": _Tools, "budget": Budget}
+        sections: dict[str, type[BaseModel]] = {"tools": ToolNames, "budget": Budget}
         section = sections.get(str(path[0]), _Head) if path[1:] else _Head
         return BadLineError(f"`{name}`: {unknown_name('setting', str(path[-1]), section.model_fields)}", line=line)
     if problem["type"] == "missing":

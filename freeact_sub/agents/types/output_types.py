@@ -1,16 +1,42 @@
-"""Turns the JSON schema of an agent type into pydantic-ai's `output_type`."""
+"""Typed answers of children, as pydantic-ai's `output_type`: the model calls the tool `hand_over`."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
 from pydantic_ai.exceptions import UserError
 
 from freeact_sub.errors import ConfigError
 
+NAME: Final = "hand_over"
+DESCRIPTION: Final = "Hand over your answer. This ends your work."
 
-def output_type_of(schema: Mapping[str, Any]) -> Any:
-    """Return the output type for the JSON schema of an object; the model must correct an answer that does not fit.
+
+def output_tool(
+    answer_type: Any,
+    check: Callable[[Any], Awaitable[str]],
+    value_of: Callable[[dict[str, Any]], Any] = lambda answer: answer,
+) -> Any:
+    """Return the output type for answers of a type.
+
+    Args:
+        answer_type: pydantic-ai's type of the tool's argument.
+        check: Returns what is wrong with a value, empty if nothing is. The model must correct a wrong answer.
+        value_of: Extracts the value from the argument.
+    """
+
+    async def hand_over(answer: dict[str, Any]) -> Any:
+        value = value_of(answer)
+        if problem := await check(value):
+            raise ModelRetry(f"The answer is not what was asked for: {problem}")
+        return value
+
+    hand_over.__annotations__["answer"] = answer_type
+    return ToolOutput(hand_over, name=NAME, description=DESCRIPTION)
+
+
+def schema_output_type(schema: Mapping[str, Any]) -> Any:
+    """Return the output type for the JSON schema of an object, which the host validates.
 
     Not for a schema from code in a kernel: matching an answer against a pattern can take for ever.
 
@@ -30,11 +56,8 @@ def output_type_of(schema: Mapping[str, Any]) -> Any:
         raise ConfigError(str(error)) from error
     validator = validator_type(schema, registry=Registry())  # empty: no schema is fetched from anywhere
 
-    def hand_over(answer: dict[str, Any]) -> dict[str, Any]:
+    async def check(answer: dict[str, Any]) -> str:
         problems = [f"{error.json_path}: {error.message}"[:500] for error in validator.iter_errors(answer)]
-        if problems:
-            raise ModelRetry(f"The answer is not what was asked for: {'; '.join(problems[:5])}")
-        return answer
+        return "; ".join(problems[:5])
 
-    hand_over.__annotations__["answer"] = structured
-    return ToolOutput(hand_over, name="hand_over", description="Hand over your answer. This ends your work.")
+    return output_tool(structured, check)

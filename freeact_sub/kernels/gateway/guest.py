@@ -109,7 +109,7 @@ class Host:
         for name, handler in tuple(kernel.control_handlers.items()):
             kernel.control_handlers[name] = self.heard_of(handler)
         self.send = requests.send
-        self.output = Output(kernel)
+        self.output = KeptOutput(kernel)
         requests.send = self.send_until_answered
         self.run_once()
 
@@ -227,7 +227,7 @@ class Host:
         kernel.shell_handlers["execute_request"] = on_execute
 
 
-class Output:
+class KeptOutput:
     """The present cell's output: numbered, with its end kept for a host that lost the connection."""
 
     def __init__(self, kernel: Any) -> None:

@@ -54,12 +54,12 @@ class FencedBlock:
         return self.language in PYTHON and bool(self.code.strip())
 
 
-Span: TypeAlias = Prose | FencedBlock
+TextSpan: TypeAlias = Prose | FencedBlock
 
 
-def read_spans(text: str) -> tuple[Span, ...]:
+def read_spans(text: str) -> tuple[TextSpan, ...]:
     """Cut a whole reply into spans."""
-    spans: list[Span] = []
+    spans: list[TextSpan] = []
     position = body = 0
     opening: re.Match[str] | None = None
     for match in _LINES.finditer(text):

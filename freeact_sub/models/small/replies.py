@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 
 from freeact_sub.models.small.arguments import Schemas, repaired
 from freeact_sub.models.small.block_mode import CELL_TOOL
-from freeact_sub.models.small.fences import FencedBlock, Span, read_spans
+from freeact_sub.models.small.fences import FencedBlock, TextSpan, read_spans
 from freeact_sub.models.small.python_syntax import parse_python
 from freeact_sub.models.small.written_calls import WrittenCall, python_calls
 
@@ -87,7 +87,7 @@ def _parts_from_text(text: str, tools: Schemas, *, complete: bool) -> list[Model
     return [*parts, TextPart(said)] if said.strip() else parts
 
 
-def _blocks_to_run(spans: Sequence[Span], tools: Schemas, *, complete: bool) -> dict[int, str | list[WrittenCall]]:
+def _blocks_to_run(spans: Sequence[TextSpan], tools: Schemas, *, complete: bool) -> dict[int, str | list[WrittenCall]]:
     """The blocks to run, by index: their code, or their calls if they hold nothing else."""
     run: dict[int, str | list[WrittenCall]] = {}
     for index, span in enumerate(spans):
