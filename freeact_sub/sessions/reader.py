@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
 CELL_TOOL: Final = "execute_ipython_cell"
+T = TypeVar("T")
 _USAGE: Final = TypeAdapter(Usage)
 
 
@@ -66,11 +67,7 @@ class SessionReader:
     def agents(self) -> list[StoredAgent]:
         """All agents, the root first, in order of their start."""
         rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
-        return [
-            StoredAgent(**{name: row[name] for name in StoredAgent.__annotations__ if name != "in_background"},
-                        in_background=bool(row["in_background"]))
-            for row in rows
-        ]  # fmt: skip
+        return [record_of(StoredAgent, row, in_background=bool(row["in_background"])) for row in rows]
 
     def agent(self, agent_id: str) -> StoredAgent:
         """One agent, by its id or its key.
@@ -153,43 +150,25 @@ class SessionReader:
 
     def _run(self, row: sqlite3.Row) -> StoredRun:
         ending = self._json(row["ending"]) or {}
-        return StoredRun(
-            agent_id=row["agent_id"],
-            number=row["number"],
-            root_run=row["root_run"],
-            prompt=self._json(row["prompt"]),
-            budget=self._json(row["budget"]),
-            began=row["began"],
-            ended=row["ended"],
-            status=row["status"],
-            error=ending.get("error", ""),
-            usage=usage_of(ending.get("usage")),
-            tree_usage=usage_of(ending.get("tree_usage")),
-            output=self._json(row["output"]),
-            reused_from=ending.get("reused_from", ""),
-            files_read=tuple(ending.get("files_read", ())),
-            files_written=tuple(ending.get("files_written", ())),
-            files_removed=tuple(ending.get("files_removed", ())),
-            warnings=tuple(ending.get("warnings", ())),
+        lists = ("files_read", "files_written", "files_removed", "warnings")
+        return record_of(
+            StoredRun,
+            row,
+            **{name: self._json(row[name]) for name in ("prompt", "budget", "output")},
+            **{name: ending.get(name, "") for name in ("error", "reused_from")},
+            **{name: usage_of(ending.get(name)) for name in ("usage", "tree_usage")},
+            **{name: tuple(ending.get(name, ())) for name in lists},
             undone=bool(row["undone"]),
-            head=row["head"],
-            files=row["files"],
             unwritten=row["ended"] is None and not row["undone"] and bool(row["at_head"]),
         )
 
     def _call(self, row: sqlite3.Row) -> StoredCall:
-        return StoredCall(
-            call_id=row["call_id"],
-            agent_id=row["agent_id"],
-            run=row["run"],
-            tool_call_id=row["tool_call_id"],
+        return record_of(
+            StoredCall,
+            row,
             from_code=bool(row["from_code"]),
-            name=row["name"],
             args=self._json(row["args"]),
             state="begun" if row["ended"] is None else "done",
-            began=row["began"],
-            ended=row["ended"],
-            outcome=row["outcome"],
             result=self._json(row["result"]) or "",
         )
 
@@ -206,6 +185,11 @@ class SessionReader:
             return self._connection.execute(select, values).fetchall()
         except sqlite3.Error as error:
             raise SessionError(f"the session {self.session_id} cannot be read: {error}") from error
+
+
+def record_of(kind: type[T], row: sqlite3.Row, **converted: Any) -> T:
+    """The record of a row. Args: converted: the fields that are not the column of their name."""
+    return kind(**{name: row[name] for name in kind.__annotations__ if name not in converted}, **converted)
 
 
 def usage_of(value: Any) -> Usage:

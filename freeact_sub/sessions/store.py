@@ -17,7 +17,7 @@ from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import NAME, connect, connect_to_read
 from freeact_sub.sessions.forking import copy_files, copy_rows
 from freeact_sub.sessions.lock import SessionLock
-from freeact_sub.sessions.reader import SessionReader, usage_of
+from freeact_sub.sessions.reader import SessionReader, record_of, usage_of
 from freeact_sub.sessions.records import StoredSession
 from freeact_sub.system.removal import remove
 
@@ -221,18 +221,8 @@ class SessionStore:
         ):
             usages += _usage(run["ending"], bodies)
             status = run["status"] if run["parent_id"] is None else status
-        return StoredSession(
-            session_id=session_id,
-            workspace=Path(row["workspace"]),
-            created=row["created"],
-            updated=row["updated"],
-            title=row["title"],
-            model=row["model"],
-            archived=bool(row["archived"]),
-            agents=agents,
-            usage=usages,
-            status=status,
-        )
+        converted = {"workspace": Path(row["workspace"]), "archived": bool(row["archived"])}
+        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
 
 
 def _usage(ending: str | None, bodies: Bodies) -> Usage:

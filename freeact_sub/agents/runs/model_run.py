@@ -11,7 +11,7 @@ from pydantic_ai.usage import UsageLimits
 from freeact_sub.agents.context.compactor import CompactionHooks
 from freeact_sub.agents.turn.hooks import RunHooks, hooks_of
 from freeact_sub.agents.turn.plain import RETRIES, PlainTurns, is_traced
-from freeact_sub.agents.turn.stream import RelayedModel, reads_events, relay_to
+from freeact_sub.agents.turn.stream import EmittingModel, event_stream_handler_of, reads_events
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.tools import AgentToolset, McpToolset
 
@@ -35,14 +35,14 @@ class ModelRun:
         """Make turns up to the answer, and return it."""
         node, turns = self.turns.node, self.turns
         shared, history = node.shared, node.run.record.history
-        relayed = None if reads_events(shared.capabilities) else RelayedModel(node.model, node.emitter)
-        hooks = hooks_of(turns, self.ours, self.mcp, forgotten=self.forgotten, relayed=relayed)
+        emitting = None if reads_events(shared.capabilities) else EmittingModel(node.model, node.emitter)
+        hooks = hooks_of(turns, self.ours, self.mcp, forgotten=self.forgotten, emitting=emitting)
         with turns.open():
-            if self.output_type is not str or relayed is None or shared.capabilities or shared.toolsets or is_traced():
+            if self.output_type is not str or emitting is None or shared.capabilities or shared.toolsets or is_traced():
                 return await self._by_agent(prompt, history, hooks)
             plain = PlainTurns(
                 turns,
-                relayed,
+                emitting,
                 hooks=hooks,
                 before=self.compaction,
                 toolsets=[self.ours, self.mcp],
@@ -57,9 +57,9 @@ class ModelRun:
         self, prompt: str | Sequence[UserContent] | None, history: Sequence[ModelMessage], hooks: RunHooks
     ) -> Any:
         """Let pydantic-ai make the turns, or continue the conversation so far."""
-        node, shared, relayed = self.turns.node, self.turns.node.shared, hooks.relayed
+        node, shared, emitting = self.turns.node, self.turns.node.shared, hooks.emitting
         agent: PydanticAgent[Any, Any] = PydanticAgent(
-            relayed or node.model,
+            emitting or node.model,
             name=node.agent_id,
             output_type=self.output_type,
             instructions=self.instructions,
@@ -72,7 +72,7 @@ class ModelRun:
         result = await agent.run(
             prompt,
             message_history=history or None,
-            event_stream_handler=relay_to(node.emitter) if relayed is None else None,
+            event_stream_handler=event_stream_handler_of(node.emitter) if emitting is None else None,
             infer_name=False,
             # a backstop for steps of a user's capability that bypass our hooks; ours acts first
             usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),

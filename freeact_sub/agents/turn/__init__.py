@@ -14,8 +14,8 @@ that is not valid. All that we do in them hangs in pydantic-ai's hooks (`hooks.p
     it may take, for the agent and all above it; it may wait for requests of others. If too little is left, the request
     becomes the last report (the salvage), or the run ends.
 5.  The request is made. `RequestProgress` (`progress.py`) shows one that takes long, `InnerTasks` (`inner_tasks.py`) notes
-    the tasks of pydantic-ai, and `RelayedModel` (`stream.py`) streams it and emits text and thinking as they come. A request
-    that brings no response is given up (`PaidRequests.wrap_model_request`): `Booking.give_up` books what was sent.
+    the tasks of pydantic-ai, and `EmittingModel` (`stream.py`) streams it and emits text and thinking as they come. A
+    request that brings no response is given up (`PaidRequests.wrap_model_request`): `Booking.give_up` books what was sent.
 6.  `RunBudget.after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated.
 7.  `AnswerHooks.after_model_request` (`answer_hooks.py`): `AnswerCheck.check` (`answer_check.py`; for small models with
     `substance.py`) asks once more for an answer that is cut off or empty, or ends the run.

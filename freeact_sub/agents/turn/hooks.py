@@ -16,13 +16,13 @@ from freeact_sub.agents.turn.answer_hooks import AnswerHooks
 from freeact_sub.agents.turn.budget_hooks import RunBudget
 from freeact_sub.agents.turn.call_hooks import CallHooks
 from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.agents.turn.stream import RelayedModel, relay_retried
+from freeact_sub.agents.turn.stream import EmittingModel, emit_retried
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.tools import AgentToolset, McpToolset
 
 
 def hooks_of(
-    turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str], relayed: RelayedModel | None
+    turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str], emitting: EmittingModel | None
 ) -> "RunHooks":
     """Returns the capability of a run, which follows the user's.
 
@@ -31,7 +31,7 @@ def hooks_of(
         ours: The built-in tools.
         mcp: The tools of MCP servers.
         forgotten: Returns the question for a model that would end its run while children are working; empty: none.
-        relayed: The model, if it emits what it streams. None: pydantic-ai streams, and all its events are read.
+        emitting: The model, if it emits what it streams. None: pydantic-ai streams, and all its events are read.
     """
     return RunHooks(
         turns=turns,
@@ -39,7 +39,7 @@ def hooks_of(
         calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
         answers=AnswerHooks(turns=turns, forgotten=forgotten),
         budget=RunBudget(turns=turns),
-        relayed=relayed,
+        emitting=emitting,
     )
 
 
@@ -59,7 +59,7 @@ class RunHooks(AbstractCapability[Any]):
     turns: Turns
     """Include `progress` and `inner_tasks`."""
     budget: RunBudget
-    relayed: RelayedModel | None
+    emitting: EmittingModel | None
     """See `hooks_of`."""
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
@@ -74,10 +74,10 @@ class RunHooks(AbstractCapability[Any]):
         return await self.budget.prepare_tools(ctx, await self.tools.prepare_tools(ctx, tool_defs))
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See `relay_retried`, `CallHooks` and `RunBudget`."""
-        if self.relayed is not None:
+        """See `emit_retried`, `CallHooks` and `RunBudget`."""
+        if self.emitting is not None:
             outputs = [tool.name for tool in request_context.model_request_parameters.output_tools]
-            await relay_retried(ctx, outputs, self.turns.node.emitter)
+            await emit_retried(ctx, outputs, self.turns.node.emitter)
         return await self.budget.before_model_request(ctx, await self.calls.before_model_request(ctx, request_context))
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
@@ -92,9 +92,9 @@ class RunHooks(AbstractCapability[Any]):
         try:
             return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
         except BaseException:
-            if self.relayed is not None and self.relayed.cut_off is not None:
-                _keep(ctx, self.relayed.cut_off)
-                self.relayed.cut_off = None
+            if self.emitting is not None and self.emitting.cut_off is not None:
+                _keep(ctx, self.emitting.cut_off)
+                self.emitting.cut_off = None
             raise
 
     async def after_model_request(
@@ -105,7 +105,7 @@ class RunHooks(AbstractCapability[Any]):
             response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
             return await self.answers.after_model_request(ctx, request_context=request_context, response=response)
         except asyncio.CancelledError:
-            if self.relayed is not None:
+            if self.emitting is not None:
                 _keep(ctx, replace(response, state="interrupted"))
             raise
 

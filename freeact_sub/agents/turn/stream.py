@@ -1,6 +1,6 @@
 """Turns a model's stream, and answers to calls that never ran, into events.
 
-pydantic-ai makes plain requests, and `RelayedModel` streams them and emits what comes. Streams through pydantic-ai's graph
+pydantic-ai makes plain requests, and `EmittingModel` streams them and emits what comes. Streams through pydantic-ai's graph
 take two more tasks and a dozen more layers for each response; they are for a user's capability that reads its events.
 """
 
@@ -32,7 +32,7 @@ from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk, ToolOutput
 
 
-class RelayedModel(WrapperModel):
+class EmittingModel(WrapperModel):
     """A model whose plain requests are streamed, and emitted as they come."""
 
     def __init__(self, wrapped: Model, emitter: Emitter) -> None:
@@ -53,7 +53,7 @@ class RelayedModel(WrapperModel):
         self.cut_off = ModelResponse(parts=[], model_name=self.model_name, state="interrupted")
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             try:
-                await relay_events(stream, self._emitter)
+                await emit_events(stream, self._emitter)
             finally:
                 response = stream.get()
                 self.cut_off = replace(response, state="interrupted")  # also while the stream is closed
@@ -66,16 +66,16 @@ def reads_events(capabilities: Sequence[AbstractCapability[Any]]) -> bool:
     return any(capability.has_wrap_run_event_stream or capability.has_on_event for capability in capabilities)
 
 
-def relay_to(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
+def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:
     """The `event_stream_handler` of pydantic-ai."""
 
-    async def relay(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
-        await relay_events(events, emitter)
+    async def handle(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        await emit_events(events, emitter)
 
-    return relay
+    return handle
 
 
-async def relay_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
+async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
     """Emit chunks and whole blocks of text and thinking, and the answers to calls that never ran."""
     async for event in events:
         translated = _translate(event)
@@ -83,7 +83,7 @@ async def relay_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
             await emitter.emit(translated)
 
 
-async def relay_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Emitter) -> None:
+async def emit_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Emitter) -> None:
     """Emit the answers to calls of the latest response that never ran; their pydantic-ai events nobody has read.
 
     Args:
