@@ -84,7 +84,7 @@ class Activity:
         match event:
             case ResponseChunk() | ThoughtsChunk():
                 self.writes = "writing" if isinstance(event, ResponseChunk) else "thinking"
-                self.calls.clear()  # a model writes again when all it has called has ended, also where nobody told of it
+                self.calls.clear()  # a model writes again when all its calls have ended, also those without an event
             case Response() | Thoughts():
                 self.writes = ""
             case ToolCallStarted():

@@ -4,8 +4,8 @@ A question is an `ApprovalRequest` on the root's stream. Only the call that asks
 id, from whoever reads the stream, in any order. A gate serves one root agent and its descendants for as long as the root
 lives; what a person allows for the session is remembered here and nowhere else.
 
-Where nobody is to be asked the answer is ready before the question: both are told, so that the record says who decided.
-A question may be bounded in time; past it the answer is no. One that no front end shows is told in the log after a while: a
+Where nobody is to be asked the answer is ready before the question: both are events, so that the record says who decided.
+A question may be bounded in time; past it the answer is no. The log names one that no front end shows for a while: a
 program that reads the stream and answers nothing would wait without a word.
 """
 

@@ -1,6 +1,6 @@
 """`unasked_writes`: the files that an agent's code may change without a question, in a form that its kernel tests quickly.
 
-A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel is told what is allowed in any case:
+A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets what is allowed in any case:
 folders, and what to ask for in them because a rule may be about it. The kernel may ask too often, never too seldom:
 the host judges each request by all rules. Answers given during the session do not change what the kernel asks.
 """

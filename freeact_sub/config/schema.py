@@ -109,7 +109,7 @@ class KernelConfig(Section):
     """Bound on each process of a kernel with a sandbox. None: the machine's memory."""
     max_processes: int | None = Field(default=None, ge=0, le=LARGEST)
     """Bound on the threads and processes of a kernel with a sandbox. None: 1024, except for root, to whom no such bound
-    applies; a number that cannot be held is told. 0: none."""
+    applies; a notice names a bound that cannot be set. 0: none."""
     max_file_bytes: int = Field(default=16 * 2**30, ge=0, le=LARGEST)
     """Bound on each file that a kernel with a sandbox writes. 0: none."""
     cpu_seconds: int = Field(default=0, ge=0, le=LARGEST)
@@ -128,7 +128,7 @@ class KernelConfig(Section):
         inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         variables = {**inherited, "PYTHONUNBUFFERED": "1", **git_environment(), **self.env}
         python = shutil.which(self.python, path=variables.get("PATH"))
-        if python is None:  # which is told when it is started
+        if python is None:  # the start of the kernel says so
             return variables
         folder = Path(python).absolute().parent  # the link is not followed: it is what makes a virtual environment
         paths = variables.get("PATH", os.defpath).split(os.pathsep)

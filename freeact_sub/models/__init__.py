@@ -2,7 +2,7 @@
 
 - `build`: the model that the settings name.
 - `steady`: requests that outlive a busy provider (`traffic`), a broken connection, a stall (`silence`) and a full context;
-  `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` what a person is told.
+  `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors for people.
 - `code_actions`: each model acts by tool calls or by blocks of Python, which become tool calls; see `small/`.
 
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.

@@ -18,11 +18,10 @@ How to read a session::
 
 A reader needs no lock and may be used while the session goes on: it sees what is committed. Reading never writes.
 
-The database knows no agents: it is told plain values (`SessionWriter`), and what they mean is the business of
-`agents/sessions/`. One database has all sessions, so that a list of them, what they cost and what is to be swept are
-queries. Texts above 32 kB, and whatever a part keeps for a session (`SessionStore.folder_of`), are files in a folder of
-the session. All of it is in `$XDG_STATE_HOME/freeact`, for its user alone (0700), and not in the
-workspace, which code may write.
+The database knows no agents: it gets plain values (`SessionWriter`), and `agents/sessions/` knows what they mean. One
+database has all sessions, so that a list of them, what they cost and what is to be swept are queries. Texts above 32 kB, and
+whatever a part keeps for a session (`SessionStore.folder_of`), are files in a folder of the session. All of it is in
+`$XDG_STATE_HOME/freeact`, for its user alone (0700), and not in the workspace, which code may write.
 
 Why not `pydantic_ai.conversation_store`: it stores a conversation when a run has ended, by an `await` of its own for each.
 Here a call is committed before it runs and its result before it is used, in the middle of a run, together with events,

@@ -111,24 +111,24 @@ class Brancher:
         for stream in (self.kernel._stdout, self.kernel._stderr):
             stream.flush()
         me, server = os.getpid(), os.getppid()
-        (told, tell), (waits, go) = os.pipe(), os.pipe()
+        (result, result_writer), (waits, go) = os.pipe(), os.pipe()
         # an interrupt, which goes to the whole group, is for the origin only
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         report = b""
         try:
             between = fork_quietly()
             if between == 0:
-                os.close(told)
+                os.close(result)
                 os.close(go)
-                be_between(self, request, me, server, tell, waits)
-            os.close(tell)
-            tell = told
-            report = os.read(told, 64)
+                be_between(self, request, me, server, result_writer, waits)
+            os.close(result_writer)
+            result_writer = result
+            report = os.read(result, 64)
             if not report.isdigit():
                 reap(between)
                 raise OSError(report.decode() or "the process between ended")
         finally:
-            for descriptor in {told, tell, waits} | (set() if report.isdigit() else {go}):
+            for descriptor in {result, result_writer, waits} | (set() if report.isdigit() else {go}):
                 os.close(descriptor)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return between, int(report), go
@@ -195,7 +195,9 @@ class Brancher:
         return ""
 
 
-def be_between(brancher: Brancher, request: dict[str, Any], origin: int, server: int, tell: int, waits: int) -> None:
+def be_between(
+    brancher: Brancher, request: dict[str, Any], origin: int, server: int, result_writer: int, waits: int
+) -> None:
     """The life of the process between: it forks the branch, tells of it, and waits to be killed. Does not return."""
     try:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -203,12 +205,12 @@ def be_between(brancher: Brancher, request: dict[str, Any], origin: int, server:
             try:
                 branch = fork_quietly()
             except OSError as error:
-                os.write(tell, str(error.strerror).encode()[:64])
+                os.write(result_writer, str(error.strerror).encode()[:64])
                 return
             if branch == 0:
-                os.close(tell)
+                os.close(result_writer)
                 be_branch(brancher, request, server, waits)
-            os.write(tell, b"%d" % branch)
+            os.write(result_writer, b"%d" % branch)
             while True:
                 signal.pause()
     finally:

@@ -167,7 +167,7 @@ class Server:
 
     def on_lay(self, request: dict[str, Any]) -> None:
         """Forks a process that lays a copy on write over a workspace; the host hears of it when it has ended."""
-        told, tell = os.pipe()
+        result, result_writer = os.pipe()
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -180,10 +180,10 @@ class Server:
             except BaseException as error:  # noqa: BLE001  # border: the host gets the reason
                 reason = repr(error)
             finally:
-                os.write(tell, b"." + reason.encode(errors="replace")[:REASON_BYTES])
+                os.write(result_writer, b"." + reason.encode(errors="replace")[:REASON_BYTES])
                 os._exit(0)
-        os.close(tell)
-        self.layers[pid] = request["id"], told
+        os.close(result_writer)
+        self.layers[pid] = request["id"], result
 
     def on_drop(self, request: dict[str, Any]) -> None:
         """Nobody waits for it any more."""
@@ -192,9 +192,9 @@ class Server:
                 os.kill(pid, signal.SIGKILL)  # it is ours until `reap` has seen its end
 
     def on_laid(self, pid: int) -> None:
-        number, told = self.layers.pop(pid)
-        reason = os.read(told, REASON_BYTES + 1) or b".it was ended"
-        os.close(told)
+        number, result = self.layers.pop(pid)
+        reason = os.read(result, REASON_BYTES + 1) or b".it was ended"
+        os.close(result)
         self.send({"laid": number, "reason": reason[1:].decode(errors="replace")})
 
     def on_bound(self, descriptor: int) -> None:

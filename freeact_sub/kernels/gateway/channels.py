@@ -120,7 +120,7 @@ class GatewayChannels:
         self._limit_is_reported = False
 
     async def open(self) -> None:
-        """Connect; returns when the server has heard of the kernel.
+        """Connect; returns when the server has connected to the kernel.
 
         Raises:
             KernelStartError: There is no connection.

@@ -1,7 +1,7 @@
 """`check_gateway`: finds out, by starting a kernel, what a gateway lacks that our kernels need.
 
 Each finding comes with the line that mends it. What is tried: the token, the start of a kernel, much output at once (a
-server drops what is over its limit), a large message to a kernel, and how the death of a kernel is told.
+server drops what is over its limit), a large message to a kernel, and how soon the server reports the death of a kernel.
 """
 
 import asyncio

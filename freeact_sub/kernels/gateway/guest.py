@@ -107,13 +107,13 @@ class Host:
             }
         )
         for name, handler in tuple(kernel.control_handlers.items()):
-            kernel.control_handlers[name] = self.heard_of(handler)
+            kernel.control_handlers[name] = self.renewing(handler)
         self.send = requests.send
         self.output = KeptOutput(kernel)
         requests.send = self.send_until_answered
         self.run_once()
 
-    def heard_of(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+    def renewing(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """The handler of a message of the host, which renews the lease."""
 
         def handle(*args: Any) -> Any:

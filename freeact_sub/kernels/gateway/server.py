@@ -130,7 +130,7 @@ class GatewayServer:
             await self.end_kernel(await starting)
         except UnreachableError as error:
             if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
-                return  # the server has not heard of it
+                return  # the server does not know it
             for _ in range(int(UNWANTED_SECONDS / LOOK_SECONDS)):
                 if await self.end_kernel(wanted) != NOT_FOUND:
                     return

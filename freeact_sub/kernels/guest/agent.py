@@ -365,5 +365,5 @@ def install(
     names.install(shell)
     snapshots.Snapshots(shell, requests)
     hook.install(shell, requests.ask, audit, used.USED)
-    used.watch(shell, lambda told: requests.send("files", told, lambda _: None))
+    used.watch(shell, lambda report: requests.send("files", report, lambda _: None))
     return requests

@@ -23,7 +23,7 @@ from typing import Any
 from . import stack
 from .hosts import Names, is_ip
 from .line import Line
-from .used import MAX_NOTED, UsedFiles
+from .used import MAX_PENDING, UsedFiles
 from .writable import (
     WRITING,
     Files,
@@ -32,7 +32,7 @@ from .writable import (
     is_only_read,
     keep_notes_of_ipython,
     real_path,
-    tell_of_opens_in_folders,
+    report_opens_in_folders,
 )
 
 SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
@@ -57,7 +57,7 @@ class Watch:
         self.is_on = True
         self.asking = threading.local()
         """Per thread: `now` is true while it asks about an event, or must not ask."""
-        self.spoken_to: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
+        self.allowed_peers: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()
         """Addresses to which a socket may send."""
         self.refused: tuple[Any, tuple[Any, ...]] = (None, ())
         """The words of a program that was denied, and why."""
@@ -99,7 +99,7 @@ class Watch:
         """Ask another host from now on, which has allowed nothing yet. Settings: as for `install`."""
         self.line = Line(ask)
         self.names.found.clear()
-        self.spoken_to.clear()
+        self.allowed_peers.clear()
         self.refused = (None, ())
         self.is_on = settings is not None
         if settings is not None:
@@ -272,7 +272,7 @@ class Watch:
     def on_send(self, connection: Any, address: Any = None, *_: Any) -> None:
         if address is None:
             return  # connected already
-        allowed = self.spoken_to.setdefault(connection, set())
+        allowed = self.allowed_peers.setdefault(connection, set())
         if address not in allowed:
             self.on_connect(connection, address)
             allowed.add(address)
@@ -299,7 +299,7 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
 
     One function does both, because a second hook would cost as much as everything done here for most files.
     """
-    free, are_free, noted, asked = watch.files.free, watch.files.are_free, used.noted, watch.handlers
+    free, are_free, pending, asked = watch.files.free, watch.files.are_free, used.pending, watch.handlers
     writing = WRITING
     ask, note, now = _make_ask(watch, is_service_thread), used.hook(), time.monotonic
 
@@ -310,10 +310,10 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
             if flags & writing:
                 if path.__class__ is str:
                     if path in free and free[path] > now():
-                        noted[path] = flags  # at most MAX_FREE more than are noted below
+                        pending[path] = flags  # at most MAX_FREE more than are noted below
                         return
-                    if len(noted) < MAX_NOTED and are_free(path):
-                        noted[path] = flags
+                    if len(pending) < MAX_PENDING and are_free(path):
+                        pending[path] = flags
                         return
                 ask(event, args)
             note(event, args)
@@ -372,7 +372,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
         return threading.current_thread() in threads
 
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
-    tell_of_opens_in_folders(watch.asking)
+    report_opens_in_folders(watch.asking)
     used.add_hook(make_hook(watch, used, is_service_thread))
 
 

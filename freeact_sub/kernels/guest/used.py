@@ -6,8 +6,8 @@ but it sees when a program starts, so the host can search for its files.
 
 The hook runs before something happens, which may then fail. It is called for every `open`, so it only notes names as given;
 after the cell it is found out what they mean and whether it happened: a written file exists, and has changed since the cell
-began or can be written; a removed one existed and is gone. Denied actions are not noted: the noting is part of the hook that
-asks, if there is one (`hook.make_hook`).
+began or can be written; a removed one existed and is gone. Denied actions are left out: the hook that asks, if there is one,
+also notes names (`hook.make_hook`).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from .writable import WRITING, folder_of
 
 MAX_FILES = 1000
 """The number of each kind that is reported after one cell."""
-MAX_NOTED = 10_000
+MAX_PENDING = 10_000
 MAX_CODE_CHARS = 100_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
@@ -36,9 +36,9 @@ class UsedFiles:
     """Remembers paths until they are reported."""
 
     def __init__(self) -> None:
-        self.noted: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
         """Paths opened for writing, as named by the code, with the flags of the last time."""
-        self.noted_read: dict[str, None] = {}
+        self.pending_read: dict[str, None] = {}
         self.written: dict[str, bool] = {}
         """Absolute paths to write below the root, in order. True: only if they have changed."""
         self.read: dict[str, None] = {}
@@ -60,7 +60,7 @@ class UsedFiles:
     def begin(self, send: Callable[[dict[str, Any]], Any]) -> None:
         """Start anew, and report through this function."""
         self.send = send
-        for names in (self.noted, self.noted_read, self.written, self.read, self.removed, self.made):
+        for names in (self.pending, self.pending_read, self.written, self.read, self.removed, self.made):
             names.clear()
         self.programs = self.before = None
 
@@ -75,19 +75,19 @@ class UsedFiles:
 
     def hook(self) -> Callable[[str, tuple[Any, ...]], None]:
         """Return the function that notes an audit event."""
-        noted, noted_read, others, writing = self.noted, self.noted_read, OTHERS, WRITING
+        pending, pending_read, others, writing = self.pending, self.pending_read, OTHERS, WRITING
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             if event == "open":
                 path, flags = arguments[0], arguments[2]
                 if flags & writing:
-                    if path.__class__ is str and len(noted) < MAX_NOTED:
-                        noted[path] = flags
+                    if path.__class__ is str and len(pending) < MAX_PENDING:
+                        pending[path] = flags
                     else:
                         self.add(path, flags)
-                elif len(noted_read) < MAX_NOTED:  # beyond it nothing more is reported
+                elif len(pending_read) < MAX_PENDING:  # beyond it nothing more is reported
                     if path.__class__ is str:
-                        noted_read[path] = None
+                        pending_read[path] = None
                     else:
                         self.add_read(path)
             elif event in others:
@@ -118,7 +118,7 @@ class UsedFiles:
             self.programs, self.before = time.time_ns(), Listing(self.root)
 
     @contextlib.contextmanager
-    def nothing_noted(self) -> Iterator[None]:
+    def nothing_recorded(self) -> Iterator[None]:
         """Do not count processes started now: they are the kernel's own."""
         programs, before, self.programs = self.programs, self.before, 0
         try:
@@ -128,15 +128,15 @@ class UsedFiles:
 
     def resolve(self) -> None:
         """Find out what the noted names mean."""
-        names = list(self.noted.items())
-        self.noted.clear()
+        names = list(self.pending.items())
+        self.pending.clear()
         for name, flags in names:
             self.add(name, flags)
 
     def resolve_read(self) -> None:
         """Do the same for files that were read."""
-        names = list(self.noted_read)
-        self.noted_read.clear()
+        names = list(self.pending_read)
+        self.pending_read.clear()
         for name in names:
             if len(self.read) >= MAX_FILES:
                 break
@@ -152,9 +152,9 @@ class UsedFiles:
             folder: Descriptor of the folder that the path is relative to.
         """
         absolute = self.absolute(path, folder)
-        if absolute is not None and "__pycache__" not in absolute and len(self.written) < MAX_NOTED:
+        if absolute is not None and "__pycache__" not in absolute and len(self.written) < MAX_PENDING:
             self.written[absolute] = self.written.get(absolute, True) and bool(flags & os.O_EXCL)
-        if len(self.noted) >= MAX_NOTED:
+        if len(self.pending) >= MAX_PENDING:
             self.resolve()
 
     def add_read(self, path: Any) -> None:
@@ -172,7 +172,7 @@ class UsedFiles:
     def make(self, path: Any, folder: int) -> None:
         """Note a folder to create, unless it exists."""
         absolute = self.absolute(path, folder)
-        if absolute is not None and len(self.made) < MAX_NOTED and changed_at(absolute) is None:
+        if absolute is not None and len(self.made) < MAX_PENDING and changed_at(absolute) is None:
             self.made.add(absolute)
 
     def remove(self, path: Any, folder: int = -1) -> None:
@@ -203,7 +203,7 @@ class UsedFiles:
             return None
         return text if text.startswith(self.root) else None
 
-    def tell(self) -> None:
+    def send_report(self) -> None:
         """Report what is new. Called after each cell."""
         self.resolve()
         self.resolve_read()
@@ -214,7 +214,7 @@ class UsedFiles:
             if when is not None and (self.is_new(when) or not (self.written[path] or cannot_be_written(path)))
         ]
         gone = () if self.before is None else self.before.gone()
-        told: dict[str, Any] = {
+        report: dict[str, Any] = {
             "read": list(self.read),
             "written": written[:MAX_FILES],
             "undone": [path for path, when in changed.items() if when is None][:MAX_FILES],
@@ -222,13 +222,13 @@ class UsedFiles:
             "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
         }
         if self.programs is not None:
-            told |= {"programs": self.programs, "code": self.code}
+            report |= {"programs": self.programs, "code": self.code}
         for names in (self.written, self.read, self.removed):
             names.clear()
         self.programs = self.before = None
-        told = {what: names for what, names in told.items() if names}
-        if told:
-            self.send({**told, "since": self.since})
+        report = {what: names for what, names in report.items() if names}
+        if report:
+            self.send({**report, "since": self.since})
 
 
 def changed_at(path: str) -> int | None:
@@ -259,4 +259,4 @@ def watch(shell: Any, send: Callable[[dict[str, Any]], Any]) -> None:
     if not USED.has_hook:
         USED.add_hook(USED.hook())
     shell.events.register("pre_run_cell", USED.begin_cell)
-    shell.events.register("post_execute", USED.tell)
+    shell.events.register("post_execute", USED.send_report)

@@ -167,8 +167,8 @@ def is_only_read(descriptor: int) -> bool:
         return False  # the call fails by itself
 
 
-def tell_of_opens_in_folders(asking: threading.local) -> None:
-    """Has `os.open` with a folder's descriptor tell of the folder, by an event `freeact.open`; its own leaves it out.
+def report_opens_in_folders(asking: threading.local) -> None:
+    """Has `os.open` with a folder's descriptor report the folder by an event `freeact.open`; its own leaves it out.
 
     Args:
         asking: The watch's set; its own event needs no question.

@@ -13,7 +13,7 @@ import pickle
 import sys
 from typing import Any
 
-from .write import FORMAT, MANIFEST, reason_of, told
+from .write import FORMAT, MANIFEST, cut, reason_of
 
 RESULT = "restored.json"
 
@@ -28,7 +28,7 @@ def restore(folder: str, namespace: dict[str, Any]) -> None:
     for name, module in manifest["modules"].items():
         try:
             namespace[name] = importlib.import_module(module)
-            restored[name] = told(f"{name}: module {module}")
+            restored[name] = cut(f"{name}: module {module}")
         except Exception as error:  # noqa: BLE001  # border: a module may fail in any way
             lost[name] = reason_of(error)
     missing = [name for name in manifest["submodules"] if name not in sys.modules]

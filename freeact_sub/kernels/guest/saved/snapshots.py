@@ -36,7 +36,7 @@ class Saver:
     """A process that saves."""
 
     pid: int
-    told: int
+    result: int
     """The end of a pipe at which the process tells of a failure; it is closed when the process ends."""
     text: bytes = field(default=b"")
 
@@ -100,23 +100,23 @@ class Snapshots:
             OSError: The system has no room for one more.
         """
         origin = os.getpid()
-        told, tell = os.pipe()
+        result, result_writer = os.pipe()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = -1
         try:
-            with hook.nothing_asked(), used.USED.nothing_noted(), warnings.catch_warnings():
+            with hook.nothing_asked(), used.USED.nothing_recorded(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of every fork with threads
                 pid = os.fork()
             if pid == 0:
-                be_saver(self, request, origin, tell)
+                be_saver(self, request, origin, result_writer)
         finally:
-            os.close(tell)
+            os.close(result_writer)
             if pid < 0:
-                os.close(told)
+                os.close(result)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with contextlib.suppress(OSError):  # it has done so itself, or has ended
             os.setpgid(pid, pid)
-        return Saver(pid, told)
+        return Saver(pid, result)
 
     def save_here(self, snapshot_id: str, request: dict[str, Any], reason: str, started: float) -> None:
         """Saves in the main thread what can be saved within the bounds for that."""
@@ -129,17 +129,17 @@ class Snapshots:
         self.say(snapshot_id, state="ended", problem=problem)
 
     def watch(self, snapshot_id: str) -> None:
-        """Called in the control thread, which is told when the process ends."""
+        """Called in the control thread, which hears of the end of the process."""
         saver = self.savers.get(snapshot_id)
         if saver is not None and self.control_loop is not None:
-            self.control_loop.add_reader(saver.told, self.on_told, snapshot_id)
+            self.control_loop.add_reader(saver.result, self.on_result, snapshot_id)
 
-    def on_told(self, snapshot_id: str) -> None:
+    def on_result(self, snapshot_id: str) -> None:
         """Called in the control thread: the process says something, or has ended."""
         saver = self.savers.get(snapshot_id)
         if saver is None:
             return
-        text = os.read(saver.told, READ_BYTES)
+        text = os.read(saver.result, READ_BYTES)
         if text and len(saver.text) < READ_BYTES:
             saver.text += text
         else:
@@ -152,8 +152,8 @@ class Snapshots:
         problem = ""
         if saver is not None:
             if self.control_loop is not None:
-                self.control_loop.remove_reader(saver.told)
-            os.close(saver.told)
+                self.control_loop.remove_reader(saver.result)
+            os.close(saver.result)
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
                     kill(saver.pid, signal.SIGKILL)
@@ -163,7 +163,7 @@ class Snapshots:
         self.say(snapshot_id, state="ended", problem=problem)
 
 
-def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, tell: int) -> None:
+def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, result_writer: int) -> None:
     """The life of the process that saves. Does not return."""
     try:
         os.setpgid(0, 0)
@@ -175,25 +175,25 @@ def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, tell: i
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that was for the kernel may wait
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        leave(tell, snapshots.requests)
+        leave(result_writer, snapshots.requests)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.nice(NICE)
         Writer(snapshots.shell, snapshots.salt, request).write()
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  # border: the end of a process; the host is told why
         with contextlib.suppress(OSError):
-            os.write(tell, reason_of(error).encode())
+            os.write(result_writer, reason_of(error).encode())
     finally:
         os._exit(1)
 
 
-def leave(tell: int, requests: Any) -> None:
+def leave(result_writer: int, requests: Any) -> None:
     """Lets go of all that is the kernel's: its files, so that they can be closed, its output, its host."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    os.closerange(3, tell)
-    os.closerange(tell + 1, 1 << 20)
+    os.closerange(3, result_writer)
+    os.closerange(result_writer + 1, 1 << 20)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process's life
     for watch in hook.WATCHES:
         watch.line.theirs = None

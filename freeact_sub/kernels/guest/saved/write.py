@@ -91,7 +91,7 @@ class Writer:
             "lost": list(self.lost.values()),
             "modules": self.modules(modules),
             "submodules": submodules(modules.values()),
-            "path": [path for path in sys.path if is_told(path, PATH_CHARS)],
+            "path": [path for path in sys.path if fits(path, PATH_CHARS)],
             "folder": working_folder(),
             "sources": self.source_texts(),
         }
@@ -102,7 +102,7 @@ class Writer:
 
     def is_kept(self, name: Any, value: Any) -> bool:
         """Whether a name is a variable of the user, and not of IPython or of ours."""
-        if not is_told(name, NAME_CHARS) or OF_IPYTHON.fullmatch(name) or name in values.RESERVED:
+        if not fits(name, NAME_CHARS) or OF_IPYTHON.fullmatch(name) or name in values.RESERVED:
             return False
         return not (name in self.hidden and self.hidden[name] is value)
 
@@ -206,7 +206,7 @@ class Writer:
         found = {}
         for name, module in modules.items():
             real = getattr(module, "__name__", None)
-            if is_told(real, NAME_CHARS) and sys.modules.get(real) is module and real != "__main__":
+            if fits(real, NAME_CHARS) and sys.modules.get(real) is module and real != "__main__":
                 found[name] = real
             else:
                 self.lose([name], ImportError("it cannot be imported by its name"))
@@ -218,7 +218,7 @@ class Writer:
             kind = type(self.namespace.get(name))
             self.lost[name] = {
                 "name": name,
-                "type": told(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")),
+                "type": cut(f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.").removeprefix("__main__.")),
                 "reason": reason_of(error),
                 "cell": cell_of(name, self.inputs),
             }
@@ -231,7 +231,7 @@ class Writer:
             room -= len(text)
             if room < 0:
                 break
-            if is_told(file, NAME_CHARS) and is_told(text, SOURCE_CHARS):
+            if fits(file, NAME_CHARS) and fits(text, SOURCE_CHARS):
                 texts[file] = text
         return texts
 
@@ -280,7 +280,7 @@ def padded(blocks: list[Any]) -> Iterator[Any]:
 def submodules(modules: Any) -> list[str]:
     """Return the imported modules below these packages: `import xml.dom` makes a variable `xml`."""
     names = {module.__name__ for module in modules if hasattr(module, "__path__")}
-    loaded = [name for name in list(sys.modules) if is_told(name, NAME_CHARS)]
+    loaded = [name for name in list(sys.modules) if fits(name, NAME_CHARS)]
     return sorted(name for name in loaded if name.partition(".")[0] in names and "." in name)[:SUBMODULES]
 
 
@@ -288,16 +288,16 @@ def working_folder() -> str | None:
     """Return the working folder. None: it is gone."""
     with contextlib.suppress(OSError):
         folder = os.getcwd()
-        return folder if is_told(folder, PATH_CHARS) else None
+        return folder if fits(folder, PATH_CHARS) else None
     return None
 
 
-def is_told(text: Any, chars: int) -> TypeGuard[str]:
-    """Whether a text can be told as it is."""
-    return isinstance(text, str) and len(text) <= chars and told(text, chars) == text
+def fits(text: Any, chars: int) -> TypeGuard[str]:
+    """Whether a text needs no cut."""
+    return isinstance(text, str) and len(text) <= chars and cut(text, chars) == text
 
 
-def told(text: str, chars: int = TEXT_CHARS) -> str:
+def cut(text: str, chars: int = TEXT_CHARS) -> str:
     """A text as the host takes it: not too long, and without half characters."""
     return text[:chars].encode("utf-8", "replace").decode()
 
@@ -305,9 +305,9 @@ def told(text: str, chars: int = TEXT_CHARS) -> str:
 def description(name: str, value: Any) -> str:
     """A line on a variable: its type and its size."""
     try:
-        return told(values.line(name, value))
+        return cut(values.line(name, value))
     except Exception:  # noqa: BLE001  # border: runs code of the value's type
-        return told(f"{name}: {type(value).__qualname__}")
+        return cut(f"{name}: {type(value).__qualname__}")
 
 
 def reason_of(error: BaseException) -> str:
@@ -316,7 +316,7 @@ def reason_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001  # border: runs code of the error's type
         text = ""
-    return told(text or type(error).__name__)
+    return cut(text or type(error).__name__)
 
 
 def cell_of(name: str, inputs: list[str]) -> int | None:
