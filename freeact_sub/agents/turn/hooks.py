@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.tools import DeferredToolResults
 
 from freeact_sub.agents.children.type_effects import ToolFilter
 from freeact_sub.agents.turn.answer_hooks import AnswerHooks
@@ -36,7 +34,9 @@ def hooks_of(
     return RunHooks(
         turns=turns,
         tools=ToolFilter(node=turns.node),
-        calls=CallHooks(turns=turns, calls=ToolCalls(turns.node), ours=ours, mcp=mcp),
+        calls=ToolCalls(turns.node),
+        ours=ours,
+        mcp=mcp,
         answers=AnswerHooks(turns=turns, forgotten=forgotten),
         budget=RunBudget(turns=turns),
         emitting=emitting,
@@ -44,8 +44,8 @@ def hooks_of(
 
 
 @dataclass(kw_only=True)
-class RunHooks(AbstractCapability[Any]):
-    """All our hooks as one capability.
+class RunHooks(CallHooks):
+    """All our hooks as one capability; those of tool calls are inherited.
 
     pydantic-ai calls each hook of each capability, even those that do nothing, around each event of a response: six
     capabilities would cost a sixth of a turn. Hooks before an action run in the order of the fields, hooks after it in
@@ -54,10 +54,7 @@ class RunHooks(AbstractCapability[Any]):
     """
 
     tools: ToolFilter
-    calls: CallHooks
     answers: AnswerHooks
-    turns: Turns
-    """Include `progress` and `inner_tasks`."""
     budget: RunBudget
     emitting: EmittingModel | None
     """See `hooks_of`."""
@@ -78,7 +75,7 @@ class RunHooks(AbstractCapability[Any]):
         if self.emitting is not None:
             outputs = [tool.name for tool in request_context.model_request_parameters.output_tools]
             await emit_retried(ctx, outputs, self.turns.node.emitter)
-        return await self.budget.before_model_request(ctx, await self.calls.before_model_request(ctx, request_context))
+        return await self.budget.before_model_request(ctx, await super().before_model_request(ctx, request_context))
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
         """See `RequestProgress`, `InnerTasks` and `RunBudget`. What has come of a response stays in the history."""
@@ -112,22 +109,6 @@ class RunHooks(AbstractCapability[Any]):
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """See `AnswerHooks`."""
         return await self.answers.after_node_run(ctx, node=node, result=result)
-
-    async def on_tool_validate_error(self, ctx: RunContext[Any], **what: Any) -> Any:
-        """See `CallHooks`."""
-        return await self.calls.on_tool_validate_error(ctx, **what)
-
-    async def wrap_tool_execute(self, ctx: RunContext[Any], **what: Any) -> Any:
-        """See `CallHooks`."""
-        return await self.calls.wrap_tool_execute(ctx, **what)
-
-    async def on_tool_execute_error(self, ctx: RunContext[Any], **what: Any) -> Any:
-        """See `CallHooks`."""
-        return await self.calls.on_tool_execute_error(ctx, **what)
-
-    async def handle_deferred_tool_calls(self, ctx: RunContext[Any], **what: Any) -> DeferredToolResults | None:
-        """See `CallHooks`."""
-        return await self.calls.handle_deferred_tool_calls(ctx, **what)
 
 
 def _keep(ctx: RunContext[Any], response: ModelResponse) -> None:
