@@ -234,7 +234,10 @@ def _converse(options: argparse.Namespace) -> int:
     session, replay = sessions_command.chosen(getattr(options, "session", None), config.workspace), _replays(options)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
-    from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
+    with lean_imports():
+        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
     conversation = converse(
         lambda: _agent(config, session, replay=replay),
@@ -258,10 +261,10 @@ def _run(options: argparse.Namespace) -> int:
     session, replay = sessions_command.chosen(getattr(options, "session", None), config.workspace), _replays(options)
     import asyncio  # noqa: PLC0415
 
+    verbose = hasattr(options, "verbose")
     if options.output == "auto" and _is_interactive():
         from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        verbose = hasattr(options, "verbose")
         return asyncio.run(
             converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
         )
@@ -271,13 +274,7 @@ def _run(options: argparse.Namespace) -> int:
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
-    run = run_once(
-        lambda: _agent(config, session, replay=replay),
-        prompt,
-        output=output,
-        approver=approver,
-        verbose=hasattr(options, "verbose"),
-    )
+    run = run_once(lambda: _agent(config, session, replay=replay), prompt, output=output, approver=approver, verbose=verbose)
     return asyncio.run(run)
 
 
@@ -296,7 +293,9 @@ def _config(options: argparse.Namespace, *, headless: str | None = None, looking
         headless: The value of `headless` if no setting and no option has one.
         looking: The settings are only shown, so untrusted files count too, with a note.
     """
-    with _ctrl_c_leaves():
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
+    with _ctrl_c_leaves(), lean_imports():
         from freeact_sub.config.load import load_config  # noqa: PLC0415
         from freeact_sub.config.schema import user_folder  # noqa: PLC0415
         from freeact_sub.config.trust import Trust  # noqa: PLC0415

@@ -147,7 +147,9 @@ class McpServers:
 
     async def _list(self, server: str) -> ToolListing:
         try:
-            tools = await (await self._connection(server)).list_tools()
+            listing = (await self._connection(server)).list_tools()
+            # which the SDK needs for the first answer to a call; here the server, which starts meanwhile, takes longer
+            tools, _ = await asyncio.gather(listing, asyncio.to_thread(import_lean, "jsonschema"))
         except McpError as error:
             if self._closed:  # which says nothing about the server
                 raise

@@ -6,11 +6,12 @@ time up to a first request. Whoever looks into these packages finds the same nam
 """
 
 import builtins
+import contextlib
 import gc
 import importlib
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import resolve_name
 from types import CodeType, ModuleType, SimpleNamespace
@@ -26,8 +27,9 @@ CALLED_SELDOM: Final = {"rfc3987_syntax": "is_valid_syntax"}
 jsonschema, where it is installed, imports it to look at IRIs."""
 
 
-def import_lean(name: str) -> ModuleType:
-    """Import a module. From now on, the packages above are imported without what they import.
+@contextlib.contextmanager
+def lean_imports() -> Iterator[None]:
+    """What is imported meanwhile takes less time. From now on, the packages above are imported without what they import.
 
     Garbage is not collected meanwhile: what is imported stays, and to look through it takes a tenth of the time.
     """
@@ -37,10 +39,16 @@ def import_lean(name: str) -> ModuleType:
     gc.disable()
     try:
         with methods_compiled_when_used():
-            return importlib.import_module(name)
+            yield
     finally:
         if collects:
             gc.enable()
+
+
+def import_lean(name: str) -> ModuleType:
+    """Import a module so."""
+    with lean_imports():
+        return importlib.import_module(name)
 
 
 class _Finder:
