@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
 from freeact_sub.modes import CodeActions, Profile
+from freeact_sub.system.deferred_imports import lean_imports
 from freeact_sub.text import how_to_install
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(_what_to_install(name, error)) from error
 
 
+@lean_imports()
 def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None" = None) -> "Model":
     """Builds a model as agents use it, with its fallback models.
 
