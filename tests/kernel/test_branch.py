@@ -105,6 +105,16 @@ plt.plot([1, 2]); plt.show()
         assert sorted(ran.text.split()) == ["here", "kernel"]
 
 
+async def test_a_kernel_can_be_branched_whose_messages_were_large(kernel):
+    """Sent without a copy they would be kept by a thread of pyzmq, with which no kernel is branched."""
+    large = "print('x' * 100_000)"
+    assert await text_of(kernel, large)
+    async with branched(kernel) as branch:
+        assert await text_of(branch, large)
+        async with branched(branch) as inner:
+            assert await text_of(inner, "1") == "1\n"
+
+
 async def test_output_of_processes_that_a_branch_forks_arrives_there(kernel):
     code = "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=print, args=('from the fork',))\np.start(); p.join()"
     async with branched(kernel) as branch:

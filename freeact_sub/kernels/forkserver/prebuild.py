@@ -9,7 +9,8 @@ import sys
 import uuid
 from typing import Any
 
-ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False"]
+ARGUMENTS = ["--IPKernelApp.parent_handle=0", "--HistoryManager.enabled=False", "--Session.copy_threshold=1000000000"]
+"""The last one: from the first larger message on, pyzmq has a thread, and a kernel with threads is not branched."""
 LATE = ("ipykernel.debugger", "ipykernel.comm", "IPython.core.logger", "tornado.platform.asyncio")
 """Modules that every kernel would otherwise import after the fork."""
 
