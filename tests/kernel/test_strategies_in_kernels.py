@@ -1,6 +1,8 @@
 """Strategies on real kernels: in a cell with its `agent`, and values of a program in a child's kernel."""
 
 import asyncio
+import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -10,12 +12,14 @@ from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, of_kind, read, root_text
 from support.programs import ROOT
 from support.thorough import sample
-from support.waiting import eventually
+from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import AgentStarted, StrategyProgress, ToolCallStarted
 from freeact_sub.export import export_events
+from freeact_sub.kernels.workspaces import recover
 from freeact_sub.strategies import LATS, agent_function, search
+from freeact_sub.system.private_folders import sweep
 from freeact_sub.testing import ScriptedModel, first_prompt
 
 pytestmark = pytest.mark.kernel
@@ -229,3 +233,82 @@ async def test_a_search_that_is_cancelled_at_any_event_leaves_no_process_mount_o
             assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".freeact") == ["data"], at
         left, _ = await read(agent.run_cell("print(count, os.getpid(), open('data').read())"))
     assert root_text(left).strip() == f"1 {pid} as before"
+
+
+HOST = """
+import asyncio, sys
+from pathlib import Path
+from freeact_sub import Agent, Config
+from freeact_sub.strategies import LATS, Evaluation, Simulation, search
+from freeact_sub.testing import ScriptedModel
+
+WRITES = '''
+import os, pathlib, subprocess
+for name in "one", "two":
+    pathlib.Path(name).write_text("new")
+os.remove("data")
+pathlib.Path("/dev/shm/{name}").write_text("shared")
+subprocess.Popen(["sleep", "1000"])
+'''
+
+class Player:
+    async def propose(self, node, n):
+        return [WRITES.format(name=f"{sys.argv[2]}-{node.name}-{number}") for number in range(n)] if node.depth == 0 else ["1"]
+
+    async def evaluate(self, node):
+        return Evaluation(score=5)
+
+    async def simulate(self, node):
+        return Simulation(score=0.5)
+
+async def main():
+    config = Config(workspace=Path(sys.argv[1]), mode="auto", kernel={"spares": 0})
+    async with Agent(config, model=ScriptedModel({})) as agent:
+
+        async def program():
+            tree = LATS(simulations=2, branching=2)
+            found = await search(agent, "?", tree=tree, player=Player(), own_files=True, keep=True)
+            return await agent.promote(found.best.state)
+
+        async for event in agent.run_program(program):
+            print(type(event).__name__, flush=True)
+    print("the end", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_search_whose_program_is_killed_at_any_event_leaves_nothing_and_the_files_as_before_or_as_promoted(tmp_path):
+    mark = f"mark-{os.getpid()}"
+    before, after = {"data": "d", "one": "1"}, {"one": "new", "two": "new"}
+
+    async def killed_at(event):
+        """Kills the program after this many events; returns how many there were, and what the next one finds."""
+        workspace, temporary = (tmp_path / f"{event} {name}" for name in ("workspace", "t"))
+        workspace.mkdir()
+        temporary.mkdir()
+        for name, text in before.items():
+            (workspace / name).write_text(text)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", HOST, str(workspace), mark), stdout=asyncio.subprocess.PIPE
+        )
+        events = 0
+        while events < event and (line := await asyncio.wait_for(process.stdout.readline(), 120)) not in (b"the end\n", b""):
+            events += 1
+        pids = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        process.kill()
+        await process.wait()
+        await eventually(lambda: not any(map(is_running, pids)))
+        sweep()
+        recover(workspace)
+        await eventually(lambda: not any(path.name.startswith("fa-") for path in Path(tempfile.gettempdir()).iterdir()))
+        found = {path.name: path.read_text() for path in workspace.iterdir() if path.name != ".freeact"}
+        assert str(workspace) not in Path("/proc/self/mountinfo").read_text()
+        assert not [path for path in Path("/dev/shm").iterdir() if path.name.startswith(mark)]
+        return events, found
+
+    events, found = await killed_at(1000)
+    assert found == after, "it came to its end"
+    for event in sample(range(1, events), 4):
+        _, found = await killed_at(event)
+        assert found in (before, after), event
