@@ -1,9 +1,13 @@
 """What a branch has changed in its copy of a workspace, and how it is taken over; the copies are made by hand."""
 
 import errno
+import json
 import os
 import random
 import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from support.thorough import THOROUGH
@@ -208,6 +212,84 @@ async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(co
     monkeypatch.undo()
     promote(copy, changes)
     assert tree(workspace) == tree(copy.root)
+
+
+FULL = """
+import asyncio, ctypes, errno, json, os, sys
+from pathlib import Path
+
+sys.path[:0] = sys.argv[2:]
+from test_promotion import FILES, no_overlay, tree, write
+from freeact_sub.kernels.workspaces import lay_over, promote
+from freeact_sub.system.private_folders import KernelFolder
+
+here = Path(sys.argv[1])
+private, workspace, settings = (here / name for name in ("private", "ws", "settings"))
+LIBC = ctypes.CDLL(None, use_errno=True)
+REMOUNT = 32
+
+def mounted(folder, options, flags=0):
+    if LIBC.mount(b"tmpfs", bytes(folder), b"tmpfs", flags, options.encode()):
+        raise OSError(ctypes.get_errno(), "mount")
+
+def leave(folder, what, room):
+    "Leaves room for so many pages, or files, in a folder that is a file system of its own."
+    found = os.statvfs(folder)
+    if what == "files":
+        mounted(folder, f"size=1m,nr_inodes={found.f_files - found.f_ffree + room}", REMOUNT)
+    elif found.f_bfree > room:
+        with open(folder / ".gitignore", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, (found.f_bfree - room) * found.f_bsize)
+
+found = []
+for what, full in (("pages", workspace), ("files", workspace), ("pages", settings)):
+    for room in range(60):
+        for folder in (private, workspace, settings):
+            folder.mkdir(exist_ok=True)
+        mounted(workspace, "size=1m,nr_inodes=1000")
+        mounted(settings, "size=1m,nr_inodes=1000")
+        write(workspace, {**FILES, ".gitignore": ""})
+        folder = KernelFolder(private)
+        copy = asyncio.run(lay_over(workspace, folder, os.getpid(), None, lay=no_overlay))
+        write(copy.root, {"a/one": "n" * 9000, "x/y/z": "n" * 5000, "b/deep/three": "new"})
+        (copy.root / "four").unlink()
+        leave(full, what, room)
+        changes, before = copy.look(), tree(workspace)
+        try:
+            promote(copy, changes)
+            told = "done"
+        except OSError as error:
+            told = errno.errorcode[error.errno]
+        left = [path.name for path in workspace.glob(".freeact/*")] + [path.name for path in settings.rglob("*.json")]
+        after = {**tree(copy.root), ".gitignore": before[".gitignore"]}
+        now = tree(workspace)
+        state = "before" if now == before else "after" if now == after else "half"
+        found.append((what, full.name, room, told, state, left))
+        folder.give_up()
+        for folder in (workspace, settings):
+            LIBC.umount2(bytes(folder), 2)
+        if told == "done":
+            break
+print(json.dumps(found))
+"""
+
+
+def test_a_disk_that_is_full_leaves_the_workspace_as_it_was(tmp_path):
+    """A file system with room for one more page, or file, at each attempt: the workspace's, and that of the journal."""
+    here = Path(__file__).parent
+    folders = [str(here), str(here.parent.parent)]
+    command = ["unshare", "-rm", sys.executable, "-c", FULL, str(tmp_path), *folders]
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "settings")}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    if ran.returncode and "unshare" in ran.stderr:
+        pytest.skip(f"no mounts of its own here: {ran.stderr}")
+    assert ran.stderr == ""
+    found = json.loads(ran.stdout)
+    wrong = [each for each in found if (each[3], each[4]) not in (("ENOSPC", "before"), ("done", "after"))]
+    assert wrong == []
+    assert [each for each in found if each[5] not in ([], [".gitignore"])] == [], "nothing staged is left, and no journal"
+    attempts = [each[3] for each in found]
+    assert (attempts.count("done"), attempts.count("ENOSPC") > 10) == (3, True), "each was full at first, at every step"
 
 
 @pytest.fixture
