@@ -293,7 +293,7 @@ async def test_a_search_whose_program_is_killed_at_any_event_leaves_nothing_and_
             *(sys.executable, "-c", HOST, str(workspace), mark), stdout=asyncio.subprocess.PIPE
         )
         events = 0
-        while events < event and (line := await asyncio.wait_for(process.stdout.readline(), 120)) not in (b"the end\n", b""):
+        while events < event and await asyncio.wait_for(process.stdout.readline(), 120) not in (b"the end\n", b""):
             events += 1
         pids = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
         process.kill()
