@@ -23,9 +23,9 @@ _SEQUENCE = re.compile(
     """,
     re.VERBOSE,
 )
-_BIDI = "\u202a-\u202e\u2066-\u2069"  # they change the order in which characters are drawn
+_BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order in which characters are drawn
 _HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}\u2028\u2029\ud800-\udfff]")
-_INVISIBLE = "\u00ad\u115f\u1160\u200b-\u200f\u2060-\u2065\u3164\ufeff\uffa0\U000e0000-\U000e007f"
+_INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b-\u200f\u2060-\u2065\u3164\ufeff\uffa0\U000e0000-\U000e007f"
 _HIDING = re.compile(f"{_HIDDEN.pattern}|[{_INVISIBLE}]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
 

@@ -62,8 +62,9 @@ def load_config(
         "instruction_files": tuple(folder / name for name in INSTRUCTION_FILES),
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
     }.items():
-        settings.setdefault(name, tuple(filter(is_file if name.endswith("files") else is_folder, paths)))
-    usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if is_file(path))
+        is_there = {"permission_files": os.path.lexists, "instruction_files": is_file}.get(name, is_folder)
+        settings.setdefault(name, tuple(filter(is_there, paths)))  # what is no file is an error: its rules would be lost
+    usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if os.path.lexists(path))
     found = _expanded(mcp_file) if mcp_file else next(usual, None)
     if found is not None:
         servers = _mcp_servers(files.read(found), found, variables)

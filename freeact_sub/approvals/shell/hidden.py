@@ -67,7 +67,7 @@ def _texts(word: str) -> Iterator[str]:
         return
     yield word
     if "\\" in word:
-        yield from _texts(word.replace("\\", ""))
+        yield from _texts(re.sub(r"\\(?:[tnrfv]|x(?:20|09|0a)|0?40)|\\", lambda code: " " * (len(code[0]) > 1), word))
     if word.startswith("-"):
         yield word[2:]
     yield from re.split(r"[=!:,`|(){}\[\]]", word)[1:]

@@ -12,6 +12,8 @@ from typing import Final
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "rbash"})
+OTHER_SHELLS: Final = SHELLS - {"sh", "bash", "dash", "ash", "rbash"}
+"""Shells with words, wildcards and tests of their own, which may run what bash takes for text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,7 @@ WRAPPERS: Final = {
     "stdbuf": _Options("", "ioe", (), ("input", "output", "error")),
     "command": _Options("p"),
     "builtin": _Options(),
-    "exec": _Options("cl", "a"),
+    "exec": _Options("cl"),
     "busybox": _Options(),
     "chrt": _Options("bforidma", "", operands=1),
     "taskset": _Options("ac", "", operands=1),
@@ -203,6 +205,8 @@ def _shell(words: tuple[str, ...]) -> Inside:
             return Inside()
         if re.fullmatch(r"-[eufnxlvi]*c[euxlv]*", word):
             if at + 1 >= len(words) or words[at + 1].startswith(("-", "+")):
+                break
+            if words[0].rpartition("/")[2] in OTHER_SHELLS and not re.fullmatch(r"[\w\s./;&|-]*", words[at + 1]):
                 break
             return Inside(scripts=(words[at + 1],), wraps=True)
         if not re.fullmatch(r"-[euxvlfn]+|--(?:norc|noprofile|posix|login)", word):

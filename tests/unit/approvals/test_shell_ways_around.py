@@ -36,6 +36,7 @@ OPTIONS = " ".join(f"-c a.b{number}=c" for number in range(60))
         *("sed 's/.*/git push/e' a", "sed -e 's/.*/git push/e' a", "sed 's,.*,git push,e' a", "sed 's#.*#git push#e' a", "sed -e's_.*_git push_e' a"),
         *("sed 'sx.*xgit pushxe' a", "sed --expression='s/x/git push/e' a", "sed '$e git push' a", "sed '1{e git push\n}' a", "zip -T x a -TT'git push'"),
         *("sed 's/x/git push origin main/e' a", "perl -pe 's/x/`git push`/e' a", "sed 's@x@/usr/bin/git push@e' a", "python -mfabric git push"),
+        *("ksh -c \"test 'a[\\$(git push)]' -eq 1\"", "zsh -c \"test 'a[\\$(git push)]' -eq 1\"", "python -c \"import os; os.system('git\\tpush')\"", "exec -a git x push"),
         *("echo push | xargs -I% git %", "echo git | xargs -I % % push", "echo git | xargs --replace=a fakerooa a push"),
     ],
 )  # fmt: skip
@@ -139,8 +140,12 @@ def test_everyday_commands_are_not_asked_for(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "command", ["uniq a b", "uniq -c a b", "uniq -- a b", "command ./x", "test -v 'a[$(id)]'", "hostname x"]
-)
+    "command",
+    [
+        *("uniq a b", "uniq -c a b", "uniq -- a b", "command ./x", "test -v 'a[$(id)]'", "hostname x", "exec -a sh busybox ls"),
+        *("zsh -c 'ls =x'", "zsh -c \"test 'a[\\$(id)]' -eq 1\"", "fish -c 'ls \"(id)\"'", "ksh -c 'ls \"x\"'"),
+    ],
+)  # fmt: skip
 def test_relatives_of_everyday_commands_that_do_more_are_asked_for(command, tmp_path):
     assert verdict(command, tmp_path) == "ask"
 

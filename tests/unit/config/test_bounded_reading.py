@@ -181,6 +181,9 @@ def test_what_stands_where_a_file_should(name, what, tmp_path):
         case _:
             path.symlink_to(what)
     expect_sentence(tmp_path)
+    if not name.endswith(".md"):  # rules that are not read would be lost without a word
+        with pytest.raises(ConfigError, match="cannot read"):
+            load_config(tmp_path, environment={}, trust=Trust(tmp_path / "own"))
 
 
 def test_names_that_cannot_be_printed_are_written_out(tmp_path):
