@@ -93,7 +93,9 @@ class EventChannel:
         return event  # type: ignore[return-value]  # only members of Event are created
 
     def _append(self, event: AgentEvent, header: Mapping[str, Any], *, took_room: bool) -> AgentEvent:
-        stamped = replace(event, **header, seq=self._next_seq, time=time.time())
+        stamped: AgentEvent = object.__new__(type(event))  # `replace` takes three times as long
+        vars(stamped).update(vars(event))
+        vars(stamped).update(header, seq=self._next_seq, time=time.time())
         self._next_seq += 1
         for tap in self._taps:
             tap(stamped)

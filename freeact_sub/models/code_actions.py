@@ -39,7 +39,7 @@ from freeact_sub.models.small.fences import GrowingReply
 from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.small.replies import WRITTEN, read_reply, text_of, without_text_after_calls
 from freeact_sub.models.steady import within
-from freeact_sub.models.wrapped_stream import WrappedStream
+from freeact_sub.models.wrapped_stream import ADDED, WrappedStream
 from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(
@@ -201,10 +201,14 @@ class CodeActionsStream(WrappedStream):
     """`SteadyStream.first_index`, as it was last seen."""
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
-        async for event in self.inner_events():
-            self._begin_again()
-            for passed in self._pass_on(event):
-                yield self.keep(passed)
+        try:
+            async for event in self.inner_source():
+                if not isinstance(event, ADDED):
+                    self._begin_again()
+                    for passed in self._pass_on(event):
+                        yield self.keep(passed)
+        finally:
+            self.copy_end()
         response = self.inner.get()
         self._parts = self.sent.parts_of(response)
         for event in self._at_end(text_of(response.parts), self._parts):

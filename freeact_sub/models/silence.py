@@ -1,9 +1,11 @@
 """Bounds on a model's silence: before the first piece of an answer, and between two pieces."""
 
+import asyncio
 import math
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import anyio
 from pydantic_ai.exceptions import ModelConnectionError, ModelRequestTimeout
@@ -33,28 +35,65 @@ class Silence:
         if scope.cancelled_caught:
             raise ModelRequestTimeout(self._model_name, self._first_event_seconds, setting="first_event_timeout")
 
-    @contextmanager
-    def _in_answer(self) -> Iterator[None]:
-        with anyio.move_on_after(self._stall_seconds) as scope:
-            yield
-        if scope.cancelled_caught:
-            silent = f"nothing came for {self._stall_seconds:g} seconds in the middle of an answer"
-            raise ModelConnectionError(self._model_name, f"{silent} (setting `stall_seconds`)", phase="read")
-
-    async def watched(self, events: AsyncGenerator[_Event, None]) -> AsyncGenerator[_Event, None]:
+    async def watched(self, events: AsyncIterable[_Event]) -> AsyncGenerator[_Event, None]:
         """Passes on the pieces of an answer.
 
         Raises:
             ModelRequestTimeout: The first one took too long.
             ModelConnectionError: A later one did.
         """
-        begun = False
-        async with aclosing(events):
-            while True:
-                with self._in_answer() if begun else self.before_answer():
-                    try:
-                        event = await anext(events)
-                    except StopAsyncIteration:
-                        return
-                begun = True
+        pieces = aiter(events)
+        with self.before_answer():
+            event = await anext(pieces, None)
+        if event is None:
+            return
+        with _Stall(self._model_name, self._stall_seconds) as stall:
+            yield event
+            stall.waits()
+            async for event in pieces:
+                stall.waits_no_more()
                 yield event
+                stall.waits()
+
+
+class _Stall:
+    """One timer for all pieces but the first: a scope for each would take as long as the piece."""
+
+    def __init__(self, model_name: str, seconds: float) -> None:
+        self._model_name, self._seconds = model_name, seconds
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None
+        """When somebody began to wait for the next piece. None: nobody does."""
+        self._task: asyncio.Task[Any] | None = None
+        """It waits."""
+        self._cancelled_before: int | None = None
+        """By others, when the task was cancelled here. None: it was not."""
+
+    def waits(self) -> None:
+        self._since, self._task = self._loop.time(), asyncio.current_task()
+
+    def waits_no_more(self) -> None:
+        self._since = None
+
+    def _look(self) -> None:
+        left = self._seconds if self._since is None else self._since + self._seconds - self._loop.time()
+        if left > 0 or self._task is None:
+            self._timer = self._loop.call_later(left, self._look)
+        else:
+            self._cancelled_before = self._task.cancelling()
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Raises: ModelConnectionError: It was too silent."""
+        self._timer.cancel()
+        if self._task is None or self._cancelled_before is None:
+            return
+        if self._task.uncancel() <= self._cancelled_before and isinstance(error, asyncio.CancelledError):
+            silent = f"nothing came for {self._seconds:g} seconds in the middle of an answer"
+            raise ModelConnectionError(self._model_name, f"{silent} (setting `stall_seconds`)", phase="read") from error

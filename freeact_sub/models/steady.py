@@ -38,7 +38,7 @@ from freeact_sub.models.attempts import Attempt, Bill, current_bill
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
-from freeact_sub.models.wrapped_stream import WrappedStream
+from freeact_sub.models.wrapped_stream import ADDED, WrappedStream
 
 CHARS_PER_TOKEN: Final = 3
 """A low estimate: a token of code, tables or English has more."""
@@ -193,7 +193,9 @@ class SteadyStream(WrappedStream):
         following = 0
         while True:
             try:
-                async for event in self.answering.silence.watched(self.inner_events()):
+                async for event in self.answering.silence.watched(self.inner_source()):
+                    if isinstance(event, ADDED):
+                        continue
                     self.meter.piece()
                     if isinstance(event, PartStartEvent | PartDeltaEvent):
                         if self.first_index:
@@ -210,6 +212,8 @@ class SteadyStream(WrappedStream):
                 self.answering.attempt.response = self.inner.get()
                 self.admission.answered()
                 return
+            finally:
+                self.copy_end()
 
     def _broke_off(self, error: ModelAPIError, *, begun: bool) -> None:
         """Raises the error unless the request may be repeated."""

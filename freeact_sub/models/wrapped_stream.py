@@ -1,6 +1,6 @@
 """The base of our streamed responses that wrap another one."""
 
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncIterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -9,6 +9,8 @@ from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseS
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
+ADDED: Final = (PartEndEvent, FinalResultEvent)
+"""Events that pydantic-ai adds to every stream."""
 _COPIED: Final = (
     "provider_response_id",
     "provider_details",
@@ -26,22 +28,14 @@ class WrappedStream(StreamedResponse):
 
     inner: StreamedResponse
 
-    async def inner_events(self) -> AsyncGenerator[ModelResponseStreamEvent, None]:
-        """The inner stream's events, without those that pydantic-ai adds to every stream."""
-        try:
-            async for event in self._inner_source():
-                if not isinstance(event, PartEndEvent | FinalResultEvent):
-                    yield event
-        finally:
-            self._copy()
-
-    def _inner_source(self) -> AsyncIterable[ModelResponseStreamEvent]:
+    def inner_source(self) -> AsyncIterable[ModelResponseStreamEvent]:
         """The inner stream. What pydantic-ai puts around the events of every stream it need not put around each of ours."""
         inner = self.inner
         plain = isinstance(inner, WrappedStream) and inner._request_deadline is None  # noqa: SLF001  # of pydantic-ai
         return inner._get_event_iterator() if plain else inner  # noqa: SLF001
 
-    def _copy(self) -> None:
+    def copy_end(self) -> None:
+        """Takes over what is known of a response once its stream has ended, in whatever way."""
         for name in _COPIED:
             setattr(self, name, getattr(self.inner, name))
 
@@ -83,8 +77,9 @@ class WrappedStream(StreamedResponse):
         return self.inner.timestamp
 
     def keep(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """Records an event before it is passed on; pydantic-ai finds the ends of parts in this record."""
-        self._parts_manager.apply_event(event)
+        """Records an event before it is passed on; pydantic-ai finds ends of parts in this record if it reads the stream."""
+        if self._event_iterator is not None:
+            self._parts_manager.apply_event(event)
         return event
 
     async def _get_event_iterator(self) -> Any:  # pragma: no cover  # subclasses say it

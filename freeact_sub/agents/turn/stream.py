@@ -79,7 +79,7 @@ async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
     """Emit chunks and whole blocks of text and thinking, and the answers to calls that never ran."""
     async for event in events:
         translated = _translate(event)
-        if translated is not None:
+        if translated is not None and not emitter.offer(translated):
             await emitter.emit(translated)
 
 

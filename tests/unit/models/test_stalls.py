@@ -2,12 +2,15 @@
 
 import asyncio
 
+import anyio
 import pytest
+from pydantic_ai.exceptions import ModelConnectionError
 from support.agents import read
 from support.chat_server import Call, ChatServer
 from support.virtual_time import in_virtual_time
 
 from freeact_sub import Agent, Config
+from freeact_sub.models.silence import Silence
 from freeact_sub.testing import FakeKernelProvider
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
@@ -69,6 +72,29 @@ async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
                 await asyncio.sleep(5)
         result = await run.result()
     assert (result.status, len(server.requests)) == ("completed", 1)
+
+
+@in_virtual_time
+async def test_a_stall_leaves_no_cancel_behind_and_a_cancel_is_no_stall():
+    async def falls_silent():
+        yield 1
+        await asyncio.Event().wait()
+
+    async def listen():
+        async for _ in Silence("local", first_event_seconds=None, stall_seconds=4).watched(falls_silent()):
+            pass
+
+    with pytest.raises(ModelConnectionError):
+        await listen()
+    assert asyncio.current_task().cancelling() == 0
+    with anyio.move_on_after(2) as scope:
+        await listen()
+    assert scope.cancelled_caught
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(2)
+    listening.cancel()
+    await asyncio.wait({listening})
+    assert listening.cancelled()
 
 
 @in_virtual_time
