@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from pydantic_ai import Agent as PlainAgent
+from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 
 from freeact_sub import Agent, Config
@@ -129,18 +131,29 @@ async def host(size: int) -> Figures:
 
 
 async def streamed(size: int) -> Figures:
-    """A JSON answer of so many characters that comes character by character, and one half as long."""
+    """A JSON answer of so many characters, character by character; one half as long; the same in pydantic-ai."""
     found: Figures = {}
 
     class Letters(ScriptedModel):
         def __init__(self, *args: Any, **_: Any) -> None:
             super().__init__(*args, chunk_chars=1)
 
+    async def read(_: Any, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    async def alone() -> None:
+        async with model_request_stream(Letters(script), [ModelRequest.user_text_prompt(f"json {size}")]) as events:
+            await read(None, events)
+
     async with agent(Letters, code_actions="block") as made:
         for length in (size // 2, size):
             found[f"delta of a streamed answer of {length:,} characters"] = await measured(
                 run(made, f"json {length}"), length
             )
+    plain = PlainAgent(Letters(script)).run(f"json {size}", event_stream_handler=read)
+    found["the same delta, an agent of pydantic-ai"] = await measured(plain, size)
+    found["the same delta, the model's stream alone"] = await measured(alone(), size)
     return found
 
 
