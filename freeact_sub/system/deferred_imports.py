@@ -42,6 +42,9 @@ def lean_imports() -> Iterator[None]:
             yield
     finally:
         if collects:
+            if not gc.get_freeze_count():  # what is imported counts as old at once, without a look through all of it
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

@@ -34,6 +34,18 @@ print(checker.conforms("http://zoë.example", "iri"), checker.conforms("zoë exa
 print("lark" in sys.modules)
 """
 
+GARBAGE = """
+import gc, sys
+from freeact_sub.system.deferred_imports import lean_imports
+if sys.argv[1:]:
+    gc.freeze()
+class Node: pass
+with lean_imports():
+    node = Node()
+old = any(one is node for one in gc.get_objects(generation=2))
+print(gc.isenabled(), old, gc.get_freeze_count() > 0)
+"""
+
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -104,3 +116,10 @@ def test_a_package_that_cannot_run_its_code_says_so_at_each_call(shop, tmp_path)
 def test_jsonschema_makes_no_parser_of_iris_until_it_looks_at_one():
     done = subprocess.run([sys.executable, "-P", "-c", IRIS], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["False", "True", "False", "True"]
+
+
+@pytest.mark.parametrize(("options", "printed"), [((), "True True False"), (("frozen",), "True False True")])
+def test_what_is_imported_counts_as_old_at_once_unless_a_program_has_frozen_something(options, printed):
+    command = [sys.executable, "-P", "-c", GARBAGE, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == printed
