@@ -19,6 +19,7 @@ from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError
 from freeact_sub.kernels.guest import values as guest_values
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.system.safe_files import opened_folder
 
 TAKE_SECONDS: Final = 300.0
 """Seconds that a kernel may take to read values, including the imports they need."""
@@ -181,9 +182,6 @@ def move_file(name: str, source: Path, target: Path, *, marks: tuple[str, str] =
 
 @contextmanager
 def _folder(path: Path, mark: str = ".") -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with opened_folder(path) as descriptor:
         os.stat(mark, dir_fd=descriptor, follow_symlinks=False)
         yield descriptor
-    finally:
-        os.close(descriptor)

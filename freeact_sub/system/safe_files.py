@@ -9,8 +9,8 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -94,6 +94,16 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         new.unlink(missing_ok=True)
 
 
+@contextmanager
+def opened_folder(path: Path) -> Iterator[int]:
+    """The descriptor of a folder, for work that follows no link on the way. Raises: OSError: A link is in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def make_folder(path: Path) -> None:
     """Makes a folder of the program's own that git ignores; an existing one stays as it is.
 
@@ -102,11 +112,8 @@ def make_folder(path: Path) -> None:
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o755)
-        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with opened_folder(path) as folder:
             _leave_out_of_git(folder)
-        finally:
-            os.close(folder)
 
 
 def write_new(path: Path, content: bytes, *, root: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chat_server import Call, Reply
+from support.chat_server import ChatCall, ChatReply
 from support.cli import Chat, chat, texts_of
 from support.programs import code_blocks, run_python
 
@@ -16,14 +16,14 @@ FILES = {"a.txt": "apples", "b.txt": "bananas", "c.txt": "cherries"}
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 
-def reader(request: dict[str, Any]) -> Reply:
+def reader(request: dict[str, Any]) -> ChatReply:
     """Reads the file that the newest prompt names, or lists the files, and says what came out."""
     prompt = next(str(message["content"]) for message in reversed(request["messages"]) if message["role"] == "user")
     if request["messages"][-1]["role"] == "tool":
         return [str(texts_of(request)[-1])]
     named = re.search(r"Summarise (\S+\.txt)", prompt)
     code = f"print(open({named[1]!r}).read())" if named else "import glob; print(*sorted(glob.glob('*.txt')), sep='\\n')"
-    return [Call("execute_ipython_cell", {"code": code})]
+    return [ChatCall("execute_ipython_cell", {"code": code})]
 
 
 @pytest.fixture

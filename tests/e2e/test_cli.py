@@ -16,10 +16,10 @@ from typing import IO, Any
 
 import psutil
 import pytest
-from support.chat_server import Call, HttpError, Reply, by_turn
+from support.chat_server import ChatCall, ChatReply, HttpError, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, run, texts_of, turn_of
 from support.waiting import is_running, wait_until
-from support.warm import Program
+from support.warm import WarmProgram
 
 from freeact_sub.cli import main
 
@@ -40,11 +40,11 @@ HEAVY = (
 )
 
 
-def cell(code: str) -> list[Call]:
-    return [Call("execute_ipython_cell", {"code": code})]
+def cell(code: str) -> list[ChatCall]:
+    return [ChatCall("execute_ipython_cell", {"code": code})]
 
 
-def cell_then_report(request: dict[str, Any]) -> Reply:
+def cell_then_report(request: dict[str, Any]) -> ChatReply:
     """Run a cell, then say what came back."""
     return ["It gave ", texts_of(request)[-1]] if turn_of(request) else cell("print('six times seven'); 6 * 7")
 
@@ -255,7 +255,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as started:
 
         def start(*arguments: str, cold: bool = False) -> subprocess.Popen[str]:
-            program = (subprocess.Popen if cold else Program)(
+            program = (subprocess.Popen if cold else WarmProgram)(
                 [PROGRAM, *arguments],
                 cwd=tmp_path,
                 env=environment(),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.chat_server import Call, Reply, by_turn
+from support.chat_server import ChatCall, ChatReply, by_turn
 from support.cli import PROGRAM, Chat, chat, environment, prompt_of, texts_of, turn_of
 from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
 from support.waiting import is_running, wait_until
@@ -18,8 +18,8 @@ BUSY = "open('begun', 'w').close()\nsum(range(10**12))"  # a loop in C
 Start = Callable[..., Terminal]
 
 
-def cell(code: str) -> list[Call]:
-    return [Call("execute_ipython_cell", {"code": code})]
+def cell(code: str) -> list[ChatCall]:
+    return [ChatCall("execute_ipython_cell", {"code": code})]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_ctrl_c_at_a_question(start: Start) -> None:
 
 
 def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path: Path) -> None:
-    def script(request: dict[str, Any]) -> Reply:
+    def script(request: dict[str, Any]) -> ChatReply:
         last = request["messages"][-1]
         if last["role"] == "tool":
             return ["The cell gave ", last["content"], "."]
@@ -128,12 +128,12 @@ def test_a_conversation_keeps_its_history_and_its_kernel(start: Start, tmp_path:
 
 
 def test_two_children_ask_at_once(start: Start) -> None:
-    def script(request: dict[str, Any]) -> Reply:
+    def script(request: dict[str, Any]) -> ChatReply:
         prompt = prompt_of(request)
         if turn_of(request):
             return [f"{prompt}: ", *texts_of(request)[-1:]]
         if prompt == "both":
-            return [Call("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
+            return [ChatCall("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
         return cell(f"print('in the {prompt}')")
 
     with chat(script) as server:
@@ -152,10 +152,10 @@ def test_two_children_ask_at_once(start: Start) -> None:
 def test_a_child_is_seen_at_work_told_something_and_cancelled_and_the_run_goes_on(start: Start, tmp_path: Path) -> None:
     waits = "import os, time\nopen('NAME', 'w').close()\nwhile not os.path.exists('go'):\n    time.sleep(0.01)"
 
-    def script(request: dict[str, Any]) -> Reply:
+    def script(request: dict[str, Any]) -> ChatReply:
         prompt = prompt_of(request)
         if prompt == "both" and not turn_of(request):
-            return [Call("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
+            return [ChatCall("task", {"prompt": name, "description": f"the {name}"}) for name in ("north", "south")]
         if turn_of(request):
             return [f"{prompt}: ", *texts_of(request)[-1:]]
         return cell(waits.replace("NAME", prompt))

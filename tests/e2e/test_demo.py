@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.chat_server import Reply
+from support.chat_server import ChatReply
 from support.cli import chat, environment
 from support.programs import copy_examples, run_python
 from support.terminal import Terminal
@@ -187,7 +187,7 @@ def test_ctrl_c_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_real_model_gets_the_same_prompt(tmp_path: Path) -> None:
-    def script(request: dict[str, Any]) -> Reply:
+    def script(request: dict[str, Any]) -> ChatReply:
         del request
         return ["I will not."]
 

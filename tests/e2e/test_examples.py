@@ -8,7 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from support.chat_server import Call, Reply
+from support.chat_server import ChatCall, ChatReply
 from support.cli import chat
 from support.programs import ROOT, copy_examples, run_python
 
@@ -170,10 +170,12 @@ def test_named_agents(examples: Path) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_model(examples: Path, name: str) -> None:
-    def script(request: dict[str, Any]) -> Reply:
+    def script(request: dict[str, Any]) -> ChatReply:
         offered = [tool["function"]["name"] for tool in request["tools"]]
         return (
-            [Call("final_result", {"rows": 1, "columns": ["a"]})] if "final_result" in offered else ["Said by the server."]
+            [ChatCall("final_result", {"rows": 1, "columns": ["a"]})]
+            if "final_result" in offered
+            else ["Said by the server."]
         )
 
     with chat(script) as server:

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from support.chat_server import Call, Reply
+from support.chat_server import ChatCall, ChatReply
 from support.cli import Chat, chat, run, texts_of
 from support.programs import ROOT, code_blocks, run_python
 
@@ -33,11 +33,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOTEBOOK, *PROGRAMS = sorted(code_blocks("python"), key=lambda block: not block.startswith("%"))
 
 
-def cell_and_answer(request: dict[str, Any]) -> Reply:
+def cell_and_answer(request: dict[str, Any]) -> ChatReply:
     """What a model might do with the prompts of the README: run the expression of the prompt, say what came out."""
     if texts := texts_of(request):
         return [texts[-1]]
-    return [Call("execute_ipython_cell", {"code": "print(2 ** 100)"})]
+    return [ChatCall("execute_ipython_cell", {"code": "print(2 ** 100)"})]
 
 
 @pytest.fixture

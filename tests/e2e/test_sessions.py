@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.chat_server import Call, Reply
+from support.chat_server import ChatCall, ChatReply
 from support.cli import Chat, chat, run, texts_of, turn_of
 
 from freeact_sub.sessions import list_sessions
@@ -13,10 +13,10 @@ from freeact_sub.sessions import list_sessions
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
 
-def cell_then_number(request) -> Reply:
+def cell_then_number(request) -> ChatReply:
     """Run a cell first; then say how many prompts the conversation has."""
     if not turn_of(request):
-        return [Call("execute_ipython_cell", {"code": "print('six')"})]
+        return [ChatCall("execute_ipython_cell", {"code": "print('six')"})]
     prompts = [message for message in request["messages"] if message["role"] == "user"]
     return [f"prompts: {len(prompts)}, cell: {texts_of(request)[0]}"]
 

@@ -57,7 +57,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Installed:
+class InstalledWheel:
     """A virtual environment with the wheel in it, and nothing of the repository."""
 
     folder: Path
@@ -73,7 +73,7 @@ def scrubbed(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
     """Offline: the packages that ours needs are those of the environment of the tests, found behind our own."""
     folder = tmp_path_factory.mktemp("clean")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
@@ -95,7 +95,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
         text=True,
         check=False,
     )
-    return Installed(folder=folder, python=python, examples=examples, without_matplotlib=early)
+    return InstalledWheel(folder=folder, python=python, examples=examples, without_matplotlib=early)
 
 
 def needs_of(distribution: str) -> set[str]:
@@ -139,7 +139,7 @@ def test_both_carry_all_that_is_needed(built: Built) -> None:
         assert any(name.endswith("/licenses/LICENSE") for name in metadata)
 
 
-def test_without_matplotlib_the_demo_says_what_to_install(installed: Installed) -> None:
+def test_without_matplotlib_the_demo_says_what_to_install(installed: InstalledWheel) -> None:
     done = installed.without_matplotlib
     assert done.returncode == 2
     assert done.stdout == ""
@@ -148,7 +148,7 @@ def test_without_matplotlib_the_demo_says_what_to_install(installed: Installed) 
     )
 
 
-def test_the_demo_runs_from_the_installed_wheel(installed: Installed) -> None:
+def test_the_demo_runs_from_the_installed_wheel(installed: InstalledWheel) -> None:
     folder, env = installed.folder, scrubbed(installed.folder)
     where = run(
         installed.python, "-c", "import freeact_sub, sys; print(freeact_sub.__file__, *sys.path)", cwd=folder, env=env
@@ -165,7 +165,7 @@ def test_the_demo_runs_from_the_installed_wheel(installed: Installed) -> None:
     assert str(ROOT) not in printed
 
 
-def test_the_program_is_there(installed: Installed) -> None:
+def test_the_program_is_there(installed: InstalledWheel) -> None:
     program = installed.python.with_name("freeact-sub")
     assert run(program, "--version", cwd=installed.folder, env=scrubbed(installed.folder)).startswith("freeact-sub ")
     assert "run" in run(

@@ -17,7 +17,7 @@ from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, hand_over, of_kind, read, root_text
 from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
 from support.kernels import no_host, open_kernel, run_cell, spec
-from support.mcp_host import Host
+from support.mcp_host import McpHost
 from support.waiting import eventually, is_running
 
 from freeact_sub import Agent, Config
@@ -265,7 +265,7 @@ print(await agent.mcp.plain.pid(), await agent.ask("how many?", output=int), *pl
             return [cell(code)] if len(messages) == 1 else "done"
         return ToolCallPart(info.output_tools[0].name, {"value": 3}) if info.output_tools else "that one"
 
-    host = Host(tmp_path / "host")
+    host = McpHost(tmp_path / "host")
     host.folder.mkdir()
     servers = {"plain": host.plain().model_dump(exclude_defaults=True)}
     kernel = behind(gateways[0], workspace="shared")

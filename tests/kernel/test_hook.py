@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import pytest_asyncio
-from support.host import Host
+from support.host import RecordingHost
 from support.kernels import open_kernel, run_cell
 from support.thorough import sample
 from support.waiting import eventually
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 def host():
-    return Host()
+    return RecordingHost()
 
 
 def each(names):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.mcp_host import Host
+from support.mcp_host import McpHost
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running, wait_until
 
 from freeact_sub.config.schema import McpServerConfig
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.mcp
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> McpHost:
+    return McpHost(tmp_path)
 
 
 @pytest.mark.parametrize("id_first", [True, False])
@@ -74,7 +74,7 @@ async def test_the_log_of_a_server_is_bounded_and_keeps_its_end(host):
         assert log.read_text().startswith("[older lines were dropped]\n")
 
 
-async def written(host: Host, data: bytes, *, times: int = 1, answer: bool = True, close: bool = False) -> McpResult:
+async def written(host: McpHost, data: bytes, *, times: int = 1, answer: bool = True, close: bool = False) -> McpResult:
     """What becomes of a call that is answered after the server has written this."""
     arguments = {"data": base64.b64encode(data).decode(), "times": times, "answer": answer, "close": close}
     async with host.servers(plain=host.plain()) as servers:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import plain_mcp_server
-from support.mcp_host import Host
+from support.mcp_host import McpHost
 from support.waiting import eventually, wait_until
 
 from freeact_sub.config.schema import McpServerConfig
@@ -35,8 +35,8 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> McpHost:
+    return McpHost(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def host(tmp_path: Path) -> Host:
         ({"url": "http://me:pw@127.0.0.1:1/mcp?key=pw"}, r"cannot be reached at http://127.0.0.1:1/mcp \("),
     ],
 )
-async def test_a_server_that_cannot_start_is_one_clear_error(host: Host, settings: dict, text: str) -> None:
+async def test_a_server_that_cannot_start_is_one_clear_error(host: McpHost, settings: dict, text: str) -> None:
     async with host.servers(broken=McpServerConfig(**settings), plain=host.plain()) as servers:
         for use in (servers.tools("broken"), servers.call("broken", "pid", {})):
             with pytest.raises(McpError, match=f"^MCP server 'broken' .*{text}") as caught:
@@ -59,14 +59,14 @@ async def test_a_server_that_cannot_start_is_one_clear_error(host: Host, setting
         assert len(await servers.tools("plain")) == len(plain_mcp_server.TOOLS)
 
 
-async def test_a_server_that_ends_at_once_has_its_last_words_in_the_error(host: Host) -> None:
+async def test_a_server_that_ends_at_once_has_its_last_words_in_the_error(host: McpHost) -> None:
     async with host.servers(plain=host.plain("exit")) as servers:
         log = host.folder / "logs" / "mcp-plain.log"
         with pytest.raises(McpError, match=rf"ended before it was ready \(no configuration found\); its log is {log}"):
             await servers.tools("plain")
 
 
-async def test_a_server_that_hangs_at_start_is_given_up_and_ended(host: Host) -> None:
+async def test_a_server_that_hangs_at_start_is_given_up_and_ended(host: McpHost) -> None:
     async with host.servers(plain=host.plain("hang", "stubborn", "family", init_timeout_seconds=15)) as servers:
         with pytest.raises(McpError, match=r"was not ready within 15 s"):
             await servers.tools("plain")
@@ -74,7 +74,7 @@ async def test_a_server_that_hangs_at_start_is_given_up_and_ended(host: Host) ->
         assert host.running() == []
 
 
-async def test_a_failed_start_is_remembered_and_tried_again_by_a_call(host: Host) -> None:
+async def test_a_failed_start_is_remembered_and_tried_again_by_a_call(host: McpHost) -> None:
     script = host.folder / "server.py"
     script.write_text("raise SystemExit('not yet')")
     config = host.plain().model_copy(update={"args": (str(script),)})
@@ -89,7 +89,7 @@ async def test_a_failed_start_is_remembered_and_tried_again_by_a_call(host: Host
         assert await servers.tools("plain")
 
 
-async def test_a_server_that_ends_during_a_call_is_started_anew_by_the_next(host: Host) -> None:
+async def test_a_server_that_ends_during_a_call_is_started_anew_by_the_next(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         other = asyncio.create_task(servers.call("plain", "never", {}))
         first = (await servers.call("plain", "pid", {})).value
@@ -100,7 +100,7 @@ async def test_a_server_that_ends_during_a_call_is_started_anew_by_the_next(host
         assert (await servers.call("plain", "pid", {})).value != first
 
 
-async def test_a_server_that_ended_between_calls_is_started_anew_unnoticed(host: Host) -> None:
+async def test_a_server_that_ended_between_calls_is_started_anew_unnoticed(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         first = (await servers.call("plain", "pid", {})).value
         os.kill(int(first), 9)
@@ -108,7 +108,7 @@ async def test_a_server_that_ended_between_calls_is_started_anew_unnoticed(host:
         assert (await servers.call("plain", "pid", {})).value != first
 
 
-async def test_cancelling_the_first_use_does_not_cancel_the_others(host: Host) -> None:
+async def test_cancelling_the_first_use_does_not_cancel_the_others(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as lister, host.servers(plain=host.plain("late")) as servers:
         await lister.call("plain", "pid", {})
         first, second = (asyncio.create_task(servers.call("plain", "pid", {})) for _ in range(2))
@@ -120,14 +120,14 @@ async def test_cancelling_the_first_use_does_not_cancel_the_others(host: Host) -
 
 
 @pytest.mark.parametrize("behaviour", [(), ("stubborn",), ("stubborn", "family")])
-async def test_closing_leaves_no_process(host: Host, behaviour: tuple[str, ...]) -> None:
+async def test_closing_leaves_no_process(host: McpHost, behaviour: tuple[str, ...]) -> None:
     async with host.servers(plain=host.plain(*behaviour)) as servers:
         await servers.call("plain", "pid", {})
         await eventually(lambda: len(host.running()) == 1 + ("family" in behaviour))
     assert host.running() == []
 
 
-async def test_closing_while_a_server_starts_leaves_no_process(host: Host) -> None:
+async def test_closing_while_a_server_starts_leaves_no_process(host: McpHost) -> None:
     servers = host.servers(plain=host.plain("hang", "stubborn"))
     use = asyncio.create_task(servers.tools("plain"))
     await eventually(host.pids)
@@ -139,7 +139,7 @@ async def test_closing_while_a_server_starts_leaves_no_process(host: Host) -> No
 
 
 @pytest.mark.parametrize("steps", range(8))
-async def test_closing_at_any_moment_of_a_start_leaves_nothing(host: Host, steps: int) -> None:
+async def test_closing_at_any_moment_of_a_start_leaves_nothing(host: McpHost, steps: int) -> None:
     servers = host.servers(plain=host.plain())
     use = asyncio.create_task(servers.tools("plain"))
     for _ in range(steps):
@@ -151,7 +151,7 @@ async def test_closing_at_any_moment_of_a_start_leaves_nothing(host: Host, steps
     assert host.catalogue.listings == {}
 
 
-async def test_closing_is_carried_out_though_the_closing_task_is_cancelled(host: Host) -> None:
+async def test_closing_is_carried_out_though_the_closing_task_is_cancelled(host: McpHost) -> None:
     servers = host.servers(plain=host.plain("stubborn", "family"))
     await servers.call("plain", "pid", {})
     closing = asyncio.create_task(servers.aclose())
@@ -162,7 +162,7 @@ async def test_closing_is_carried_out_though_the_closing_task_is_cancelled(host:
     assert host.running() == []
 
 
-async def test_closing_ends_the_calls_under_way(host: Host) -> None:
+async def test_closing_ends_the_calls_under_way(host: McpHost) -> None:
     servers = host.servers(plain=host.plain())
     await servers.tools("plain")
     call = asyncio.create_task(servers.call("plain", "never", {}))
@@ -174,7 +174,7 @@ async def test_closing_ends_the_calls_under_way(host: Host) -> None:
         await servers.call("plain", "pid", {})
 
 
-async def test_closing_a_failed_one_is_nothing(host: Host) -> None:
+async def test_closing_a_failed_one_is_nothing(host: McpHost) -> None:
     servers = host.servers(broken=McpServerConfig(command="no-such-program"))
     with pytest.raises(McpError):
         await servers.tools("broken")
@@ -183,7 +183,7 @@ async def test_closing_a_failed_one_is_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [(), ("stubborn",), ("stubborn", "family")])
-def test_a_killed_host_leaves_no_server(host: Host, behaviour: tuple[str, ...]) -> None:
+def test_a_killed_host_leaves_no_server(host: McpHost, behaviour: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", HOST, str(host.folder), plain_mcp_server.__file__, *behaviour]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"

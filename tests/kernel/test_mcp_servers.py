@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import plain_mcp_server, sdk_mcp_server, session_mcp_server
-from support.mcp_host import Host, http_server
+from support.mcp_host import McpHost, http_server
 from support.waiting import eventually
 
 from freeact_sub.config.schema import McpServerConfig
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.mcp
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Host:
-    return Host(tmp_path)
+def host(tmp_path: Path) -> McpHost:
+    return McpHost(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def demo(request: pytest.FixtureRequest) -> McpServerConfig:
     return McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,))
 
 
-async def test_lists_and_calls_tools(host: Host, demo: McpServerConfig) -> None:
+async def test_lists_and_calls_tools(host: McpHost, demo: McpServerConfig) -> None:
     async with host.servers(demo=demo) as servers:
         tools = {tool.name: tool for tool in await servers.tools("demo")}
         assert tools["add"].description == "Add two numbers."
@@ -66,7 +66,7 @@ async def test_lists_and_calls_tools(host: Host, demo: McpServerConfig) -> None:
         assert (await servers.call("demo", "add", {"a": "one"})).is_error
 
 
-async def test_ten_calls_run_side_by_side_and_can_be_cancelled(host: Host, demo: McpServerConfig) -> None:
+async def test_ten_calls_run_side_by_side_and_can_be_cancelled(host: McpHost, demo: McpServerConfig) -> None:
     async with host.servers(demo=demo) as servers:
 
         async def running() -> list[str]:
@@ -86,7 +86,7 @@ async def test_ten_calls_run_side_by_side_and_can_be_cancelled(host: Host, demo:
         assert (await servers.call("demo", "slow", {"name": "another", "seconds": 0})).value == "another"
 
 
-async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: Host, demo: McpServerConfig) -> None:
+async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: McpHost, demo: McpServerConfig) -> None:
     async with host.servers(demo=demo.model_copy(update={"call_timeout_seconds": 10})) as servers:
         await servers.tools("demo")
         with pytest.raises(McpError, match=r"demo.slow did not answer within 10 s.*`call_timeout_seconds`") as caught:
@@ -97,7 +97,7 @@ async def test_a_call_that_takes_too_long_is_an_error_and_is_cancelled(host: Hos
                 await asyncio.sleep(0.01)
 
 
-async def test_a_server_that_reads_nothing_is_given_up_in_time(host: Host) -> None:
+async def test_a_server_that_reads_nothing_is_given_up_in_time(host: McpHost) -> None:
     async with host.servers(plain=host.plain("deaf", call_timeout_seconds=5)) as servers:
         await servers.call("plain", "pid", {})
         with pytest.raises(McpError, match="did not answer"):
@@ -108,7 +108,7 @@ async def test_a_server_that_reads_nothing_is_given_up_in_time(host: Host) -> No
         await asyncio.wait({call})
 
 
-async def test_a_server_gets_no_secret_of_the_host(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_gets_no_secret_of_the_host(host: McpHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     config = McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,), env={"TOKEN": "its own"})
     async with host.servers(demo=config) as servers:
@@ -118,7 +118,7 @@ async def test_a_server_gets_no_secret_of_the_host(host: Host, monkeypatch: pyte
     assert "SOME_API_KEY" not in environment
 
 
-async def test_is_opened_once_on_first_use(host: Host) -> None:
+async def test_is_opened_once_on_first_use(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         assert host.pids() == []
         results = await asyncio.gather(servers.tools("plain"), *(servers.call("plain", "pid", {}) for _ in range(5)))
@@ -126,13 +126,13 @@ async def test_is_opened_once_on_first_use(host: Host) -> None:
         assert {result.value for result in results[1:]} == {str(host.pids()[0])}
 
 
-async def test_all_pages_of_tools_are_listed(host: Host) -> None:
+async def test_all_pages_of_tools_are_listed(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         names = [tool.name for tool in await servers.tools("plain")]
     assert names == [tool["name"] for tool in plain_mcp_server.TOOLS]
 
 
-async def test_agents_share_the_catalogue_and_not_the_connection(host: Host) -> None:
+async def test_agents_share_the_catalogue_and_not_the_connection(host: McpHost) -> None:
     config = host.plain()
     async with host.servers(plain=config) as first, host.servers(plain=config) as second:
         one, other = await asyncio.gather(first.tools("plain"), second.tools("plain"))
@@ -143,7 +143,7 @@ async def test_agents_share_the_catalogue_and_not_the_connection(host: Host) -> 
         assert len(set(answers)) == 2
 
 
-async def test_a_connection_that_has_only_listed_goes_to_the_first_agent_that_calls(host: Host) -> None:
+async def test_a_connection_that_has_only_listed_goes_to_the_first_agent_that_calls(host: McpHost) -> None:
     config = host.plain()
     async with host.servers(plain=config) as child:
         async with host.servers(plain=config) as root, host.servers(plain=config) as other:
@@ -155,7 +155,7 @@ async def test_a_connection_that_has_only_listed_goes_to_the_first_agent_that_ca
         assert (await child.call("plain", "pid", {})).value == first
 
 
-async def test_a_connection_whose_agent_has_ended_goes_to_nobody(host: Host) -> None:
+async def test_a_connection_whose_agent_has_ended_goes_to_nobody(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as child:
         async with host.servers(plain=host.plain()) as root:
             await root.tools("plain")
@@ -163,14 +163,14 @@ async def test_a_connection_whose_agent_has_ended_goes_to_nobody(host: Host) -> 
     assert [answer.value] == [str(pid) for pid in host.pids()[1:]]
 
 
-async def test_a_tool_that_needs_a_task_is_not_offered(host: Host) -> None:
+async def test_a_tool_that_needs_a_task_is_not_offered(host: McpHost) -> None:
     async with host.servers(plain=host.plain("tasks")) as servers:
         names = [tool.name for tool in await servers.tools("plain")]
         assert "maybe_task" in names
         assert "as_task" not in names
 
 
-async def test_who_is_cancelled_while_listing_leaves_it_to_the_next(host: Host) -> None:
+async def test_who_is_cancelled_while_listing_leaves_it_to_the_next(host: McpHost) -> None:
     async with host.servers(plain=host.plain("late")) as servers:
         first, second = (asyncio.create_task(servers.tools("plain")) for _ in range(2))
         await eventually(host.pids)
@@ -182,14 +182,14 @@ async def test_who_is_cancelled_while_listing_leaves_it_to_the_next(host: Host) 
         assert len(host.pids()) == 1
 
 
-async def test_disabled_servers_are_left_out(host: Host) -> None:
+async def test_disabled_servers_are_left_out(host: McpHost) -> None:
     async with host.servers(plain=host.plain(), off=host.plain(disabled=True)) as servers:
         assert servers.names == ("plain",)
         with pytest.raises(McpError, match="no MCP server 'off'"):
             await servers.tools("off")
 
 
-async def test_names_what_was_meant(host: Host) -> None:
+async def test_names_what_was_meant(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         with pytest.raises(McpError, match="no MCP server 'plane': did you mean 'plain'"):
             await servers.call("plane", "pid", {})
@@ -199,7 +199,7 @@ async def test_names_what_was_meant(host: Host) -> None:
             await servers.call("plain", "xxx", {})
 
 
-async def test_finds_tools_that_the_server_has_added(host: Host) -> None:
+async def test_finds_tools_that_the_server_has_added(host: McpHost) -> None:
     config = McpServerConfig(command=sys.executable, args=(sdk_mcp_server.__file__,))
     async with host.servers(demo=config) as servers:
         with pytest.raises(McpError, match="no tool 'late_tool'"):
@@ -211,7 +211,7 @@ async def test_finds_tools_that_the_server_has_added(host: Host) -> None:
 @pytest.mark.parametrize(
     ("tool", "text"), [("refuse", "not today"), ("garbage", "the answer of MCP tool plain.garbage cannot be used")]
 )
-async def test_what_a_server_answers_is_no_loss_of_the_connection(host: Host, tool: str, text: str) -> None:
+async def test_what_a_server_answers_is_no_loss_of_the_connection(host: McpHost, tool: str, text: str) -> None:
     async with host.servers(plain=host.plain()) as servers:
         result = await servers.call("plain", tool, {})
         assert result.is_error
@@ -219,12 +219,12 @@ async def test_what_a_server_answers_is_no_loss_of_the_connection(host: Host, to
         assert len(host.running()) == 1
 
 
-async def test_what_a_server_prints_between_its_answers_does_no_harm(host: Host) -> None:
+async def test_what_a_server_prints_between_its_answers_does_no_harm(host: McpHost) -> None:
     async with host.servers(plain=host.plain("noisy")) as servers:
         assert not (await servers.call("plain", "pid", {})).is_error
 
 
-async def test_arguments_that_are_not_json_are_refused(host: Host) -> None:
+async def test_arguments_that_are_not_json_are_refused(host: McpHost) -> None:
     async with host.servers(plain=host.plain()) as servers:
         result = await servers.call("plain", "pid", {"what": object()})
         assert result.is_error
@@ -232,7 +232,7 @@ async def test_arguments_that_are_not_json_are_refused(host: Host) -> None:
         assert not (await servers.call("plain", "pid", {})).is_error
 
 
-async def test_http_headers_are_sent_and_a_wrong_key_is_named(host: Host) -> None:
+async def test_http_headers_are_sent_and_a_wrong_key_is_named(host: McpHost) -> None:
     with http_server(session_mcp_server.__file__) as port:
         url = f"http://127.0.0.1:{port}/mcp"
         right = McpServerConfig(url=url, headers={"Authorization": "Bearer right"})
@@ -243,7 +243,7 @@ async def test_http_headers_are_sent_and_a_wrong_key_is_named(host: Host) -> Non
             assert (await servers.call("right", "session", {})).value == "session-1"
 
 
-async def test_a_forgotten_http_session_is_opened_anew_by_the_next_call(host: Host) -> None:
+async def test_a_forgotten_http_session_is_opened_anew_by_the_next_call(host: McpHost) -> None:
     with http_server(session_mcp_server.__file__) as port:
         config = McpServerConfig(url=f"http://127.0.0.1:{port}/mcp", headers={"Authorization": "Bearer right"})
         async with host.servers(web=config) as servers:
@@ -253,7 +253,7 @@ async def test_a_forgotten_http_session_is_opened_anew_by_the_next_call(host: Ho
             assert (await servers.call("web", "session", {})).value == "session-2"
 
 
-async def test_an_http_server_that_was_restarted_is_connected_to_anew(host: Host) -> None:
+async def test_an_http_server_that_was_restarted_is_connected_to_anew(host: McpHost) -> None:
     with http_server(sdk_mcp_server.__file__) as port:
         servers = host.servers(web=McpServerConfig(url=f"http://127.0.0.1:{port}/mcp"))
         assert (await servers.call("web", "add", {"a": 1, "b": 2})).value == 3

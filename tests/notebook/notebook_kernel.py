@@ -16,7 +16,7 @@ LIMIT_SECONDS = 120
 
 
 @dataclass
-class Cell:
+class NotebookCell:
     """What the page shows of one cell."""
 
     outputs: list[dict] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Cell:
             )
         return "\n".join(parts)
 
-    async def wait_for(self, condition: Callable[["Cell"], Any]) -> Any:
+    async def wait_for(self, condition: Callable[["NotebookCell"], Any]) -> Any:
         """Wait until the page shows something."""
         async with asyncio.timeout(LIMIT_SECONDS):
             while not (value := condition(self)):
@@ -65,7 +65,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Question:
+class InputRequest:
     """An open question: its text, and the comm ids of what it is answered with."""
 
     html: str
@@ -90,10 +90,15 @@ class NotebookKernel:
         """Prompts of input requests."""
 
     async def run(
-        self, code: str, *, answer: Callable[[str], str] | None = None, cell_id: str | None = None, cell: Cell | None = None
-    ) -> Cell:
+        self,
+        code: str,
+        *,
+        answer: Callable[[str], str] | None = None,
+        cell_id: str | None = None,
+        cell: NotebookCell | None = None,
+    ) -> NotebookCell:
         """Run a cell to its end. answer: to input requests; True if the test answers them; False if this page has no input."""
-        cell = cell or Cell()
+        cell = cell or NotebookCell()
         content = {
             "code": code,
             "silent": False,
@@ -114,9 +119,9 @@ class NotebookKernel:
         return cell
 
     @asynccontextmanager
-    async def running(self, code: str, **kwargs: Any) -> AsyncIterator[Cell]:
+    async def running(self, code: str, **kwargs: Any) -> AsyncIterator[NotebookCell]:
         """Run a cell while something is done with its page; at the exit it has ended."""
-        page = Cell()
+        page = NotebookCell()
         task = asyncio.create_task(self.run(code, cell=page, **kwargs))
         try:
             yield page
@@ -141,21 +146,21 @@ class NotebookKernel:
         """Type into a text field: its comm id."""
         self._comm(field, {"method": "update", "state": {"value": text}, "buffer_paths": []})
 
-    async def questions(self, count: int, *, about: str = "") -> "list[Question]":
+    async def questions(self, count: int, *, about: str = "") -> "list[InputRequest]":
         """Wait for so many open questions, all with a text in them."""
         panel = (await self.widgets(_view_name="VBoxView", count=1))[0]
 
-        def found() -> "list[Question]":
+        def found() -> "list[InputRequest]":
             questions = [self._question(model) for model in self.comms[panel].get("children", ())]
             return questions if len(questions) == count and all(about in question.html for question in questions) else []
 
         return await self.wait(found)
 
-    def _question(self, model: str) -> "Question":
+    def _question(self, model: str) -> "InputRequest":
         html, once, always, _ = self._children(model.removeprefix("IPY_MODEL_"))
         approve, deny, reason = self._children(once)
         session, project, pattern = self._children(always)
-        return Question(self.comms[html]["value"], approve, session, project, pattern, deny, reason)
+        return InputRequest(self.comms[html]["value"], approve, session, project, pattern, deny, reason)
 
     def _children(self, comm_id: str) -> list[str]:
         return [child.removeprefix("IPY_MODEL_") for child in self.comms[comm_id]["children"]]
@@ -188,7 +193,7 @@ class NotebookKernel:
     def _comm(self, comm_id: str, data: dict) -> None:
         self.client.shell_channel.send(self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data}))
 
-    async def _read(self, request_id: str, cell: Cell) -> None:
+    async def _read(self, request_id: str, cell: NotebookCell) -> None:
         while True:
             message = await self.client.get_iopub_msg()
             content = message["content"]

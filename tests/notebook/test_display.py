@@ -19,7 +19,7 @@ from freeact_sub.notebook.display import INTERVAL_SECONDS, Page, RunInterruptedE
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 
-class FakeScreen:
+class RecordingScreen:
     """Keeps what stands on it, and when each display was drawn."""
 
     def __init__(self, *, live=True):
@@ -44,7 +44,7 @@ def started(agent_id, parent_id=None, depth=0):
 
 
 async def test_children_stand_below_their_parents_though_they_start_later():
-    screen = FakeScreen()
+    screen = RecordingScreen()
     async with Page(screen) as page:
         page.take(started("root"))
         page.take(started("a", "root", 1))
@@ -61,18 +61,18 @@ async def test_children_stand_below_their_parents_though_they_start_later():
 
 
 async def test_a_page_can_be_drawn_again():
-    async with Page(FakeScreen()) as page:
+    async with Page(RecordingScreen()) as page:
         page.take(started("root"))
         page.take(started("a", "root", 1))
         page.take(started("b", "root", 1))
         page.take(started("a1", "a", 2))
-    screen = FakeScreen()
+    screen = RecordingScreen()
     Page(screen).show(page)
     assert re.findall(r"prompt of (\w+)", screen.text) == ["root", "a", "a1", "b"]
 
 
 async def test_a_part_is_drawn_ten_times_a_second_at_most_and_the_last_state_always():
-    screen = FakeScreen()
+    screen = RecordingScreen()
     async with Page(screen) as page:
         page.take(started("root"))
         await screen.drawn.wait()
@@ -89,7 +89,7 @@ async def test_a_part_is_drawn_ten_times_a_second_at_most_and_the_last_state_alw
 
 
 async def test_streaming_does_not_draw_pictures_again():
-    screen = FakeScreen()
+    screen = RecordingScreen()
     async with Page(screen) as page:
         page.take(started("root"))
         header = {"agent_id": "root", "tool_call_id": "c"}
@@ -109,7 +109,7 @@ def seconds_in(text):
 
 
 async def test_seconds_go_by_without_events():
-    screen = FakeScreen()
+    screen = RecordingScreen()
     async with Page(screen) as page:
         page.take(replace(started("root"), time=time.time() - 10))
         first = await eventually(lambda: seconds_in(screen.text))
@@ -118,7 +118,7 @@ async def test_seconds_go_by_without_events():
 
 
 async def test_a_console_gets_each_block_once_when_it_is_done():
-    screen = FakeScreen(live=False)
+    screen = RecordingScreen(live=False)
     async with Page(screen) as page:
         page.take(AgentStarted(**ROOT, prompt="root prompt"))
         page.take(AgentStarted(**CHILD, prompt="child prompt"))

@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
-from notebook_kernel import Cell, notebook_kernel
-from support.chat_server import Call, ChatServer, by_turn
+from notebook_kernel import NotebookCell, notebook_kernel
+from support.chat_server import ChatCall, ChatServer, by_turn
 from support.waiting import LOADED_MACHINE_SECONDS, eventually, is_running
 
 pytestmark = pytest.mark.kernel
@@ -77,7 +77,7 @@ async def test_text_questions_are_answered_one_after_another_while_the_others_go
             SETUP
             + "agent = await start({'root': [[task('busy'), task('asker')], 'done'], 'busy': [cell('import time\\nfor n in range(12):\\n    print(n); time.sleep(.1)'), 'busy done'], 'asker': [cell('1 + 1'), cell('2 + 2'), 'asker done']})"
         )
-        page = Cell()
+        page = NotebookCell()
         seen_while_asked = []
 
         def answer(prompt):
@@ -235,7 +235,7 @@ async def test_many_lines_are_drawn_seldom(tmp_path):
 
 async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_path):
     script = by_turn(
-        ["ok ", Call("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})],
+        ["ok ", ChatCall("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})],
         ["first answer"],
         ["second answer"],
     )
@@ -298,7 +298,7 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
 async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):
     """Also abbreviations: `--mode` was taken for `--model`."""
     script = by_turn(
-        [Call("execute_ipython_cell", {"code": "import os; print('IN', os.path.basename(os.getcwd()))"})], ["done"]
+        [ChatCall("execute_ipython_cell", {"code": "import os; print('IN', os.path.basename(os.getcwd()))"})], ["done"]
     )
     (tmp_path / "inner").mkdir()
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
@@ -317,7 +317,7 @@ async def test_the_options_of_the_command_line_stand_behind_the_magic(tmp_path):
 
 
 async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
-    script = by_turn([Call("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})], ["answer"])
+    script = by_turn([ChatCall("execute_ipython_cell", {"code": "import os; print('PID', os.getpid())"})], ["answer"])
     async with ChatServer(script) as server, notebook_kernel(tmp_path) as notebook:
         cells = [
             "%load_ext freeact_sub.notebook\nimport os\nos.environ['FREEACT_MODE'] = 'full'",

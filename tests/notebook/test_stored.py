@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from notebook_kernel import notebook_kernel
-from support.chat_server import Call, ChatServer, by_turn
+from support.chat_server import ChatCall, ChatServer, by_turn
 
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
@@ -15,7 +15,7 @@ ROOT = {"agent_id": "agent-root"}
 CHILD = {"agent_id": "agent-child", "parent_id": "agent-root", "depth": 1}
 
 
-class Screen:
+class StoredScreen:
     """Shows nothing; keeps what it is given."""
 
     live = True
@@ -55,7 +55,7 @@ def test_there_is_a_page_for_each_prompt_and_a_child_that_is_asked_on_has_one_bl
 def test_a_session_that_there_is_not(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(SessionError, match="there is no session 'x'"):
-        show_stored("x", None, Screen())
+        show_stored("x", None, StoredScreen())
 
 
 @pytest.mark.kernel
@@ -65,10 +65,10 @@ async def test_a_notebook_goes_on_after_its_kernel_was_started_again(tmp_path, m
     folder.mkdir()
     code = {"code": "notes = 6 * 7"}
     root = by_turn(
-        [Call("task", {"prompt": "look", "description": "the looker"})],
-        [Call("execute_ipython_cell", code)],
+        [ChatCall("task", {"prompt": "look", "description": "the looker"})],
+        [ChatCall("execute_ipython_cell", code)],
         ["first answer"],
-        [Call("execute_ipython_cell", {"code": "print('notes are', notes)"})],
+        [ChatCall("execute_ipython_cell", {"code": "print('notes are', notes)"})],
         ["second answer"],
     )
 

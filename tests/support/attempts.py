@@ -6,7 +6,7 @@ from support.sandbox import ALL, WALLED
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class EscapeAttempt:
     """Code that tries to get out; OUTSIDE, HOST, SIBLING, PORT and the like stand for what the test has put up."""
 
     row: str
@@ -16,14 +16,14 @@ class Attempt:
     errors: tuple[str, ...] = ("PermissionError",)
 
 
-def outside(row: str, code: str, *errors: str) -> Attempt:
+def outside(row: str, code: str, *errors: str) -> EscapeAttempt:
     """An attempt that a mode with walled files must stop."""
-    return Attempt(row=row, code=code, modes=WALLED, errors=errors or ("PermissionError",))
+    return EscapeAttempt(row=row, code=code, modes=WALLED, errors=errors or ("PermissionError",))
 
 
-def others(row: str, code: str, *errors: str) -> Attempt:
+def others(row: str, code: str, *errors: str) -> EscapeAttempt:
     """An attempt that every mode must stop."""
-    return Attempt(row=row, code=code, modes=ALL, errors=errors or ("PermissionError",))
+    return EscapeAttempt(row=row, code=code, modes=ALL, errors=errors or ("PermissionError",))
 
 
 GONE = ("PermissionError", "FileNotFoundError")
@@ -50,20 +50,20 @@ ATTEMPTS = {
     "own symlink": outside("write outside by a link", "os.symlink(OUTSIDE, tempfile.gettempdir() + '/s'); open(tempfile.gettempdir() + '/s/new', 'w')", *GONE),
     "/proc/self/root": outside("write outside by a link", "open('/proc/self/root' + OUTSIDE + '/new', 'w')", *GONE),
     "/proc/self/fd": outside("write outside by a link", "f = os.open('/', os.O_PATH); open(f'/proc/self/fd/{f}' + OUTSIDE + '/new', 'w')", *GONE),
-    "/proc/self/fd of the log": Attempt(row="write outside by a link", code="open('/proc/self/fd/3/../../etc/x', 'w')", modes=WALLED, errors=(*GONE, "NotADirectoryError")),
+    "/proc/self/fd of the log": EscapeAttempt(row="write outside by a link", code="open('/proc/self/fd/3/../../etc/x', 'w')", modes=WALLED, errors=(*GONE, "NotADirectoryError")),
     "/proc/1/root": outside("write outside by a link", "open('/proc/1/root' + OUTSIDE + '/new', 'w')", *GONE),
     "remount": outside("mounts and namespaces", "called(libc.mount(None, b'/usr', None, 32, None))"),
     "new namespace": outside("mounts and namespaces", "called(libc.unshare(0x10020000))"),
     "terminal of the host": outside("write outside", "[open(f'/dev/pts/{n}', 'w') for n in range(3)]", *GONE),
-    "the workspace in plan": Attempt(row="write the workspace", code="open('new', 'w')", modes=("plan",), errors=READ_ONLY),
+    "the workspace in plan": EscapeAttempt(row="write the workspace", code="open('new', 'w')", modes=("plan",), errors=READ_ONLY),
     "mode of a system file": outside("modes and times", "os.chmod('/usr', 0o755)", *READ_ONLY),
     "time of a file of Python": outside("modes and times", "os.utime(os.__file__)", *READ_ONLY),
-    "mode of the workspace in plan": Attempt(row="write the workspace", code="os.chmod('.', 0o755)", modes=("plan",), errors=READ_ONLY),
+    "mode of the workspace in plan": EscapeAttempt(row="write the workspace", code="os.chmod('.', 0o755)", modes=("plan",), errors=READ_ONLY),
     "mode of the settings": outside("settings", "os.chmod('.freeact', 0o755)", *READ_ONLY),
     "shared memory by name": others("shared memory", "open('/dev/shm/' + SHM_NAME)", "FileNotFoundError", "PermissionError"),
     "System V memory": others("shared memory", "called(libc.shmget(SHM_KEY, 1, 0))", "FileNotFoundError"),
-    "settings of the host": Attempt(row="settings", code="open('.freeact/config.toml', 'w')", modes=WALLED, errors=READ_ONLY),
-    "settings moved away": Attempt(row="settings", code="os.rename('.freeact', 'other')", modes=WALLED, errors=READ_ONLY),
+    "settings of the host": EscapeAttempt(row="settings", code="open('.freeact/config.toml', 'w')", modes=WALLED, errors=READ_ONLY),
+    "settings moved away": EscapeAttempt(row="settings", code="os.rename('.freeact', 'other')", modes=WALLED, errors=READ_ONLY),
     "settings of MCP servers replaced": outside("settings", "Path('new').write_text('x'); os.rename('new', 'mcp.json')", *READ_ONLY),
     "settings that are a link": outside("settings", "os.remove('.agents')", *READ_ONLY),
     "git's settings": outside("repositories", "open('.git/config', 'a')", *READ_ONLY),

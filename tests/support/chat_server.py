@@ -25,7 +25,7 @@ INPUT_TOKENS, OUTPUT_TOKENS = 11, 5
 
 
 @dataclass(frozen=True)
-class Call:
+class ChatCall:
     """A tool call; its arguments are streamed in pieces."""
 
     name: str
@@ -59,12 +59,12 @@ class HttpError:
     """What the error object has besides the message."""
 
 
-Item: TypeAlias = str | Call | asyncio.Event | Drop | Finish
+ChatItem: TypeAlias = str | ChatCall | asyncio.Event | Drop | Finish
 """A piece of text, a tool call, silence until the event is set, the end of the connection, or why the reply ends."""
-Reply: TypeAlias = Sequence[Item] | HttpError
+ChatReply: TypeAlias = Sequence[ChatItem] | HttpError
 
 
-def by_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
+def by_turn(*replies: ChatReply) -> Callable[[dict[str, Any]], ChatReply]:
     """A script: the reply to the n-th request of a conversation."""
     return lambda request: replies[sum(message["role"] == "assistant" for message in request["messages"])]
 
@@ -73,7 +73,7 @@ class ChatServer:
     """An async context manager. Leaving it breaks off what still runs."""
 
     def __init__(
-        self, script: Callable[[dict[str, Any]], Reply], *, usage: bool = True, models: Sequence[dict[str, Any]] = ()
+        self, script: Callable[[dict[str, Any]], ChatReply], *, usage: bool = True, models: Sequence[dict[str, Any]] = ()
     ) -> None:
         """Args: usage: False: it tells no usage in a stream, like many local servers. models: what it lists."""
         self._models = list(models)
@@ -144,7 +144,7 @@ class ChatServer:
             await _write_json(writer, 200, await _completion(body, reply, reader))
 
     async def _stream(
-        self, body: dict[str, Any], reply: Sequence[Item], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, body: dict[str, Any], reply: Sequence[ChatItem], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-cache\r\n"
@@ -197,7 +197,7 @@ async def _write_json(
 
 
 async def _chunks(
-    body: dict[str, Any], reply: Sequence[Item], reader: asyncio.StreamReader
+    body: dict[str, Any], reply: Sequence[ChatItem], reader: asyncio.StreamReader
 ) -> AsyncIterator[dict[str, Any] | bytes]:
     head = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
 
@@ -221,19 +221,19 @@ async def _chunks(
     yield b"[DONE]"
 
 
-async def _completion(body: dict[str, Any], reply: Sequence[Item], reader: asyncio.StreamReader) -> dict[str, Any]:
+async def _completion(body: dict[str, Any], reply: Sequence[ChatItem], reader: asyncio.StreamReader) -> dict[str, Any]:
     items = [(index, item) async for index, item in _spoken(reply, reader)]
     message = {
         "role": "assistant",
         "content": "".join(item for _, item in items if isinstance(item, str)) or None,
-        "tool_calls": [_call(index, item) for index, item in items if isinstance(item, Call)] or None,
+        "tool_calls": [_call(index, item) for index, item in items if isinstance(item, ChatCall)] or None,
     }
     choice = {"index": 0, "message": message, "finish_reason": _finish(reply)}
     head = {"id": "chat-1", "object": "chat.completion", "created": 1, "model": body["model"]}
     return {**head, "choices": [choice], "usage": _usage()}
 
 
-async def _spoken(reply: Sequence[Item], reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, str | Call]]:
+async def _spoken(reply: Sequence[ChatItem], reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, str | ChatCall]]:
     """Text and calls, each with the number of the calls before it; silence is kept, and broken connections break."""
     calls = 0
     for item in reply:
@@ -243,7 +243,7 @@ async def _spoken(reply: Sequence[Item], reader: asyncio.StreamReader) -> AsyncI
             await _silence(item, reader)
         elif not isinstance(item, Finish):
             yield calls, item
-            calls += isinstance(item, Call)
+            calls += isinstance(item, ChatCall)
 
 
 async def _silence(released: asyncio.Event, reader: asyncio.StreamReader) -> None:
@@ -259,16 +259,16 @@ async def _silence(released: asyncio.Event, reader: asyncio.StreamReader) -> Non
         raise _GoneError
 
 
-def _call(index: int, call: Call) -> dict[str, Any]:
+def _call(index: int, call: ChatCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": json.dumps(call.args)[: call.cut]}
     return {"index": index, "id": call.call_id or f"call-{index}", "type": "function", "function": function}
 
 
-def _finish(reply: Sequence[Item]) -> str:
+def _finish(reply: Sequence[ChatItem]) -> str:
     for item in reply:
         if isinstance(item, Finish):
             return item.reason
-    return "tool_calls" if any(isinstance(item, Call) for item in reply) else "stop"
+    return "tool_calls" if any(isinstance(item, ChatCall) for item in reply) else "stop"
 
 
 def _usage() -> dict[str, int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.chat_server import ChatServer, Reply
+from support.chat_server import ChatReply, ChatServer
 from support.warm import PROGRAM, run_program
 
 LIMIT_SECONDS = 240
@@ -32,7 +32,7 @@ class Chat:
 
 
 @contextmanager
-def chat(script: Callable[[dict[str, Any]], Reply]) -> Iterator[Chat]:
+def chat(script: Callable[[dict[str, Any]], ChatReply]) -> Iterator[Chat]:
     """Run a chat server beside the test, in a thread."""
     started: threading.Event = threading.Event()
     chats: list[Chat] = []

@@ -9,7 +9,7 @@ from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.kernels import CellClock
 
 
-class Host:
+class RecordingHost:
     """The handler of a kernel's requests."""
 
     def __init__(self) -> None:

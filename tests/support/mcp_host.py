@@ -13,7 +13,7 @@ from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.mcp import McpCatalogue, McpServers
 
 
-class Host:
+class McpHost:
     """What one agent has of MCP, and what its servers note."""
 
     def __init__(self, folder: Path) -> None:

@@ -53,7 +53,7 @@ def _server_for(command: Sequence[str]) -> socket.socket | None:
     return None
 
 
-class Program(ForkedProcess):
+class WarmProgram(ForkedProcess):
     """A program that is forked where it can be."""
 
     def server_for(self, command: Sequence[str], env: Mapping[str, str] | None) -> socket.socket | None:
@@ -67,7 +67,7 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end; what it writes is kept as text."""
     pipe = subprocess.PIPE
-    with Program(command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
+    with WarmProgram(command, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
         try:
             stdout, stderr = program.communicate(stdin, timeout)
         except BaseException:

@@ -8,7 +8,7 @@ from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions
 
 
-class Asked:
+class AskedRequest:
     """Requests that note how they were answered."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Asked:
     ],
 )
 def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one")
     assert asked.questions.answer(text)
     assert asked.answers == {"one": decision}
@@ -61,7 +61,7 @@ def test_what_is_typed_is_the_answer(text: str, decision: Decision) -> None:
 )
 @pytest.mark.parametrize("confirmed", [True, False])
 def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confirmed: bool) -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one")
     assert asked.questions.answer(text)
     assert not asked.answers
@@ -75,7 +75,7 @@ def test_what_may_be_a_yes_is_asked_back_before_it_is_a_denial(text: str, confir
 
 
 def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one")
     for text in ("oki", "hm"):
         assert asked.questions.answer(text)
@@ -85,7 +85,7 @@ def test_another_line_than_yes_or_no_is_an_answer_of_its_own() -> None:
 
 
 def test_what_is_asked_back_belongs_to_its_question() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.answer("oki")
     asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=False))
@@ -102,7 +102,7 @@ def test_what_is_asked_back_belongs_to_its_question() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "\n"])
 def test_an_empty_line_answers_nothing(text: str) -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one")
     assert not asked.questions.answer(text)
     assert asked.questions.current_id == "one"
@@ -114,7 +114,7 @@ def test_without_a_question_nothing_is_answered() -> None:
 
 
 def test_questions_are_answered_in_the_order_in_which_they_came() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.answer("n")
     asked.ask("three")
@@ -129,7 +129,7 @@ def test_questions_are_answered_in_the_order_in_which_they_came() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["one", "two", "three"])))
 def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two", "three")
     left = ["one", "two", "three"]
     for name in order:
@@ -141,7 +141,7 @@ def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
 
 
 def test_another_question_can_be_answered_first() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two", "three", "four", "five", "six", "seven")
     assert asked.questions.others()[0] == "/2 agent-bbbb1111: run code: two"
     assert asked.questions.others()[-1] == "… and 2 more"
@@ -169,7 +169,7 @@ def test_a_pattern_that_is_none_leaves_the_question_open() -> None:
 
 
 def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.answer("y")
     asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=True))
@@ -177,7 +177,7 @@ def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None
 
 
 def test_all_can_be_answered_at_once() -> None:
-    asked = Asked()
+    asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.decide_all(Decision(allowed=False, reason="gone"))
     assert {decision.reason for decision in asked.answers.values()} == {"gone"}

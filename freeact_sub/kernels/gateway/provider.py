@@ -39,7 +39,7 @@ class GatewayKernelProvider:
         if not self._settings.url:
             raise ConfigError("kernel.provider = 'gateway' needs kernel.gateway.url, such as http://127.0.0.1:8888")
         self._on_notice = on_notice or logger.warning
-        self._told = False
+        self._has_noticed = False
         self._servers = [GatewayServer(url, self._settings) for url in self._settings.url]
 
     def place(self, mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPlace:
@@ -52,16 +52,16 @@ class GatewayKernelProvider:
                 "ask or full, or set kernel.gateway.trusted = true where the gateway's machines hold the code by themselves"
             )
         shared = self._settings.workspace == "shared"
-        if not self._told:
-            self._told = True
+        if not self._has_noticed:
+            self._has_noticed = True
             files = "" if shared else f", and the files of {workspace} are not there"
             self._on_notice(
                 f"kernels run at {', '.join(self._settings.url)}: no wall of ours is around them, they cannot be branched"
                 f"{files}"
             )
         environment = {**git_environment(), **settings.env}
-        told = f"Its working directory is {workspace}." if shared else ELSEWHERE
-        return KernelPlace(wall=None, environment=environment, description=f"It is on another machine. {told}")
+        files = f"Its working directory is {workspace}." if shared else ELSEWHERE
+        return KernelPlace(wall=None, environment=environment, description=f"It is on another machine. {files}")
 
     def hook(self, settings: AuditSettings) -> AuditSettings | None:
         """See `KernelProvider.hook`."""

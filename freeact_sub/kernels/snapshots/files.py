@@ -14,12 +14,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
+from freeact_sub.system.safe_files import opened_folder
 
 MANIFEST: Final = "manifest.json"
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
@@ -35,13 +36,15 @@ Digest = Annotated[str, Field(pattern=rf"^{FILE_NAME.pattern}$")]
 Size = Annotated[int, Field(ge=0, le=2**50)]
 
 
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-class Group(BaseModel):
-    """Variables that share objects, and where they are in a file."""
+class _Written(BaseModel):
+    """A part of what a kernel writes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Group(_Written):
+    """Variables that share objects, and where they are in a file."""
+
     names: dict[Name, Text]
     """The variables, with one line for each."""
     file: Digest
@@ -49,20 +52,18 @@ class Group(BaseModel):
     blocks: list[Annotated[tuple[Size, Size], Field(strict=False)]]
 
 
-class Lost(BaseModel):
+class Lost(_Written):
     """See `LostVariable`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     name: Name
     type: Text
     reason: Text
     cell: int | None
 
 
-class Manifest(BaseModel):
+class Manifest(_Written):
     """The manifest of `guest/saved/write.py`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     format: int
     python: Name
     files: dict[Digest, Size]
@@ -86,10 +87,9 @@ class Manifest(BaseModel):
         return tuple(LostVariable(**lost.model_dump()) for lost in self.lost)
 
 
-class Result(BaseModel):
+class Result(_Written):
     """The report of `guest/saved/read.py`."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
     restored: dict[Name, Text]
     lost: dict[Name, Text]
 
@@ -121,9 +121,9 @@ def take(source: Path, store: Path, max_bytes: int, given_up: threading.Event) -
         OSError: There is no room, or the folder is gone.
     """
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _folder(source) as here, _folder(store) as there:
+    with opened_folder(source) as here, opened_folder(store) as there:
         try:
-            manifest = _parsed(Manifest, _content(here, MANIFEST, MAX_MANIFEST_BYTES))
+            manifest = Manifest.model_validate_json(_content(here, MANIFEST, MAX_MANIFEST_BYTES))
         except FileNotFoundError as error:
             raise KernelSnapshotError(
                 "what saves the variables has ended before its time: perhaps memory is short"
@@ -153,11 +153,11 @@ def place(store: Path, target: Path, given_up: threading.Event) -> Manifest:
         KernelSnapshotError: There is no snapshot, or it cannot be read.
         OSError: There is no room.
     """
-    with _folder(target) as there:
+    with opened_folder(target) as there:
         try:
-            with _folder(store) as here:
+            with opened_folder(store) as here:
                 content = _content(here, MANIFEST, MAX_MANIFEST_BYTES)
-                manifest = _parsed(Manifest, content)
+                manifest = Manifest.model_validate_json(content)
                 for name in manifest.files:
                     with contextlib.suppress(FileNotFoundError):  # its variables are named as lost then
                         _link(name, here, there, given_up)
@@ -175,8 +175,8 @@ def result(folder: Path, name: str) -> Result:
     Raises:
         KernelSnapshotError: It is not what a kernel writes.
     """
-    with _folder(folder) as here:
-        return _parsed(Result, _content(here, name, MAX_RESULT_BYTES))
+    with opened_folder(folder) as here:
+        return Result.model_validate_json(_content(here, name, MAX_RESULT_BYTES))
 
 
 def new_folder(scratch: Path, name: str) -> Path:
@@ -187,13 +187,9 @@ def new_folder(scratch: Path, name: str) -> Path:
     """
     with contextlib.suppress(FileExistsError):
         scratch.mkdir(mode=0o700)
-    with _folder(scratch) as here:
+    with opened_folder(scratch) as here:
         os.mkdir(name, 0o700, dir_fd=here)  # pathlib knows no folder's descriptor
     return scratch / name
-
-
-def _parsed(kind: type[_Model], content: bytes) -> _Model:
-    return kind.model_validate_json(content)
 
 
 def _content(folder: int, name: str, max_bytes: int) -> bytes:
@@ -288,12 +284,3 @@ def _regular(folder: int, name: str) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -62,14 +62,10 @@ class Snapshots:
 
     async def save(self, scratch: Path, store: Path, max_bytes: int = MAX_BYTES) -> SnapshotReport:
         """See `Kernel.snapshot`. Args: scratch: of the kernel."""
-        async with self._one_at_a_time:
-            folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
-            try:
-                known = await _in_thread(lambda _: files.known_files(store))
-                begun = await self._saved(folder, known, max_bytes)
-                manifest, written = await _in_thread(lambda given_up: files.take(folder, store, max_bytes, given_up))
-            finally:
-                await carry_out(_removed(folder))
+        async with self._one_at_a_time, _new_folder(scratch) as folder:
+            known = await _in_thread(lambda _: files.known_files(store))
+            begun = await self._saved(folder, known, max_bytes)
+            manifest, written = await _in_thread(lambda given_up: files.take(folder, store, max_bytes, given_up))
         return SnapshotReport(
             kept=manifest.kept,
             lost=manifest.not_kept,
@@ -81,14 +77,10 @@ class Snapshots:
 
     async def restore(self, scratch: Path, store: Path) -> RestoreReport:
         """See `Kernel.restore`. Args: scratch: of the kernel."""
-        async with self._one_at_a_time:
-            folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
-            try:
-                manifest = await _in_thread(lambda given_up: files.place(store, folder, given_up))
-                await self._read(folder)
-                result = await _in_thread(lambda _: files.result(folder, RESULT))
-            finally:
-                await carry_out(_removed(folder))
+        async with self._one_at_a_time, _new_folder(scratch) as folder:
+            manifest = await _in_thread(lambda given_up: files.place(store, folder, given_up))
+            await self._read(folder)
+            result = await _in_thread(lambda _: files.result(folder, RESULT))
         types = {variable.name: _type_of(variable.line) for variable in manifest.kept}
         unread = [
             LostVariable(name=name, type=types.get(name, ""), reason=reason, cell=None)
@@ -167,6 +159,15 @@ async def _in_thread(work: Callable[[threading.Event], _Value]) -> _Value:
 
 async def _ended(task: "asyncio.Future[Any]") -> None:
     await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def _new_folder(scratch: Path) -> AsyncIterator[Path]:
+    folder = await _in_thread(lambda _: files.new_folder(scratch, f"saved-{uuid.uuid4().hex}"))
+    try:
+        yield folder
+    finally:
+        await carry_out(_removed(folder))
 
 
 async def _removed(folder: Path) -> None:

@@ -17,7 +17,7 @@ from freeact_sub.terminal.conversation.written import MINUS, WrittenFiles
 CELL_ENDS = ToolOutput(**ROOT, tool_call_id="call-1", tool_name="execute_ipython_cell", content="")
 
 
-class Agent:
+class WritingAgent:
     """Says which lines have changed, or why it cannot."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Told:
     """Those of a run that has written these files."""
 
     def __init__(self, *written: str) -> None:
-        self.agent = Agent()
+        self.agent = WritingAgent()
         run: Any = SimpleNamespace(files_written=written)
         agent: Any = self.agent
         self.changes = WrittenFiles(Present(config=Config(), once=False, agent=agent, run=run))

@@ -38,7 +38,7 @@ CELL = {"tool_call_id": "call-1"}
 CODE = "# count rows per file\nfor name in names:\n    print(name)"
 
 
-class Drawn:
+class DrawnStory:
     """A story as a terminal shows it."""
 
     def __init__(self, *, columns: int = 80, colours: bool = False) -> None:
@@ -78,7 +78,7 @@ def child(number: int, **others: object) -> AgentStarted:
 
 
 def test_a_run_is_told_in_words_and_each_thing_once() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     text = drawn.draw(
         AgentStarted(**ROOT, prompt="how many?"),
         Response(**ROOT, content="I *count*."),
@@ -110,7 +110,7 @@ def test_a_run_is_told_in_words_and_each_thing_once() -> None:
 
 
 def test_code_and_output_fold_at_twelve_lines() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     text = drawn.draw(
         call("\n".join(f"x{number} = {number}" for number in range(30))),
         *(output("".join(f"line {number}\n" for number in range(start, start + 500))) for start in range(0, 3000, 500)),
@@ -126,7 +126,7 @@ def test_code_and_output_fold_at_twelve_lines() -> None:
 
 
 def test_a_long_error_has_its_beginning_and_its_end() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     error = CellError(ename="KeyError", evalue="'a'", traceback=tuple(f"frame {number}" for number in range(60)))
     lines = [
         line.strip() for line in drawn.draw(call(), CodeExecutionOutputChunk(**ROOT, **CELL, output=error)).splitlines()
@@ -142,7 +142,7 @@ def test_a_long_error_has_its_beginning_and_its_end() -> None:
 def test_a_table_that_is_wider_than_the_window_loses_no_cell_and_rows_have_no_blanks_at_their_end(columns: int) -> None:
     cells = [f"cell {number}" for number in range(40)] + ["a-name-that-is-longer-than-its-column"]
     table = "\n".join(f"| {' | '.join(row)} |" for row in (["heading"] * 41, ["---"] * 41, cells))
-    text = Drawn(columns=columns).draw(Response(**ROOT, content=table))
+    text = DrawnStory(columns=columns).draw(Response(**ROOT, content=table))
     assert max(map(len, text.splitlines())) <= columns
     assert all(line == line.rstrip() for line in text.splitlines())
     assert "…" not in text
@@ -153,7 +153,7 @@ def test_a_table_that_is_wider_than_the_window_loses_no_cell_and_rows_have_no_bl
 
 
 def test_an_action_waits_until_something_comes_of_it() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     assert drawn.draw(call()) == ""
     assert [event.tool_call_id for event in drawn.story.pending] == ["call-1"]
     assert "● Python  count rows per file" in drawn.draw(output("a\n"))
@@ -162,7 +162,7 @@ def test_an_action_waits_until_something_comes_of_it() -> None:
 
 
 def test_a_denial_stands_below_its_action_and_changed_code_is_what_is_shown() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     drawn.draw(call("1"), request("r", CodeAction(code="1"), **CELL))
     text = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=False, reason="not now"))
     assert text.splitlines() == ["● Python  1", "  denied: not now"]
@@ -174,13 +174,13 @@ def test_a_denial_stands_below_its_action_and_changed_code_is_what_is_shown() ->
 
 
 def test_what_a_cell_does_is_a_line_of_its_own() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     drawn.draw(call(), output("x\n"), request("r", ShellCommand(command="git push"), **CELL))
     assert "● Shell  git push" in drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=True))
 
 
 def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:
-    drawn = Drawn(columns=120)
+    drawn = DrawnStory(columns=120)
     drawn.draw(AgentStarted(**ROOT, prompt="go"))
     started = AgentStarted(**CHILD, prompt="north", description="the north")
     assert drawn.draw(started, call(**CHILD), output("x\n" * 100, **CHILD), Response(**CHILD, content="fine")) == ""
@@ -192,7 +192,7 @@ def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:
 
 def test_no_event_puts_anything_but_text_and_colours_on_the_terminal() -> None:
     hostile = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x07\x08 [red]c[/red] \u202e d"
-    drawn = Drawn(colours=True)
+    drawn = DrawnStory(colours=True)
     screen = pyte.Screen(80, 200)
     stream = pyte.Stream(screen)
     for event in one_of_each(hostile):
@@ -205,7 +205,7 @@ def test_no_event_puts_anything_but_text_and_colours_on_the_terminal() -> None:
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 200])
 def test_twenty_children_stay_within_twelve_rows_and_no_row_is_longer_than_the_terminal(columns: int) -> None:
-    drawn = Drawn(columns=columns)
+    drawn = DrawnStory(columns=columns)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(20)))
     lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
     assert len(lines) == MAX_ROWS
@@ -222,7 +222,7 @@ def test_twenty_children_stay_within_twelve_rows_and_no_row_is_longer_than_the_t
 
 
 def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -> None:
-    drawn = Drawn(columns=110)
+    drawn = DrawnStory(columns=110)
     drawn.draw(
         AgentStarted(**ROOT, prompt="go", time=1.0),
         child(1),
@@ -238,7 +238,7 @@ def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -
 
 
 def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
-    drawn = Drawn(columns=80)
+    drawn = DrawnStory(columns=80)
     header = {"agent_id": "agent-00000001", "parent_id": "agent-aaaa0000", "depth": 1}
     cell = {**ROOT, "tool_call_id": "call-1"}
     drawn.draw(
@@ -275,14 +275,14 @@ def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run
 
 
 def test_two_children_with_one_label_have_numbers() -> None:
-    drawn = Drawn()
+    drawn = DrawnStory()
     drawn.draw(AgentStarted(**ROOT, prompt="go"), child(1, description="north"), child(2, description="north"))
     views = [*drawn.views.by_id.values()]
     assert [drawn.views.name(view) for view in views] == ["agent", "north #1", "north #2"]
 
 
 def test_a_question_and_the_children_share_the_rows() -> None:
-    drawn, questions = Drawn(columns=100), Questions(asks_always=True)
+    drawn, questions = DrawnStory(columns=100), Questions(asks_always=True)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(4)))
     header = {"agent_id": "agent-00000002", "parent_id": "agent-aaaa0000", "depth": 1}
     code = "\n".join(f"x{number} = {number}" for number in range(100))
@@ -303,7 +303,7 @@ def test_a_question_and_the_children_share_the_rows() -> None:
 
 @pytest.mark.parametrize("rows", range(3, 16))
 def test_more_children_than_rows_are_counted_within_the_rows(rows: int) -> None:
-    drawn = Drawn(columns=40)
+    drawn = DrawnStory(columns=40)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(20)))
     text = drawn.text(story_area(drawn.views, drawn.story, None, rows))
     assert len(text.splitlines()) <= rows
@@ -312,7 +312,7 @@ def test_more_children_than_rows_are_counted_within_the_rows(rows: int) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 9), (80, 11), (60, 16), (200, 40)])
 def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int, rows: int) -> None:
-    drawn, questions = Drawn(columns=columns), Questions(asks_always=True)
+    drawn, questions = DrawnStory(columns=columns), Questions(asks_always=True)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(8)))
     for number in range(6):
         header = {"agent_id": f"agent-0000{number:04}", "parent_id": "agent-aaaa0000", "depth": 1}
@@ -334,7 +334,7 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     from freeact_sub.show.rows import rows
 
     monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
-    drawn, records = Drawn(), Records(Views())
+    drawn, records = DrawnStory(), Records(Views())
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
         records.add(drawn.views.observe(event), rows(drawn.views.of(event), event))

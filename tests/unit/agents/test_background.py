@@ -35,7 +35,7 @@ def child_id(messages):
     raise AssertionError
 
 
-class Script:
+class FamilyScript:
     """Turns of the root as functions of the messages; turns of children by their prompts."""
 
     def __init__(self, *root, **children):
@@ -51,7 +51,7 @@ class Script:
 
 async def test_the_parent_goes_on_and_is_told_of_the_end(make):
     go, ended = asyncio.Event(), asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         task("one", background=True, description="slow"), [cell("1 + 1"), ended], "all read", one=[[go, "the answer"]]
     )
     async with make(script, config=ALLOW) as agent:
@@ -76,7 +76,7 @@ async def test_the_parent_goes_on_and_is_told_of_the_end(make):
 
 
 async def test_waiting_gives_the_answer_and_no_message_comes_beside_it(make):
-    script = Script(
+    script = FamilyScript(
         [task("one", background=True), task("two", background=True)],
         subagents("wait"),
         "done",
@@ -94,7 +94,7 @@ async def test_waiting_gives_the_answer_and_no_message_comes_beside_it(make):
 
 async def test_waiting_is_bounded(make):
     works, silent = asyncio.Event(), asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         task("one", background=True),
         lambda m: [works, subagents("wait", child_id(m), seconds=0.05)],
         "done",
@@ -111,7 +111,7 @@ async def test_waiting_is_bounded(make):
 
 async def test_a_child_can_be_steered_and_cancelled_with_what_it_has(make):
     began, go, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         task("one", background=True),
         [began, cell("'began'")],
         lambda m: subagents("message", child_id(m), text="look at the second file"),
@@ -141,7 +141,7 @@ async def test_a_child_can_be_steered_and_cancelled_with_what_it_has(make):
 
 async def test_the_list_says_what_each_child_does(make):
     began = asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         task("one", background=True),
         [began, cell("'began'")],
         subagents("list"),
@@ -167,7 +167,7 @@ async def test_the_list_says_what_each_child_does(make):
 async def test_an_end_that_nobody_waits_for_is_on_the_stream(make, ending):
     go, told_of_it = asyncio.Event(), asyncio.Event()
     last = ending if ending == "it is done" else RuntimeError("the server is gone")
-    script = Script(
+    script = FamilyScript(
         task("one", background=True), [told_of_it, cell("1")], "done", one=[[go, last] if isinstance(last, str) else last]
     )
     async with make(script, config=ALLOW) as agent:
@@ -187,7 +187,7 @@ async def test_an_end_that_nobody_waits_for_is_on_the_stream(make, ending):
 
 async def test_a_child_asks_and_its_parent_answers(make):
     question = ToolCallPart("ask_parent", {"question": "which file?"})
-    script = Script(
+    script = FamilyScript(
         task("one", background=True),
         subagents("wait"),
         lambda m: subagents("message", child_id(m), text="the second"),
@@ -209,7 +209,7 @@ async def test_a_child_asks_and_its_parent_answers(make):
 async def test_a_question_waits_only_so_long(make):
     asked = asyncio.Event()
     question = ToolCallPart("ask_parent", {"question": "which?"})
-    script = Script(task("one", background=True), [asked, cell("0")], subagents("wait"), "done", one=[question, told])
+    script = FamilyScript(task("one", background=True), [asked, cell("0")], subagents("wait"), "done", one=[question, told])
     async with make(script, config=ALLOW | {"subagents": {"question_seconds": 0.05}}) as agent:
         events, _ = await read(
             agent.run("root"), on_event=lambda event: event.depth and isinstance(event, ToolOutput) and asked.set()
@@ -243,7 +243,7 @@ async def test_only_background_children_are_offered_to_ask(make):
 
 async def test_when_the_parent_ends_its_children_have_ended_before(make):
     silent = asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         [task(f"child {number}", background=True) for number in range(7)],
         "I am done",
         **{f"child {number}": [silent] for number in range(7)},
@@ -258,7 +258,7 @@ async def test_when_the_parent_ends_its_children_have_ended_before(make):
 
 async def test_a_cancel_of_the_parent_reaches_them(make):
     silent = asyncio.Event()
-    script = Script([task("one", background=True)], [silent], one=[silent])
+    script = FamilyScript([task("one", background=True)], [silent], one=[silent])
     async with make(script, config=ALLOW) as agent:
         run = agent.run("root")
         events, result = await read(
@@ -270,7 +270,7 @@ async def test_a_cancel_of_the_parent_reaches_them(make):
 
 async def test_a_child_s_own_background_children_end_with_it(make):
     silent = asyncio.Event()
-    script = Script([task("one")], "done", one=[task("two", background=True), "one is done"], two=[silent])
+    script = FamilyScript([task("one")], "done", one=[task("two", background=True), "one is done"], two=[silent])
     async with make(script, config=ALLOW | {"subagents": {"max_depth": 2}}) as agent:
         events, _ = await read(agent.run("root"))
     assert [(event.depth, event.status) for event in of_kind(events, AgentFinished)] == [
@@ -281,7 +281,7 @@ async def test_a_child_s_own_background_children_end_with_it(make):
 
 
 async def test_one_slot_is_enough_for_a_parent_that_waits_for_its_background_child(make):
-    script = Script(
+    script = FamilyScript(
         [task("one")], "done", one=[task("two", background=True), subagents("wait"), "one is done"], two=["two is done"]
     )
     async with make(script, config=ALLOW | {"subagents": {"max_depth": 2, "max_concurrent": 1}}) as agent:
@@ -291,7 +291,7 @@ async def test_one_slot_is_enough_for_a_parent_that_waits_for_its_background_chi
 
 async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_run(make):
     go = asyncio.Event()
-    script = Script([task("one", background=True)], "I go home", lambda m: told(m), one=[[go, "found it"]])
+    script = FamilyScript([task("one", background=True)], "I go home", lambda m: told(m), one=[[go, "found it"]])
     async with make(script, config=ALLOW | {"subagents": {"detach": True}}) as agent:
         run = agent.run("root")
         events = [event async for event in run]
@@ -314,7 +314,7 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
 
 async def test_detached_children_end_when_the_root_is_closed(make):
     silent = asyncio.Event()
-    script = Script([task("one", background=True)], "I go home", one=[silent])
+    script = FamilyScript([task("one", background=True)], "I go home", one=[silent])
     agent = make(script, config=ALLOW | {"subagents": {"detach": True}})
     async with agent:
         [event async for event in agent.run("root")]
@@ -327,7 +327,7 @@ async def test_detached_children_end_when_the_root_is_closed(make):
 
 async def test_there_is_a_bound_on_how_many(make):
     silent = asyncio.Event()
-    script = Script(
+    script = FamilyScript(
         [task(f"child {number}", background=True) for number in range(22)],
         "done",
         **{f"child {number}": [silent] for number in range(22)},
@@ -347,7 +347,7 @@ async def test_there_is_a_bound_on_how_many(make):
     ],
 )
 async def test_a_child_that_there_is_not_is_an_answer(make, call, words):
-    async with make(Script(call, "done"), config=ALLOW) as agent:
+    async with make(FamilyScript(call, "done"), config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     [output] = of_kind(events, ToolOutput)
     assert output.content == f"[ERROR] 'agent-0' is no {words}"
@@ -355,7 +355,7 @@ async def test_a_child_that_there_is_not_is_an_answer(make, call, words):
 
 
 async def test_a_child_that_may_not_be_started_is_an_answer(make):
-    script = Script(task("one", background=True, agent="nobody"), "done")
+    script = FamilyScript(task("one", background=True, agent="nobody"), "done")
     async with make(script, config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     [output] = of_kind(events, ToolOutput)
@@ -365,7 +365,7 @@ async def test_a_child_that_may_not_be_started_is_an_answer(make):
 
 async def test_the_sdk_can_steer_and_cancel_any_child(make):
     silent, go = asyncio.Event(), asyncio.Event()
-    script = Script(task("one"), "done", one=[[cell("1")], [go, cell("2")], [silent]])
+    script = FamilyScript(task("one"), "done", one=[[cell("1")], [go, cell("2")], [silent]])
     async with make(script, config=ALLOW) as agent:
         run = agent.run("root")
 

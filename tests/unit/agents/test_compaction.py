@@ -227,7 +227,7 @@ async def test_a_cancel_during_the_summary_leaves_the_conversation_whole(windowe
         assert any(isinstance(part, CompactionPart) for message in agent.history for part in message.parts)
 
 
-class Found(BaseModel):
+class FoundFile(BaseModel):
     fact: str
 
 
@@ -245,8 +245,8 @@ async def test_a_child_that_fills_its_window_goes_on_to_its_typed_answer(windowe
 
     agent = windowed(script, subagents={"budget": {"turns": 100}})
     async with agent:
-        result = await agent.spawn_and_run(SpawnRequest(prompt="find it", output_type=Found))
-    assert (result.status, result.output) == ("completed", Found(fact="fact 0 is blue"))
+        result = await agent.spawn_and_run(SpawnRequest(prompt="find it", output_type=FoundFile))
+    assert (result.status, result.output) == ("completed", FoundFile(fact="fact 0 is blue"))
     assert agent.scripted.summaries > 0
 
 

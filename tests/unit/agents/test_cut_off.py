@@ -8,7 +8,7 @@ from pydantic_ai import NativeOutput
 from pydantic_ai.messages import ThinkingPart
 from pydantic_ai.models.wrapper import WrapperModel
 from support.agents import of_kind, read
-from support.chat_server import Call, ChatServer, Finish
+from support.chat_server import ChatCall, ChatServer, Finish
 
 from freeact_sub import Agent, Budget, Config
 from freeact_sub.events import AgentFinished, CodeExecutionOutput, ToolCallStarted, ToolOutput, UsageUpdated
@@ -79,7 +79,7 @@ async def test_the_same_of_a_child(tmp_path):
         said = request["messages"]
         if "rows" in str(said[1]["content"]):
             return ["Rows 1 to 500 are fine, and rows 501", CUT]
-        return [said[-1]["content"]] if said[-1]["role"] == "tool" else [Call("task", {"prompt": "Check the rows."})]
+        return [said[-1]["content"]] if said[-1]["role"] == "tool" else [ChatCall("task", {"prompt": "Check the rows."})]
 
     server, _, result = await run(tmp_path, script)
     assert "limit" in result.output
@@ -89,13 +89,13 @@ async def test_the_same_of_a_child(tmp_path):
 
 
 async def test_who_goes_on_with_a_call_and_then_answers_has_answered(tmp_path):
-    replies = (["I look at", CUT], [Call("execute_ipython_cell", {"code": "print(6 * 7)"})], ["It is 42."])
+    replies = (["I look at", CUT], [ChatCall("execute_ipython_cell", {"code": "print(6 * 7)"})], ["It is 42."])
     _, _, result = await run(tmp_path, in_order(*replies))
     assert (result.status, result.output) == ("completed", "It is 42.")
 
 
 async def test_each_answer_of_a_run_may_be_cut_off_once(tmp_path):
-    cell = Call("execute_ipython_cell", {"code": "print(6 * 7)"})
+    cell = ChatCall("execute_ipython_cell", {"code": "print(6 * 7)"})
     _, _, result = await run(tmp_path, in_order(["a", CUT], [cell], ["It ", CUT], ["is 42."]))
     assert (result.status, result.output) == ("completed", "It is 42.")
 
@@ -103,8 +103,8 @@ async def test_each_answer_of_a_run_may_be_cut_off_once(tmp_path):
 @pytest.mark.parametrize("cut", [1, 12, 25, 0])
 async def test_a_call_that_was_cut_off_is_not_run(tmp_path, cut):
     """Nor is it read as something else: what is left of its arguments may be a program too."""
-    half = [Call("execute_ipython_cell", {"code": "print('half')\nprint('whole')"}, cut=cut), CUT]
-    whole = [Call("execute_ipython_cell", {"code": "print('small')"})]
+    half = [ChatCall("execute_ipython_cell", {"code": "print('half')\nprint('whole')"}, cut=cut), CUT]
+    whole = [ChatCall("execute_ipython_cell", {"code": "print('small')"})]
     server, events, result = await run(tmp_path, in_order(half, whole, ["Done."]))
     assert (result.status, result.output) == ("completed", "Done.")
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["small"]
@@ -113,13 +113,13 @@ async def test_a_call_that_was_cut_off_is_not_run(tmp_path, cut):
 
 
 async def test_a_call_without_arguments_that_was_cut_off_is_not_run(tmp_path):
-    _, events, result = await run(tmp_path, in_order([Call("reset_kernel", {}, cut=0), CUT], ["Done."]))
+    _, events, result = await run(tmp_path, in_order([ChatCall("reset_kernel", {}, cut=0), CUT], ["Done."]))
     assert result.status == "completed"
     assert not of_kind(events, ToolOutput)
 
 
 async def test_a_call_that_is_cut_off_again_is_a_limit(tmp_path):
-    half = ["I write it.", Call("execute_ipython_cell", {"code": "print('half')"}, cut=20), CUT]
+    half = ["I write it.", ChatCall("execute_ipython_cell", {"code": "print('half')"}, cut=20), CUT]
     server, events, result = await run(tmp_path, in_order(half))
     assert (result.status, result.output) == ("limit", "I write it.I write it.")
     assert not of_kind(events, ToolOutput)
@@ -128,7 +128,7 @@ async def test_a_call_that_is_cut_off_again_is_a_limit(tmp_path):
 
 async def test_a_call_before_the_one_that_was_cut_off_is_run(tmp_path):
     cell = "execute_ipython_cell"
-    both = [Call(cell, {"code": "print('whole')"}), Call(cell, {"code": "print('half')"}, cut=20), CUT]
+    both = [ChatCall(cell, {"code": "print('whole')"}), ChatCall(cell, {"code": "print('half')"}, cut=20), CUT]
     _, events, result = await run(tmp_path, in_order(both, ["Done."]))
     assert result.status == "completed"
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["whole"]
@@ -137,17 +137,21 @@ async def test_a_call_before_the_one_that_was_cut_off_is_run(tmp_path):
 async def test_a_call_that_was_cut_off_between_whole_ones_is_not_run(tmp_path):
     """Calls side by side may be streamed in turns, so that several of them have no end."""
     name = "execute_ipython_cell"
-    calls = [Call(name, {"code": f"print({number})"}, cut=cut) for number, cut in ((1, None), (2, 15), (3, None), (4, 0))]
+    calls = [
+        ChatCall(name, {"code": f"print({number})"}, cut=cut) for number, cut in ((1, None), (2, 15), (3, None), (4, 0))
+    ]
     _, events, result = await run(tmp_path, in_order([*calls, CUT], ["Done."]))
     assert result.status == "completed"
     assert [event.args for event in of_kind(events, ToolCallStarted)] == [{"code": "print(1)"}, {"code": "print(3)"}]
-    nothing = [Call("reset_kernel", {}, cut=0), Call(name, {"code": "print(1)"}), CUT]  # some servers send no `{}`
+    nothing = [ChatCall("reset_kernel", {}, cut=0), ChatCall(name, {"code": "print(1)"}), CUT]  # some servers send no `{}`
     _, events, _ = await run(tmp_path, in_order(nothing, ["Done."]))
     assert [event.tool_name for event in of_kind(events, ToolCallStarted)] == ["reset_kernel", name]
 
 
 async def test_a_whole_call_at_the_end_of_a_reply_is_run(tmp_path):
-    _, events, result = await run(tmp_path, in_order([Call("execute_ipython_cell", {"code": "print(1)"}), CUT], ["Done."]))
+    _, events, result = await run(
+        tmp_path, in_order([ChatCall("execute_ipython_cell", {"code": "print(1)"}), CUT], ["Done."])
+    )
     assert result.status == "completed"
     assert [event.text for event in of_kind(events, CodeExecutionOutput)] == ["1"]
 
@@ -161,9 +165,9 @@ async def test_nothing_but_the_bound_is_a_limit(tmp_path):
 
 @pytest.mark.parametrize("output_type", [Answer, NativeOutput(Answer), [Answer, str]])
 async def test_a_value_that_was_cut_off_is_asked_for_again_once(tmp_path, output_type):
-    by_tool = [Call("final_result", {"value": 42, "note": "long " * 9}, cut=30), CUT]
+    by_tool = [ChatCall("final_result", {"value": 42, "note": "long " * 9}, cut=30), CUT]
     half = by_tool if output_type is Answer else ['{"value": 42, "no', CUT]
-    whole = ['{"value": 42}'] if isinstance(output_type, NativeOutput) else [Call("final_result", {"value": 42})]
+    whole = ['{"value": 42}'] if isinstance(output_type, NativeOutput) else [ChatCall("final_result", {"value": 42})]
     _, _, result = await run(tmp_path, in_order(half, whole), output_type=output_type)
     assert (result.status, result.output) == ("completed", Answer(value=42))
     server, _, result = await run(tmp_path, in_order(half), output_type=output_type)
@@ -180,7 +184,7 @@ async def test_an_answer_that_the_provider_stops_has_failed(tmp_path):
 
 
 async def test_a_call_that_the_provider_stops_is_not_run(tmp_path):
-    call = Call("execute_ipython_cell", {"code": "print(1)"})
+    call = ChatCall("execute_ipython_cell", {"code": "print(1)"})
     _, events, result = await run(tmp_path, in_order(["So: ", call, FILTERED]))
     assert (result.status, result.output) == ("failed", "So: ")
     assert not of_kind(events, ToolOutput)
@@ -192,7 +196,7 @@ async def test_a_value_that_the_provider_stops_has_failed(tmp_path):
 
 
 async def test_a_report_that_is_cut_off_stays_a_limit_and_says_so(tmp_path):
-    cell = Call("execute_ipython_cell", {"code": "print(1)"})
+    cell = ChatCall("execute_ipython_cell", {"code": "print(1)"})
     _, _, result = await run(tmp_path, in_order([cell], ["I have found", CUT]), budget=Budget(turns=1))
     assert (result.status, result.output) == ("limit", "I have found")
     assert "turns" in result.error
@@ -232,7 +236,7 @@ async def test_a_single_request_that_was_cut_off_is_gone_on_with(tmp_path):
     def script(request):
         said = request["messages"]
         if "sum" not in str(said[0]["content"]):
-            return [said[-1]["content"]] if said[-1]["role"] == "tool" else [Call("ask", {"prompt": "What is the sum?"})]
+            return [said[-1]["content"]] if said[-1]["role"] == "tool" else [ChatCall("ask", {"prompt": "What is the sum?"})]
         return ["is 42."] if len(said) > 1 else ["The sum ", CUT]
 
     _, _, result = await run(tmp_path, script)
@@ -245,7 +249,7 @@ async def test_a_single_request_without_a_whole_answer_has_failed(tmp_path, end,
         said = request["messages"]
         if "sum" in str(said[0]["content"]):
             return ["The sum is 4", end]
-        return [said[-1]["content"]] if said[-1]["role"] == "tool" else [Call("ask", {"prompt": "What is the sum?"})]
+        return [said[-1]["content"]] if said[-1]["role"] == "tool" else [ChatCall("ask", {"prompt": "What is the sum?"})]
 
     _, events, result = await run(tmp_path, script)
     assert of_kind(events, ToolOutput)[0].outcome == "failed"

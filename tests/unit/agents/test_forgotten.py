@@ -30,7 +30,7 @@ def told(messages):
     return "\n".join(texts)
 
 
-class Script:
+class LeavingScript:
     """Turns by the first line's last word; a turn may be a function of the messages. The last one is repeated."""
 
     def __init__(self, **turns):
@@ -49,7 +49,7 @@ def questions(messages):
 
 
 async def test_the_model_is_asked_once_and_then_the_child_is_cancelled_with_a_warning(make):
-    script = Script(root=[background("slow"), "first answer", "my answer", "never"], slow=[asyncio.Event()])
+    script = LeavingScript(root=[background("slow"), "first answer", "my answer", "never"], slow=[asyncio.Event()])
     async with make(script, config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     assert (result.status, result.output) == ("completed", "my answer")
@@ -63,7 +63,7 @@ async def test_the_model_is_asked_once_and_then_the_child_is_cancelled_with_a_wa
 
 async def test_a_warning_of_an_answer_that_was_given_again_is_gone(make):
     announced = "I will count the rows of the table now."
-    script = Script(root=[background("slow"), announced, announced, "There are 42 rows."], slow=[asyncio.Event()])
+    script = LeavingScript(root=[background("slow"), announced, announced, "There are 42 rows."], slow=[asyncio.Event()])
     async with make(script, config=ALLOW | {"answer_check": "small"}) as agent:
         _, result = await read(agent.run("root"))
     assert (result.status, result.output) == ("completed", "There are 42 rows.")
@@ -79,7 +79,7 @@ async def test_a_model_that_waits_after_it_was_asked_has_the_answer(make):
         go.set()
         return subagents("wait")
 
-    script = Script(root=[background("slow"), "too early", wait, "with all of it"], slow=[[go, "the find"]])
+    script = LeavingScript(root=[background("slow"), "too early", wait, "with all of it"], slow=[[go, "the find"]])
     async with make(script, config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     assert (result.output, result.warnings) == ("with all of it", ())
@@ -88,7 +88,7 @@ async def test_a_model_that_waits_after_it_was_asked_has_the_answer(make):
 
 
 async def test_a_child_that_ends_meanwhile_is_told_and_nothing_is_asked(make):
-    script = Script(root=[background("quick"), subagents("wait"), "done"], quick=["answer"])
+    script = LeavingScript(root=[background("quick"), subagents("wait"), "done"], quick=["answer"])
     async with make(script, config=ALLOW) as agent:
         _, result = await read(agent.run("root"))
     assert questions(script.conversations["root"]) == 0
@@ -96,7 +96,7 @@ async def test_a_child_that_ends_meanwhile_is_told_and_nothing_is_asked(make):
 
 
 async def test_it_is_asked_anew_in_the_next_run_and_for_children_of_children(make):
-    script = Script(
+    script = LeavingScript(
         root=[background("slow"), "a", "b", task("middle"), "c"],
         middle=[background("slow"), "d", "e"],
         slow=[asyncio.Event()],
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_a_value_is_asked_about_as_well(make):
         del messages
         return ToolCallPart("final_result", {"total": 7})
 
-    script = Script(root=[background("slow"), answer, answer], slow=[asyncio.Event()])
+    script = LeavingScript(root=[background("slow"), answer, answer], slow=[asyncio.Event()])
     async with make(script, config=ALLOW, output_type=Total) as agent:
         _, result = await read(agent.run("root"))
     assert (result.status, result.output) == ("completed", Total(total=7))
@@ -129,7 +129,7 @@ async def test_an_answer_that_is_a_value_is_asked_about_as_well(make):
 
 @pytest.mark.parametrize("budget", [Budget(turns=2), Budget(requests=3), Budget(tokens=4_000)])
 async def test_an_answer_at_the_limit_stands_and_nothing_is_asked(make, budget):
-    script = Script(root=[background("slow"), "x" * 3_000 if budget.tokens else "answer"], slow=[asyncio.Event()])
+    script = LeavingScript(root=[background("slow"), "x" * 3_000 if budget.tokens else "answer"], slow=[asyncio.Event()])
     async with make(script, config=ALLOW | {"model_settings": {"max_tokens": 300}}) as agent:
         _, result = await asyncio.wait_for(read(agent.run("root", budget=budget)), 120)
     if budget.tokens is None:
@@ -139,14 +139,16 @@ async def test_an_answer_at_the_limit_stands_and_nothing_is_asked(make, budget):
 
 
 async def test_an_answer_stands_where_the_model_fails_when_it_is_asked(make):
-    script = Script(root=[background("slow"), "answer", RuntimeError("down")], slow=[asyncio.Event()])
+    script = LeavingScript(root=[background("slow"), "answer", RuntimeError("down")], slow=[asyncio.Event()])
     async with make(script, config=ALLOW) as agent:
         _, result = await read(agent.run("root"))
     assert (result.status, result.output, len(result.warnings)) == ("completed", "answer", 1)
 
 
 async def test_an_answer_does_not_stand_where_the_model_goes_on_when_it_is_asked(make):
-    script = Script(root=[background("slow"), "answer", subagents("list"), RuntimeError("down")], slow=[asyncio.Event()])
+    script = LeavingScript(
+        root=[background("slow"), "answer", subagents("list"), RuntimeError("down")], slow=[asyncio.Event()]
+    )
     async with make(script, config=ALLOW) as agent:
         _, result = await read(agent.run("root"))
     assert (result.status, "down" in result.error) == ("failed", True)
@@ -154,13 +156,13 @@ async def test_an_answer_does_not_stand_where_the_model_goes_on_when_it_is_asked
 
 async def test_a_run_that_is_cancelled_or_ends_at_a_limit_asks_nothing(make):
     silent = asyncio.Event()
-    script = Script(root=[background("slow"), [silent]], slow=[silent])
+    script = LeavingScript(root=[background("slow"), [silent]], slow=[silent])
     async with make(script, config=ALLOW) as agent:
         run = agent.run("root")
         _, result = await read(run, on_event=lambda event: event.depth and isinstance(event, AgentStarted) and run.cancel())
     assert (result.status, result.warnings) == ("cancelled", ())
 
-    script = Script(root=[background("slow"), subagents("list")], slow=[silent])
+    script = LeavingScript(root=[background("slow"), subagents("list")], slow=[silent])
     async with make(script, config=ALLOW) as agent:
         _, result = await read(agent.run("root", budget=Budget(turns=3)))
     assert result.status == "limit"
@@ -169,7 +171,7 @@ async def test_a_run_that_is_cancelled_or_ends_at_a_limit_asks_nothing(make):
 
 
 async def test_children_that_a_program_leaves_behind_are_told_as_well(make):
-    async with make(Script(slow=[asyncio.Event()]), config=ALLOW) as agent:
+    async with make(LeavingScript(slow=[asyncio.Event()]), config=ALLOW) as agent:
 
         async def program():
             return (await agent.spawn("slow")).agent_id
@@ -186,7 +188,7 @@ async def all_of(run):
 
 async def test_each_detached_agent_begins_and_ends_once_over_all_streams(make):
     go = asyncio.Event()
-    script = Script(
+    script = LeavingScript(
         root=[background("one"), "home", "read", "read"],
         one=[[go, task("two", description="two")], "one is done"],
         two=["two is done"],
@@ -210,7 +212,7 @@ async def test_each_detached_agent_begins_and_ends_once_over_all_streams(make):
 
 async def test_what_a_grandchild_finds_is_told_to_the_nearest_agent_above_that_is_at_work(make):
     go, waits = asyncio.Event(), asyncio.Event()
-    script = Script(
+    script = LeavingScript(
         root=[task("one"), [waits, subagents("list")], "home"],
         one=[background("two"), "one is done"],
         two=[[go, "two is done"]],
@@ -232,7 +234,9 @@ async def test_what_a_grandchild_finds_is_told_to_the_nearest_agent_above_that_i
 
 async def test_what_a_grandchild_finds_between_runs_is_told_to_the_root_in_its_next_run(make):
     go = asyncio.Event()
-    script = Script(root=[task("one"), "home", "read"], one=[background("two"), "one is done"], two=[[go, "two is done"]])
+    script = LeavingScript(
+        root=[task("one"), "home", "read"], one=[background("two"), "one is done"], two=[[go, "two is done"]]
+    )
     async with make(script, config=DETACH) as agent:
         await all_of(agent.run("root"))
         go.set()
@@ -245,7 +249,7 @@ async def test_what_a_grandchild_finds_between_runs_is_told_to_the_root_in_its_n
 async def test_a_question_to_a_parent_that_has_ended_is_answered_at_once(make):
     go = asyncio.Event()
     ask = ToolCallPart("ask_parent", {"question": "which?"})
-    script = Script(
+    script = LeavingScript(
         root=[task("one"), "home", "read"],
         one=[background("two"), "one is done"],
         two=[[go, ask], lambda m: str([p.content for p in m[-1].parts if isinstance(p, ToolReturnPart)][0])],

@@ -133,14 +133,14 @@ def our_objects() -> int:
     return sum(str(type(item).__module__).startswith("freeact_sub") for item in gc.get_objects())
 
 
-class Holder:
+class HoldingAgent:
     def __init__(self, *, waits: bool = False, keeps: bool = False) -> None:
         self.waits_for_child = waits
         self.keeps_kernel = keeps
 
 
 async def test_places_for_kernels_are_given_in_order():
-    places, holders, order = KernelPlaces(1), [Holder() for _ in range(4)], []
+    places, holders, order = KernelPlaces(1), [HoldingAgent() for _ in range(4)], []
     places.take_now(holders[0])
 
     async def work(holder):
@@ -160,10 +160,10 @@ async def test_places_for_kernels_are_given_in_order():
 
 
 async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_for_children():
-    places, parent, other = KernelPlaces(2), Holder(), Holder()
+    places, parent, other = KernelPlaces(2), HoldingAgent(), HoldingAgent()
     places.take_now(parent)
     places.take_now(other)
-    waiting = asyncio.create_task(places.take(Holder()))
+    waiting = asyncio.create_task(places.take(HoldingAgent()))
     await asyncio.sleep(0)
     assert (places.stuck, places.would_never_come(parent)) == (False, False)
     other.waits_for_child = True
@@ -176,12 +176,12 @@ async def test_places_are_stuck_when_somebody_waits_and_all_who_have_one_wait_fo
 
 
 async def test_who_waits_is_refused_when_the_last_place_goes_to_a_node():
-    places, parent, worker, node = KernelPlaces(2), Holder(waits=True), Holder(), Holder(keeps=True)
+    places, parent, worker, node = KernelPlaces(2), HoldingAgent(waits=True), HoldingAgent(), HoldingAgent(keeps=True)
     places.take_now(parent)
     places.take_now(worker)
     first = asyncio.create_task(places.take(node))
     await asyncio.sleep(0)
-    second = asyncio.create_task(places.take(Holder()))
+    second = asyncio.create_task(places.take(HoldingAgent()))
     await asyncio.sleep(0)
     places.give_back(worker)
     await asyncio.wait_for(first, 120)
@@ -189,4 +189,4 @@ async def test_who_waits_is_refused_when_the_last_place_goes_to_a_node():
         await asyncio.wait_for(second, 120)
     assert places.would_never_come(parent)
     places.give_back(node)
-    await asyncio.wait_for(places.take(Holder()), 120)
+    await asyncio.wait_for(places.take(HoldingAgent()), 120)

@@ -115,7 +115,7 @@ async def test_the_answer_of_a_child_that_has_written_or_removed_files_is_not_ke
 
 async def test_the_same_question_at_the_same_time_is_asked_once(make):
     asked = asyncio.Event()
-    script = Waiting(asked)
+    script = WaitingChild(asked)
     async with make(script, config=CACHE) as agent:
         children = [await agent.spawn("look") for _ in range(4)]
         other = await agent.spawn("look elsewhere")
@@ -132,7 +132,7 @@ async def test_the_same_question_at_the_same_time_is_asked_once(make):
 @pytest.mark.parametrize("ending", ["cancelled", "failed"])
 async def test_where_the_first_one_does_not_complete_the_next_one_does_the_work(make, ending):
     asked = asyncio.Event()
-    script = Waiting(asked, fails=ending == "failed")
+    script = WaitingChild(asked, fails=ending == "failed")
     async with make(script, config=CACHE) as agent:
         first = await agent.spawn("look")
         await eventually(lambda: script.asked == 1)
@@ -149,7 +149,7 @@ async def test_where_the_first_one_does_not_complete_the_next_one_does_the_work(
     assert [bool(result.reused_from) for result in results] == [False, True]
 
 
-class Waiting:
+class WaitingChild:
     """Answers when it is let."""
 
     def __init__(self, asked, *, fails=False):

@@ -81,7 +81,7 @@ TAGS = {
 }
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """Notes what could do something."""
 
     def __init__(self, source: str) -> None:
@@ -119,7 +119,7 @@ def ended(**values):
 @pytest.mark.parametrize("text", ["something to read", HOSTILE, "", "\x00\ud800 half", "x" * 30_000])
 def test_every_kind_of_event_is_in_every_format_and_nothing_in_it_acts(text):
     events = one_of_each(text)
-    page = Page(export_events(events, "html", title=text[:100]))
+    page = ParsedPage(export_events(events, "html", title=text[:100]))
     assert set(page.tags) <= TAGS
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert not [value for name, value in page.attributes if name == "src" and not value.startswith("data:image/")]
@@ -165,7 +165,7 @@ def test_a_session_in_which_nothing_happened_is_a_file_too(to):
 
 def test_the_page_needs_nothing_but_itself_and_forbids_the_rest():
     source = export_events(one_of_each(), "html")
-    page = Page(source)
+    page = ParsedPage(source)
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in [value for _, value in page.attributes]
     assert not re.search(r"url\(|@import|https?://", source)
     for words in ("prefers-color-scheme: dark", "@media print", "width=device-width"):
@@ -190,7 +190,7 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
     source = export_events(events, "html")
     assert source.count("data:image/png;base64,") == 1
     assert source.count("<strong>done</strong>") == 1  # the answer is the last text, and is told once
-    page = Page(source).text
+    page = ParsedPage(source).text
     for words in ("Plot it", "two", "not today", "a.png", "tokens 7", "after 3.0 s"):
         assert words in page
     document = export_events(events, "md")
@@ -234,7 +234,7 @@ def test_a_run_that_was_cut_off_is_told_as_that():
     events = [AgentStarted(**ROOT, prompt="go", time=1.0), ToolCallStarted(**CELL, tool_name="x", args={}, time=9.0)]
     (agent,) = report_of(events).agents
     assert (agent.status, agent.seconds) == ("interrupted", 8.0)
-    assert "did not end" in Page(export_events(events, "html")).text
+    assert "did not end" in ParsedPage(export_events(events, "html")).text
 
 
 def test_the_critical_path_goes_through_the_child_that_was_waited_for():

@@ -13,7 +13,7 @@ from pydantic_ai import (
     ToolCallPartDelta,
 )
 from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError
-from support.chat_server import INPUT_TOKENS, OUTPUT_TOKENS, Call, ChatServer, Drop, HttpError, by_turn
+from support.chat_server import INPUT_TOKENS, OUTPUT_TOKENS, ChatCall, ChatServer, Drop, HttpError, by_turn
 from support.waiting import eventually
 
 from freeact_sub.config.schema import Config
@@ -28,7 +28,7 @@ def agent_of(server: ChatServer) -> Agent:
 
 async def test_text_and_tool_calls_are_streamed_in_pieces_and_usage_is_counted() -> None:
     replies = [
-        ["Let me ", "add ", Call("add", {"a": 17, "b": 25}), Call("add", {"a": 1, "b": 1})],
+        ["Let me ", "add ", ChatCall("add", {"a": 17, "b": 25}), ChatCall("add", {"a": 1, "b": 1})],
         ["It is ", "42 ", "and 2."],
     ]
     async with ChatServer(by_turn(*replies)) as server, agent_of(server) as agent:
@@ -60,7 +60,7 @@ async def test_text_and_tool_calls_are_streamed_in_pieces_and_usage_is_counted()
 
 
 async def test_answers_without_streaming() -> None:
-    async with ChatServer(by_turn([Call("add", {"a": 1})], ["done"])) as server, agent_of(server) as agent:
+    async with ChatServer(by_turn([ChatCall("add", {"a": 1})], ["done"])) as server, agent_of(server) as agent:
 
         @agent.tool_plain
         def add(a: int) -> int:

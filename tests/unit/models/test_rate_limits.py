@@ -12,7 +12,7 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
-from support.chat_server import Call, ChatServer, HttpError
+from support.chat_server import ChatCall, ChatServer, HttpError
 from support.waiting import eventually
 
 from freeact_sub import Agent, Budget, Config
@@ -81,7 +81,7 @@ def three_children(request):
     done = any(message["role"] == "tool" for message in request["messages"])
     if of_child(request):
         return ["done"]
-    calls = [Call("task", {"prompt": f"child {n}", "description": str(n)}, f"c{n}") for n in range(3)]
+    calls = [ChatCall("task", {"prompt": f"child {n}", "description": str(n)}, f"c{n}") for n in range(3)]
     return ["all done"] if done else calls
 
 
@@ -224,7 +224,7 @@ async def test_what_code_and_children_ask_pauses_with_the_rest(tmp_path):
             refused += 1
             return busy(Retry_After="1") if refused < 4 else ["blue"]
         done = request["messages"][-1]["role"] == "tool"
-        return ["done"] if done else [Call("ask", {"prompt": f"colour {n}?"}, f"c{n}") for n in range(3)]
+        return ["done"] if done else [ChatCall("ask", {"prompt": f"colour {n}?"}, f"c{n}") for n in range(3)]
 
     async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
         events, result = await read(agent.run("root"))

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.agents import of_kind, read
-from support.chat_server import Call, ChatServer, Drop, HttpError
+from support.chat_server import ChatCall, ChatServer, Drop, HttpError
 
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput, Response
@@ -65,8 +65,8 @@ async def test_a_stream_that_breaks_is_asked_for_once_more(tmp_path):
 
 
 async def test_a_call_that_breaks_off_is_not_run(tmp_path):
-    broken = [Call("execute_ipython_cell", {"code": "print('twice')"}), Drop()]
-    whole = [Call("execute_ipython_cell", {"code": "print('once')"})]
+    broken = [ChatCall("execute_ipython_cell", {"code": "print('twice')"}), Drop()]
+    whole = [ChatCall("execute_ipython_cell", {"code": "print('once')"})]
     async with ChatServer(in_order(broken, whole, ["Done."])) as server, agent_of(server, tmp_path) as agent:
         events, result = await read(agent.run("go"))
     assert result.output == "Done."
@@ -85,7 +85,7 @@ async def test_older_outputs_are_shortened_when_the_context_is_full(tmp_path):
     def script(request):
         turn = turns_of(request)
         if turn < 3:
-            return [Call("execute_ipython_cell", {"code": f"print('{turn}' * 3000)"})]
+            return [ChatCall("execute_ipython_cell", {"code": f"print('{turn}' * 3000)"})]
         return OVERFLOW if sum(len(str(message["content"])) for message in request["messages"]) > 7000 else ["Done."]
 
     async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
@@ -103,7 +103,7 @@ async def test_older_outputs_are_shortened_when_the_context_is_full(tmp_path):
 async def test_the_newest_output_is_shortened_last(tmp_path):
     def script(request):
         if turns_of(request) == 0:
-            return [Call("execute_ipython_cell", {"code": "print('x' * 9000)"})]
+            return [ChatCall("execute_ipython_cell", {"code": "print('x' * 9000)"})]
         return OVERFLOW if len(request["messages"][-1]["content"]) > 2000 else ["Done."]
 
     async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
@@ -114,7 +114,9 @@ async def test_the_newest_output_is_shortened_last(tmp_path):
 
 async def test_outputs_are_cut_to_the_room_that_a_small_context_leaves(tmp_path):
     listed = [{"id": "local", "object": "model", "owned_by": "x", "meta": {"n_ctx": 4096}}]
-    script = in_order(*[[Call("execute_ipython_cell", {"code": f"print('{word}' * 9000)"})] for word in "abc"], ["Done."])
+    script = in_order(
+        *[[ChatCall("execute_ipython_cell", {"code": f"print('{word}' * 9000)"})] for word in "abc"], ["Done."]
+    )
     async with (
         ChatServer(script, models=listed) as server,
         agent_of(server, tmp_path, code_actions="tool", context={"compact_at": None}) as agent,

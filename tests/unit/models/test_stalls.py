@@ -6,7 +6,7 @@ import anyio
 import pytest
 from pydantic_ai.exceptions import ModelConnectionError
 from support.agents import read
-from support.chat_server import Call, ChatServer
+from support.chat_server import ChatCall, ChatServer
 from support.virtual_time import in_virtual_time
 
 from freeact_sub import Agent, Config
@@ -21,7 +21,7 @@ def agent_of(server, tmp_path, **settings):
     return Agent(config, kernel_provider=FakeKernelProvider())
 
 
-@pytest.mark.parametrize("begun", [["some words "], [Call("execute_ipython_cell", {"code": "print('never')"})]])
+@pytest.mark.parametrize("begun", [["some words "], [ChatCall("execute_ipython_cell", {"code": "print('never')"})]])
 @in_virtual_time
 async def test_a_stream_that_falls_silent_is_asked_for_once_more(begun, tmp_path):
     replies = [[*begun, asyncio.Event()], ["It is 42."]]
@@ -107,7 +107,7 @@ async def test_the_time_for_the_first_piece_begins_when_a_request_is_sent(tmp_pa
             return ["done"]
         if "child" in request["messages"][1]["content"]:
             return ["first ", released, "words"]
-        return [Call("task", {"prompt": f"child {n}"}, f"c{n}") for n in range(2)]
+        return [ChatCall("task", {"prompt": f"child {n}"}, f"c{n}") for n in range(2)]
 
     limits = {"models": {"max_concurrent": 1}, "first_event_timeout_seconds": 5}
     async with ChatServer(script) as server, agent_of(server, tmp_path, **limits) as agent:

@@ -167,7 +167,7 @@ async def test_one_name_and_one_member_are_a_list_of_one(fake):
     assert [request["model"] for request in agent.asked] == ["small", "large", "small"]
 
 
-class Player(Hidden):
+class WrongPlayer(Hidden):
     """Returns, or raises, what it was given for a method, and else plays."""
 
     def __init__(self, **given):
@@ -199,7 +199,7 @@ RUBBISH = [None, "good", 7, Simulation(score=math.nan), Evaluation(score=None), 
 @pytest.mark.parametrize("method", ["evaluate", "simulate"])
 async def test_a_judgement_that_is_none_counts_as_neutral_with_a_warning(method, rubbish):
     root = Words()
-    result = await search(None, "", tree=LATS(simulations=3), root=root, player=Player(**{method: rubbish}))
+    result = await search(None, "", tree=LATS(simulations=3), root=root, player=WrongPlayer(**{method: rubbish}))
     assert any(f"the player's {method[:-1]}" in warning and "neutral" in warning for warning in result.warnings)
     judged = [node.score if method == "evaluate" else node.simulation.score for node in result.nodes if node.simulation]
     assert judged
@@ -213,7 +213,7 @@ async def test_a_judgement_that_is_none_counts_as_neutral_with_a_warning(method,
 @pytest.mark.parametrize("error", [RuntimeError(), asyncio.CancelledError()])
 async def test_a_player_that_raises_or_is_cancelled_by_itself_fails_where_it_is(method, error):
     root = Words()
-    run = search(None, "", tree=LATS(simulations=2), root=root, player=Player(**{method: error}))
+    run = search(None, "", tree=LATS(simulations=2), root=root, player=WrongPlayer(**{method: error}))
     told = "RuntimeError" if isinstance(error, RuntimeError) else "it was cancelled"
     if method == "simulate":
         result = await run
@@ -229,11 +229,11 @@ async def test_a_player_that_raises_or_is_cancelled_by_itself_fails_where_it_is(
 async def test_a_proposal_that_is_no_list_of_texts_is_none(tree, proposed):
     root = Words()
     with pytest.raises(StrategyError, match="no state"):
-        await search(None, "", tree=tree, root=root, player=Player(propose=proposed))
+        await search(None, "", tree=tree, root=root, player=WrongPlayer(propose=proposed))
     assert root.world.open == {root}
     assert len(root.world.made) == 1
     with pytest.raises(StrategyError, match="nothing was proposed"):
-        await search(None, "", tree=tree, root=root, player=Player(propose=[]))
+        await search(None, "", tree=tree, root=root, player=WrongPlayer(propose=[]))
 
 
 async def test_what_runs_out_half_way_ends_the_search_with_what_was_found():
