@@ -2,8 +2,8 @@
 
 A kernel is set up once: data, some seconds of fitting, and what cannot be pickled (a generator in the middle, a database in
 memory with an open cursor, a lock). Then it is branched, and each branch again, each with files of its own. At each fork
-the digest of every variable and of the files must be that of the node above; then the node changes variables and files at
-random. At the end every node must still be as it was after its own changes, whatever the others have done.
+the digest of every variable and of the files must be that of the node above; then the node runs random programs, each of
+which changes a variable or a file. At the end every node must still be as it was after its own, whatever the others did.
 
 A node is what a user waits for: `node.branch()`, with its files, and a first cell in it that uses the data. What the
 benchmark looks at besides, digests above all, is not counted. CPU is that of all processes: host, fork server, both kernels.
@@ -94,7 +94,7 @@ CHANGES = (
     "pathlib.Path('file-{f}').unlink(missing_ok=True)",
     "os.path.exists('file-{f}') and os.rename('file-{f}', 'moved-{n}')",
 )
-"""What a node does, at random."""
+"""What a program of a node does."""
 DUMP = """
 import {module}
 for name in VARIABLES:
@@ -125,7 +125,7 @@ class Size:
     branching: int
     depth: int
     changes: int
-    """Random writes of each node."""
+    """Random programs of each node, a cell each."""
     rounds: int
     """Of fitting."""
 
@@ -189,9 +189,10 @@ async def _grow(agent: Agent, size: Size, series: Series, folder: str) -> list[s
                 series.add("its own memory", "branch", memory([child.pid])[1])
                 if json.loads(await _text(child.node, "print(digests())")) != parent.digests:
                     wrong.append(f"{child.node!r} is not what it was made of")
-                program = _program(draw, child.node.node_id, size.changes)
-                child.programs.append(program)
-                child.digests = json.loads(await _text(child.node, f"{program}\nprint(digests())"))
+                for _ in range(size.changes):
+                    child.programs.append(_program(draw, child.node.node_id))
+                    await _text(child.node, child.programs[-1])
+                child.digests = json.loads(await _text(child.node, "print(digests())"))
                 level.append(child)
         known += level
     changed = [each for each in known if json.loads(await _text(each.node, "print(digests())")) != each.digests]
@@ -199,7 +200,7 @@ async def _grow(agent: Agent, size: Size, series: Series, folder: str) -> list[s
     wrong += [f"{each.node!r}: other cells than its own were run" for each in known if not await _ran_once(each)]
     series.add("CPU of a node", "branch", cpu_ms / (len(known) - 1))
     series.add("nodes", "branch", len(known))
-    series.add("random writes", "branch", (len(known) - 1) * size.changes)
+    series.add("random programs that write", "branch", (len(known) - 1) * size.changes)
     series.add("nodes that were changed by others", "branch", len(changed))
     series.add("variables lost", "branch", 0)
     series.add("cells run again for a node", "branch", 0)
@@ -249,9 +250,9 @@ async def _restored(node: KernelNode, like: Grown, way: str, series: Series, sta
         series.add(f"lost: {name}", way, 1)
 
 
-def _program(draw: random.Random, name: str, changes: int) -> str:
-    lines = [draw.choice(CHANGES).format(n=draw.randrange(10**6), f=draw.randrange(20)) for _ in range(changes)]
-    return "\n".join([*lines, f"ran.append({name!r})"])
+def _program(draw: random.Random, name: str) -> str:
+    change = draw.choice(CHANGES).format(n=draw.randrange(10**6), f=draw.randrange(20))
+    return f"{change}\nran.append({name!r})"
 
 
 def _cpu_ms(*kernels: int) -> float:

@@ -4,11 +4,12 @@ import os
 
 import psutil
 import pytest
-from support.branches import branched, text_of
+from support.branches import branched, refused, text_of
 from support.kernels import open_kernel, run_cell
 
 from freeact_sub.cells import CellError
 from freeact_sub.config.schema import KernelConfig
+from freeact_sub.kernels.forkserver import launchers
 from freeact_sub.kernels.wall.sandbox import policy_for, support
 
 MACHINE = support()
@@ -28,7 +29,9 @@ OUT = {
 
 
 @pytest.mark.parametrize("mode", ["auto", "ask", "plan"])
-async def test_a_branch_is_behind_the_wall_of_its_kernel_and_apart_from_it_and_from_other_branches(provider, tmp_path, mode):
+async def test_a_branch_is_behind_the_wall_of_its_kernel_and_apart_from_it_and_from_other_branches(
+    provider, tmp_path, mode, monkeypatch
+):
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (tmp_path / "secret").write_text("x")
@@ -46,6 +49,9 @@ before = limits()
     async with open_kernel(provider, workspace, sandbox=policy) as kernel:
         await text_of(kernel, setup)
         async with branched(kernel) as one, branched(kernel) as two, branched(one) as inner:
+            with monkeypatch.context() as narrower:
+                narrower.setattr(launchers, "LANDLOCK_DOMAINS", 3)
+                assert "a branch of too many branches: Landlock has 3 walls" in await refused(inner)
             for each, others in {one: (kernel, two), two: (kernel, one, inner), inner: (kernel, one, two)}.items():
                 assert await text_of(each, "limits() == before") == "True\n"
                 assert "NoNewPrivs:\t1" in await text_of(each, "print(open('/proc/self/status').read())")

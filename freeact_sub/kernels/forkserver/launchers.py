@@ -19,12 +19,16 @@ from freeact_sub.kernels.workspaces import OwnFiles, lay_over
 from freeact_sub.system.private_folders import SOCKET_PATH_CHARS, VARIABLE, KernelFolder
 
 KILL_TIMEOUT_SECONDS: Final = 3.0
+LANDLOCK_DOMAINS: Final = 16
+"""How many of them, one within another, Linux allows; each walled branch adds one to its origin's."""
 
 
 class ForkLauncher(LocalLauncher):
     """Has a kernel forked by a fork server, which has made the guest part of it."""
 
     has_guest = True
+    generation = 1
+    """1 for a kernel that is no branch, else one more than its origin's."""
 
     def __init__(
         self, spec: KernelSpec, context: ZmqContext, server: ForkServer, *, folder: KernelFolder | None = None
@@ -91,6 +95,7 @@ class BranchLauncher(ForkLauncher):
         """Args: origin: of the kernel that forks itself. branches: of that kernel. folder: of the branch's own."""
         super().__init__(spec, origin.context, origin.server, folder=folder)
         self._origin = origin
+        self.generation = origin.generation + 1
         self._branches = branches
         self._own_files: OwnFiles | None = None
 
@@ -103,6 +108,10 @@ class BranchLauncher(ForkLauncher):
         """See `Launcher`."""
         if len(f"{self._manager.ip}-{len(PORTS)}") > SOCKET_PATH_CHARS:
             raise KernelBranchError("the kernel is the branch of too many branches: its sockets would have too long a path")
+        if "landlock" in (self._origin.wall or {"pieces": ()})["pieces"] and self.generation > LANDLOCK_DOMAINS:
+            raise KernelBranchError(
+                f"the kernel is a branch of too many branches: Landlock has {LANDLOCK_DOMAINS} walls in one another at most"
+            )
         if self._origin.pid is None:
             raise KernelBranchError("a kernel that was not started cannot be branched")
         private: Mapping[str, str] = {}
