@@ -25,6 +25,31 @@ from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, repo
 
 PROGRAM: Final = str(Path(sys.executable).with_name("freeact-sub"))
 IMPORTS: Final = ("import pydantic_ai", "import freeact_sub", "from freeact_sub import Agent")
+STAGES: Final = {
+    "Python": "pass",
+    "the command line": "import freeact_sub.cli",
+    "pydantic": "import pydantic; pydantic.BaseModel, pydantic.TypeAdapter",
+    "settings": "import freeact_sub.config.load, freeact_sub.config.trust",
+    "asyncio, rich, prompt_toolkit": "import asyncio, rich.console, prompt_toolkit",
+    "the conversation; here the prompt is shown": "import freeact_sub.terminal.conversation",
+    "pydantic_ai": "import pydantic_ai",
+    "zmq, jupyter_client": "import zmq.asyncio, jupyter_client",
+    "`freeact_sub.agents`": "import freeact_sub.agents",
+    "openai": "import openai",
+    "pydantic_ai's model and provider for it": "import pydantic_ai.models.openai, pydantic_ai.providers.openai",
+}
+"""What the program imports up to a first request, in this order in one process, as it does it."""
+STAGES_CODE: Final = """
+import json, sys, time
+from freeact_sub.system.deferred_imports import lean_imports
+stages, found, began = json.loads(sys.argv[1]), {}, 0
+with lean_imports():
+    for name, code in stages.items():
+        exec(code)
+        now = time.process_time()
+        found[name], began = ((now - began) * 1000, len(sys.modules)), now
+print(json.dumps(found))
+"""
 CALLS: Final = {"--help": 0, "--version": 0, "--modle x": 2}
 """Options by exit status."""
 AGAINST: Final = IMPORTS[0]
@@ -47,11 +72,14 @@ def run(*, small: bool = False) -> dict[str, Any]:
         for code in IMPORTS:
             *times[code], modules[code] = import_time(code, _environment())
         times |= {name: _call(name.split(), status) for name, status in CALLS.items()}
+        stages = _stages()
         times |= conversation([PROGRAM], _environment(), shown=PROMPT)
         if small or number:  # the first round warms the file cache
             for name, (cpu, wall) in times.items():
                 series.add(name, "CPU ms", cpu)
                 series.add(name, "wall ms", wall)
+            for name, (cpu, modules[f"stage: {name}"]) in stages.items():
+                series.add(f"stage: {name}", "CPU ms", cpu)
     rows = [row for name in series.values if (row := series.row(name, "", *([GOALS[name]] if name in GOALS else [])))]
     reference = next(row.values["CPU ms"] for row in rows if row.figure == AGAINST)
     for row in rows:
@@ -67,6 +95,14 @@ def import_time(code: str, environment: dict[str, str]) -> tuple[float, float, i
     cpu, wall, status, output = _measure(process)
     assert status == 0
     return cpu, wall, int(output)
+
+
+def _stages() -> dict[str, tuple[float, int]]:
+    """CPU time in ms of each, and how many modules there are then."""
+    command = [sys.executable, "-P", "-c", STAGES_CODE, json.dumps(STAGES)]
+    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_SECONDS)
+    found: dict[str, tuple[float, int]] = json.loads(done.stdout)
+    return found
 
 
 def _call(options: list[str], expected: int) -> tuple[float, float]:
