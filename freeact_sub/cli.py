@@ -261,18 +261,20 @@ def _run(options: argparse.Namespace) -> int:
     session, replay = sessions_command.chosen(getattr(options, "session", None), config.workspace), _replays(options)
     import asyncio  # noqa: PLC0415
 
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
     verbose = hasattr(options, "verbose")
     if options.output == "auto" and _is_interactive():
-        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+        with lean_imports():
+            from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
-        return asyncio.run(
-            converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
-        )
-    from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
+        talk = converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
+        return asyncio.run(talk)
+    with lean_imports():
+        from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
+        from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     output: Output = options.output if options.output != "auto" else "rich" if _can_draw(sys.stdout) else "plain"
-    from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
-
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
     run = run_once(lambda: _agent(config, session, replay=replay), prompt, output=output, approver=approver, verbose=verbose)
     return asyncio.run(run)

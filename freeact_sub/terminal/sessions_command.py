@@ -92,10 +92,10 @@ def chosen(choice: str | None, workspace: Path) -> str:
         SessionError: There is no such session.
         ConfigError: Nobody is there to choose.
     """
-    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
-
     if choice is None:
         return "new"
+    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+
     store = SessionStore(state_folder())
     if choice == ".":
         return store.newest(workspace).session_id
