@@ -27,7 +27,7 @@ PIPE_BYTES = 65_536
 
 for kind, names in (
     (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_setup_event_pipe", "_run_event_pipe_gc")),
-    (OutStream, ("_setup_stream_redirects", "_schedule_flush", "_flush", "_is_master_process")),
+    (OutStream, ("_setup_stream_redirects", "_schedule_flush", "_flush", "_rotate_buffers", "_is_master_process")),
 ):
     for overridden in names:
         getattr(kind, overridden)  # these names must still mean something
@@ -134,18 +134,27 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
     """Output of cells. What programs have written to the descriptor goes with the next flush, not after the cell's end."""
 
     pub_thread: Any
+    _buffers: Any
     _should_watch: bool
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._reading = threading.RLock()
-        self._is_timed = False
+        self._is_timed = self._is_sending = False
         super().__init__(*arguments, **options)
 
     def flush(self) -> None:
-        """Send what has been written, by programs too."""
+        """Send what has been written, by programs too. Each display flushes both streams, mostly where there is nothing."""
         if self._should_watch and self._is_master_process():
             self._read_pipe()
-        super().flush()
+        if self._buffers or self._is_sending:  # in this order: what is not in the buffers any more is being sent, or was
+            super().flush()
+
+    def _flush(self) -> None:
+        self._is_sending = True
+        try:
+            super()._flush()
+        finally:
+            self._is_sending = False
 
     def close(self) -> None:
         """Puts back the descriptor."""
