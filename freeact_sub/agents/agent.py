@@ -331,7 +331,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
 
     def _loop_of(self, node: AgentNode) -> AgentLoop:
         loop = self._tree.at_work.get(node.agent_id)
-        if not isinstance(loop, AgentLoop):
+        if loop is None:
             raise FreeactError(f"the run of {node.agent_id}, which this call belongs to, has ended")
         return loop
 

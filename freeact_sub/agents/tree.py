@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -28,6 +28,10 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
 from freeact_sub.modes import Mode
 from freeact_sub.tools import SpawnRequest
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.children.owner import ChildOwner
+    from freeact_sub.agents.runs.loop import AgentLoop
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
@@ -92,7 +96,7 @@ class AgentNode:
 
     @property
     def waits_for_child(self) -> bool:
-        """See `Holder`."""
+        """Whether its run cannot end before a child's."""
         return self.run.waits_for_child
 
     @property
@@ -176,31 +180,6 @@ class AgentNode:
         return any(node.detached for node in itertools.takewhile(lambda node: node is not above, self.ancestors()))
 
 
-class AtWork(Protocol):
-    """A live run, as other agents of the tree see it."""
-
-    @property
-    def node(self) -> AgentNode:
-        """The agent."""
-        ...
-
-    def send(self, text: str) -> bool | None:
-        """Send its model a message. Returns None before its first request, False after its last."""
-        ...
-
-    def give_up(self) -> None:
-        """Declare it ended, because it did not end in time."""
-        ...
-
-
-class Outliving(Protocol):
-    """Owns children that outlive the run of their parent."""
-
-    async def aclose(self) -> None:
-        """End them."""
-        ...
-
-
 @dataclass(kw_only=True)
 class Tree:
     """All agents of one root."""
@@ -208,9 +187,9 @@ class Tree:
     shared: Shared
     nodes: dict[str, AgentNode] = field(default_factory=dict)
     """By id, oldest first, so the root comes first."""
-    at_work: dict[str, AtWork] = field(default_factory=dict)
+    at_work: "dict[str, AgentLoop]" = field(default_factory=dict)
     """By agent id, oldest first."""
-    outliving: set[Outliving] = field(default_factory=set)
+    outliving: "set[ChildOwner]" = field(default_factory=set)
     """Closed with the root."""
     between_runs: BetweenRuns = field(default_factory=BetweenRuns)
 

@@ -8,33 +8,17 @@ slot: whoever waits for a kernel holds no slot that others need.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from freeact_sub.errors import SpawnForbiddenError
 
-
-class Holder(Protocol):
-    """An agent or a node that holds a kernel place."""
-
-    @property
-    def agent_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def keeps_kernel(self) -> bool:
-        """Whether its kernel outlives its run, so that it keeps its place until it is closed."""
-        ...
-
-    @property
-    def waits_for_child(self) -> bool:
-        """Whether its run cannot end before a child's."""
-        ...
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import AgentNode
 
 
 @dataclass(kw_only=True, eq=False)
 class _WaitingHolder:
-    holder: Holder
+    holder: "AgentNode"
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
     """All places now belong to nodes and to waiting agents."""
@@ -45,7 +29,7 @@ class KernelPlaces:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._holders: set[Holder] = set()
+        self._holders: set[AgentNode] = set()
         self._waiting: deque[_WaitingHolder] = deque()
 
     @property
@@ -53,12 +37,12 @@ class KernelPlaces:
         """Whether the next agent has to wait."""
         return len(self._holders) >= self.size
 
-    def would_never_come(self, parent: Holder) -> bool:
+    def would_never_come(self, parent: "AgentNode") -> bool:
         """Whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
         return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
 
     @property
-    def holders(self) -> tuple[Holder, ...]:
+    def holders(self) -> "tuple[AgentNode, ...]":
         """The agents and nodes that hold a place."""
         return tuple(self._holders)
 
@@ -72,11 +56,11 @@ class KernelPlaces:
         """Whether somebody waits for a place while all holders are nodes or wait for children."""
         return bool(self._waiting) and all(map(self._keeps_place, self._holders))
 
-    def take_now(self, holder: Holder) -> None:
+    def take_now(self, holder: "AgentNode") -> None:
         """Take a place without waiting, for the root."""
         self._holders.add(holder)
 
-    async def take(self, holder: Holder) -> None:
+    async def take(self, holder: "AgentNode") -> None:
         """Wait for a place and take it.
 
         Raises:
@@ -97,12 +81,12 @@ class KernelPlaces:
         if waiting.refused:
             raise no_kernel_left(self)
 
-    def pass_on(self, holder: Holder, other: Holder) -> None:
+    def pass_on(self, holder: "AgentNode", other: "AgentNode") -> None:
         """Transfer a place."""
         self._holders.discard(holder)
         self._holders.add(other)
 
-    def give_back(self, holder: Holder) -> None:
+    def give_back(self, holder: "AgentNode") -> None:
         """Give the holder's place, if it has one, to the next agent."""
         self._holders.discard(holder)
         while self._waiting and not self.full:
@@ -115,7 +99,7 @@ class KernelPlaces:
                 waiting.is_over.set()
             self._waiting.clear()
 
-    def _keeps_place(self, holder: Holder) -> bool:
+    def _keeps_place(self, holder: "AgentNode") -> bool:
         return holder.waits_for_child or holder.keeps_kernel
 
 

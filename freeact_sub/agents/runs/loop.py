@@ -272,11 +272,14 @@ class AgentLoop:
         )
 
     def give_up(self) -> None:
-        """See `AtWork`."""
+        """Declare the run ended, because it did not end in time."""
         self._finish(RunResult(status="cancelled", output=self._last_text, error="it did not end in time"))
 
     def send(self, text: str) -> bool | None:
-        """See `AtWork`: the model reads it before its next request."""
+        """Send the model a message, which it reads before its next request.
+
+        Returns: None before its first request, False after its last.
+        """
         if self._turns is None or self._turns.context is None:
             return None
         try:

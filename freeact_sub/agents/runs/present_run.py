@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
 
-from freeact_sub.agents.budgets.capacity import Holder, KernelPlaces, no_kernel_left
+from freeact_sub.agents.budgets.capacity import KernelPlaces, no_kernel_left
 from freeact_sub.agents.budgets.clock import RunClock
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
@@ -21,6 +22,9 @@ from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget
 from freeact_sub.ending import RunStatus
+
+if TYPE_CHECKING:
+    from freeact_sub.agents.tree import AgentNode
 
 
 @dataclass(kw_only=True)
@@ -54,7 +58,7 @@ class PresentRun:
     """Decides on the agent's calls; includes the folders of the present kernel."""
     slots: anyio.Semaphore
     kernel_places: KernelPlaces
-    holder: Holder
+    holder: "AgentNode"
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""
