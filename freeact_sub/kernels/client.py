@@ -188,10 +188,9 @@ class KernelClient:
 
     def reply(self, content: dict[str, Any]) -> None:
         """Answers a `freeact_request`."""
-        if self._channels is not None:
-            self._channels.send("control", "freeact_reply", content)
+        self.send_control("freeact_reply", content)
 
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
+    def send_control(self, kind: str, content: dict[str, Any]) -> None:
         """Sends the guest a message on the control channel; what it answers comes to the owner."""
         if self._channels is not None:
             self._channels.send("control", kind, content)
@@ -294,7 +293,7 @@ class KernelClient:
         if channel == "iopub":
             self._count_refused()
             if isinstance(error, RefusedMessageError):
-                self._tell_of_loss(error)
+                self._report_refused(error)
 
     def _handle(self, channel: ChannelName, parts: list[bytes]) -> None:
         try:
@@ -312,7 +311,7 @@ class KernelClient:
             if self._unhandled.bit_count() == 1:
                 logger.exception("message %d on a kernel's %s channel could not be handled", self._unhandled, channel)
 
-    def _tell_of_loss(self, error: RefusedMessageError) -> None:
+    def _report_refused(self, error: RefusedMessageError) -> None:
         """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""
         if self._cell is not None and self._cell.refused <= MAX_REFUSED:
             self._cell.buffer.add(

@@ -151,7 +151,7 @@ class JupyterKernel:
 
     def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
         """See `Kernel.ask_about`."""
-        self._client.tell("freeact_rules", {"asked": names})
+        self._client.send_control("freeact_rules", {"asked": names})
 
     async def wait_lost(self) -> str:
         """See `Kernel.wait_lost`."""

@@ -136,13 +136,13 @@ class LocalLauncher(Launcher, Protocol):
         """Note the running process. Args: exited: receives its exit code, negative for a signal."""
         ended = self.exited = asyncio.get_running_loop().create_future()
 
-        def tell(exited: asyncio.Future[int]) -> None:
+        def report(exited: asyncio.Future[int]) -> None:
             if not (exited.cancelled() or ended.done()):
                 code = exited.result()
                 how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
                 ended.set_result(f"its process {how}")
 
-        exited.add_done_callback(tell)
+        exited.add_done_callback(report)
         return ZmqChannels(self._manager.session, {channel: self._connected(channel) for channel in CHANNELS})
 
     def _connected(self, channel: ChannelName) -> ZmqSocket:

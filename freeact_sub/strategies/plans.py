@@ -133,16 +133,17 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
                     f"plan {plans} of the task has more than max_steps ({max_steps}) steps with those before"
                 )
             await work.carry_out(steps)
-            told = _told(work.done)
+            done = _steps_text(work.done)
             try:
-                review = await conversation.review(REVIEW.format(steps=told))
+                review = await conversation.review(REVIEW.format(steps=done))
             except Exception as error:
-                raise StrategyError(f"the planner has given no answer: {error}\nThe steps so far:\n{told}") from error
+                raise StrategyError(f"the planner has given no answer: {error}\nThe steps so far:\n{done}") from error
             if not review.steps:
                 return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
             steps = review.steps
     raise StrategyError(
-        f"the task is not done after {max_replans + 1} plans (max_replans); the last steps were:\n{_told(work.done[-3:])}"
+        f"the task is not done after {max_replans + 1} plans (max_replans); the last steps were:\n"
+        f"{_steps_text(work.done[-3:])}"
     )
 
 
@@ -232,7 +233,7 @@ class _Work:
         self.done += [task.result() for task in tasks]
 
     async def _one(self, number: int, step: Step, known: Sequence[StepResult]) -> StepResult:
-        results = f"\n\nWhat was found so far:\n\n{_told(known)}" if known else ""
+        results = f"\n\nWhat was found so far:\n\n{_steps_text(known)}" if known else ""
         prompt = STEP.format(task=step.task, number=number, whole=self._task, results=results)
 
         async def do() -> StepResult:
@@ -247,7 +248,7 @@ class _Work:
         return result
 
 
-def _told(results: Sequence[StepResult]) -> str:
+def _steps_text(results: Sequence[StepResult]) -> str:
     lines = []
     for each in results:
         found = f"failed: {each.error}" if each.error else text_of(each.output)

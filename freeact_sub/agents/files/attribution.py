@@ -86,7 +86,7 @@ class FileAttribution:
         """The last writing, by name and by the agent's key."""
         self._removed: dict[str, tuple[RunFiles, bool]] = {}
         """By name: the agent that removed it last, and whether that is certain."""
-        self._told: set[tuple[str, frozenset[str]]] = set()
+        self._warned_pairs: set[tuple[str, frozenset[str]]] = set()
         self._at_work: Counter[str] = Counter()
         """Running cells, by the agent's key."""
 
@@ -103,7 +103,7 @@ class FileAttribution:
         """Forget everything, for a new run of the root."""
         self._files.clear()
         self._removed.clear()
-        self._told.clear()
+        self._warned_pairs.clear()
 
     def note_removed(self, work: RunFiles, names: Collection[str], *, certain: bool) -> None:
         """Note what a run removed, or (not certain) what disappeared while its programs ran."""
@@ -148,8 +148,8 @@ class FileAttribution:
         for other in others:
             if tell and (other.certain or not other.overlaps(writing)):
                 pair = (name, frozenset((work.key, other.work.key)))
-                if pair not in self._told:
-                    self._told.add(pair)
+                if pair not in self._warned_pairs:
+                    self._warned_pairs.add(pair)
                     found.append(other.work)
             elif other.yields_to(writing):
                 other.work.written.pop(name, None)

@@ -29,12 +29,12 @@ BRANCHED: Final = (
 
 
 def known_news(news: str) -> Callable[[], Awaitable[str]]:
-    """Returns what tells a model this about its kernel."""
+    """Return a function that always returns this news about the kernel."""
 
-    async def told() -> str:
+    async def same_news() -> str:
         return news
 
-    return told
+    return same_news
 
 
 kernel_is_new: Final = known_news(KERNEL_IS_NEW)

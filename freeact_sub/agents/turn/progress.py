@@ -42,12 +42,12 @@ class RequestProgress(AbstractCapability[Any]):
         self._latest = None
         timers: list[asyncio.TimerHandle] = []
 
-        def tell() -> None:
+        def emit() -> None:
             if self.emitter.channel.is_idle:  # a slow reader has more important events to read
                 self.emitter.put(self._event(loop.time() - began))
-            timers[:] = [loop.call_later(STEP_SECONDS, tell)]
+            timers[:] = [loop.call_later(STEP_SECONDS, emit)]
 
-        timers.append(loop.call_later(FIRST_SECONDS, tell))
+        timers.append(loop.call_later(FIRST_SECONDS, emit))
         try:
             return await handler(request_context)
         finally:

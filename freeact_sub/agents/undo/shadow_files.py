@@ -169,7 +169,7 @@ class ShadowFiles:
             self._recording.cancel()
             done, _ = await asyncio.wait({self._recording}, timeout=CLOSE_SECONDS)
             for recording in done:
-                recording.cancelled() or recording.exception()  # who was to know of it has been told, or is gone
+                recording.cancelled() or recording.exception()  # whoever waited for it has it, or is gone
         folder, self._folder, self._repository = self._folder, None, None
         if folder is not None:
             remove_soon(folder)

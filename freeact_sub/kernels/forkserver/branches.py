@@ -35,8 +35,8 @@ class Branches:
         self._answers: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self._lost = False
 
-    def _tell(self, content: dict[str, Any]) -> None:
-        self._client.tell("freeact_branch", content)
+    def _send(self, content: dict[str, Any]) -> None:
+        self._client.send_control("freeact_branch", content)
 
     def receive(self, content: dict[str, Any]) -> None:
         """An answer of the kernel; one that nobody waits for is dropped."""
@@ -67,10 +67,10 @@ class Branches:
         branch_id, adopted = uuid.uuid4().hex, None
         answers = self._answers[branch_id] = asyncio.Queue()
         try:
-            self._tell({"id": branch_id, "op": "fork", **request})
+            self._send({"id": branch_id, "op": "fork", **request})
             pid = _process(await _next(answers, "forked"))
             adopted = pid, await _adopted(server, pid, origin)
-            self._tell({"id": branch_id, "op": "seat"})
+            self._send({"id": branch_id, "op": "seat"})
             await _next(answers, "seated")
         except BaseException:
             await carry_out(self._abandon(branch_id, answers, server, adopted))
@@ -86,7 +86,7 @@ class Branches:
         server: ForkServer,
         adopted: tuple[int, asyncio.Future[int]] | None,
     ) -> None:
-        self._tell({"id": branch_id, "op": "abandon"})
+        self._send({"id": branch_id, "op": "abandon"})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ABANDON_SECONDS):
                 while not self._lost and (await answers.get()).get("state") != "abandoned":

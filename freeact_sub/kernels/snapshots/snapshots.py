@@ -98,7 +98,7 @@ class Snapshots:
         request = {"folder": str(folder), "known": known, "seconds": SAVE_SECONDS, "bytes": max_bytes, "here": IN_KERNEL}
         try:
             async with self._client.between_cells():
-                self._client.tell("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})
+                self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "begin", **request})
                 begun = await _next(answers, BEGIN_SECONDS, "begun")
             ended = await _next(answers, SAVE_SECONDS + END_SECONDS, "ended")
         except BaseException:
@@ -114,7 +114,7 @@ class Snapshots:
         """Has the kernel end what saves, and waits for it a little: a kernel that has ended has ended it, too."""
         if self._client.lost_reason is not None:
             return
-        self._client.tell("freeact_snapshot", {"id": snapshot_id, "op": "end"})
+        self._client.send_control("freeact_snapshot", {"id": snapshot_id, "op": "end"})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GIVE_UP_SECONDS):
                 while (await answers.get()).get("state") not in ("ended", "lost"):

@@ -86,10 +86,11 @@ async def seen(agent, *prompts, cancel=False):
     async with agent:
         for prompt in prompts:
             run = agent.run(prompt)
-            told, result = await read(
+            read_events, result = await read(
                 run, on_event=lambda event, run=run: cancel and event.type == "ToolOutput" and run.cancel()
             )
-            events += [plain(json.loads(event.to_json())) for event in told]
+            # a request that takes long, as on a loaded machine, has progress to show
+            events += [plain(json.loads(event.to_json())) for event in read_events if event.type != "ModelProgress"]
             results.append((result.status, result.output, result.error, result.warnings))
         messages = ModelMessagesTypeAdapter.dump_python(agent.history, mode="json")
     # two requests in a row go to the model as one
