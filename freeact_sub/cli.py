@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
                 raise _PromptFoundError(value)
             near = difflib.get_close_matches(value, list(action.choices), n=1)
             meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(value)}`"
-            raise argparse.ArgumentError(None, f"{_short(value)!r} is no command ({', '.join(action.choices)}): {meant}")
+            raise argparse.ArgumentError(None, f"unknown command {_short(value)!r} ({', '.join(action.choices)}): {meant}")
         super()._check_value(action, value)
 
 

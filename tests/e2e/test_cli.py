@@ -94,10 +94,10 @@ assert not heavy, heavy
         (["run", "hi", "--output", "xml"], ["--output", "xml"]),
         (
             ["walk"],
-            ["'walk' is no command (run, agents, permissions, gateway, kernelspec, sessions)", "`freeact-sub run walk`"],
+            ["unknown command 'walk' (run, agents, permissions, gateway, kernelspec, sessions)", "`freeact-sub run walk`"],
         ),
-        (["word" * 30], ["'...' is no command", "`freeact-sub run PROMPT`"]),
-        (["", "--yes"], ["'' is no command", "freeact-sub run"]),
+        (["word" * 30], ["unknown command '...'", "`freeact-sub run PROMPT`"]),
+        (["", "--yes"], ["unknown command ''", "freeact-sub run"]),
         (["agent"], ["did you mean `agents`?"]),
         (["--print"], ["prompt is empty", "--file"]),
         (["run", "hi", "--profile", "tiny"], ["--profile", "tiny"]),

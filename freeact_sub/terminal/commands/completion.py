@@ -6,7 +6,7 @@ from pathlib import Path
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from freeact_sub.terminal.commands.mentions import matching_files
+from freeact_sub.terminal.commands.mentions import matching_files, mention_of
 
 
 class LineCompleter(Completer):
@@ -26,5 +26,5 @@ class LineCompleter(Completer):
             return
         word = document.get_word_before_cursor(WORD=True)
         if word.startswith("@"):
-            for name in matching_files(word[1:], Path.cwd()):
-                yield Completion(f"@{name}", -len(word))
+            for name in matching_files(word[1:].removeprefix('"'), Path.cwd()):
+                yield Completion(mention_of(name), -len(word))

@@ -65,6 +65,11 @@ def _names(prompt: str) -> "list[str]":
     return [*dict.fromkeys(match[1] or match[2].rstrip(".,;:!?)") for match in _MENTION.finditer(prompt))]
 
 
+def mention_of(name: str) -> str:
+    """The text that names a file."""
+    return f'@"{name}"' if re.search(r"[\s@]", name) else f"@{name}"
+
+
 def matching_files(beginning: str, folder: Path) -> Iterator[str]:
     """Names of files and folders with this beginning; those of folders end with `/`."""
     inside, _, start = beginning.rpartition("/")
@@ -76,7 +81,7 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
         return
     named = [entry for entry in found if entry.name.startswith(start) and (start or not entry.name.startswith("."))]
     for entry in sorted(named, key=lambda entry: entry.name)[:SHOWN]:
-        if entry.name.isprintable() and " " not in entry.name:
+        if entry.name.isprintable() and '"' not in entry.name:
             yield f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}"
 
 

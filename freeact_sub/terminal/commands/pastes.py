@@ -6,7 +6,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.terminal.commands.mentions import PICTURES
+from freeact_sub.terminal.commands.mentions import PICTURES, mention_of
 
 MAX_LINES: Final = 10
 """A paste of more lines is folded."""
@@ -48,7 +48,7 @@ def mentions_of(text: str) -> str:
     paths = [urllib.parse.unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
     if not paths or not all(_is_picture(path) for path in paths):
         return ""
-    return "".join(f'@"{path}" ' if re.search(r"[\s@]", path) else f"@{path} " for path in paths)
+    return "".join(f"{mention_of(path)} " for path in paths)
 
 
 def _is_picture(path: str) -> bool:

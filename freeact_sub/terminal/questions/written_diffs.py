@@ -62,7 +62,10 @@ def _lines(path: str, old: bytes | None, new: bytes | None, workspace: Path, *, 
     else:
         from freeact_sub.agents.undo.differences import ChangedFile, unified  # noqa: PLC0415  # slow to import
 
-        yield from diff_lines(unified(ChangedFile(path=whole_line(path), before=old if is_file(file) else None, after=new)))
+        is_there = is_file(file)
+        yield Text(f"± {whole_line(path)}{'' if is_there else ', a new file'}", "bold", overflow="fold")
+        diff = unified(ChangedFile(path=whole_line(path), before=old if is_there else None, after=new))
+        yield from diff_lines(diff.split("\n", 2)[2])  # without its two lines of names
 
 
 def _content_of(path: Path) -> bytes | None:

@@ -37,7 +37,7 @@ def test_files_are_completed_hidden_ones_only_where_they_are_meant(tmp_path: Pat
         (tmp_path / name).touch()
     assert [*matching_files("da", tmp_path)] == ["data/", "day.txt"]
     assert [*matching_files("data/", tmp_path)] == ["data/a.csv", "data/b.csv"]
-    assert [*matching_files("", tmp_path)] == ["data/", "day.txt"]
+    assert [*matching_files("", tmp_path)] == ["data/", "day.txt", "with space"]
     assert [*matching_files(".h", tmp_path)] == [".hidden"]
     assert [*matching_files("no/such", tmp_path)] == []
 
@@ -46,6 +46,7 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "rain.csv").touch()
+    (tmp_path / "wind and sun.csv").touch()
     monkeypatch.chdir(tmp_path)
 
     def commands(line: str) -> list[tuple[str, str]]:
@@ -57,6 +58,7 @@ def test_the_menu_has_commands_at_the_beginning_and_files_after_an_at(
     assert offered("/co") == ["/compact", "/context", "/cost", "/config", "/copy"]
     assert len(offered("/")) == len(COMMANDS)
     assert offered("clean @ra") == ["@rain.csv"]
+    assert offered("clean @wi") == offered('clean @"wi') == ['@"wind and sun.csv"']
     assert offered("/send ra") == offered("co") == offered("") == []
 
 

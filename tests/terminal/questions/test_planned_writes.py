@@ -86,8 +86,8 @@ def test_the_card_shows_a_diff_of_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     code = 'Path("a.md").write_text("one\\n2\\n")\nopen("a.md", "a").write("3\\n")\nPath("new").write_text("n")\n'
     text = card(CodeAction(code=code), tmp_path)
-    assert "--- a/a.md\n+++ b/a.md\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in text
-    assert "--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+n\n" in text
+    assert "± a.md\n@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in text
+    assert "± new, a new file\n@@ -0,0 +1 @@\n+n\n" in text
     code = "".join(
         f'Path("{name}").write_text({text})\n' for name, text in (("large", "'x'"), ("folder", "'x'"), ("b", "x()"))
     )
@@ -101,7 +101,7 @@ def test_nothing_on_the_card_pretends_to_be_another_line_or_file(tmp_path: Path)
     (tmp_path / "link").symlink_to("/etc/hostname")
     code = r'Path("a\n+harmless").write_text("\x1b[8mh\u202ei\n")'
     text = card(CodeAction(code=f'{code}\nPath("link").write_text("x")'), tmp_path)
-    assert "+++ b/a\\n+harmless\n@@ -0,0 +1 @@\n+\\x1b[8mh\\u202ei\n" in text
+    assert "± a\\n+harmless, a new file\n@@ -0,0 +1 @@\n+\\x1b[8mh\\u202ei\n" in text
     assert "± link is a link to /etc/hostname\n" in text
 
 
@@ -109,7 +109,7 @@ def test_what_a_card_compares_is_bounded_for_all_its_files_together(tmp_path: Pa
     lines = "".join(f"{number}\n" for number in range(4000))
     code = "".join(f'Path("{name}").write_text({lines!r})\n' for name in "abcd")
     text = card(CodeAction(code=code), tmp_path)
-    assert "+++ b/c\n" in text
+    assert "± c, a new file\n" in text
     assert f"± d: {len(lines):,} bytes, which cannot be compared here" in text
     assert "± 101 writes, which are too many to be compared here" in card(
         CodeAction(code='Path("a").write_text("")\n' * 101), tmp_path
