@@ -4,6 +4,7 @@ import sys
 
 from freeact_sub.agents.types.files import AgentType, load_agent_types
 from freeact_sub.config.schema import AGENT_TYPES, Config, user_folder
+from freeact_sub.terminal.standard_output import print_line
 from freeact_sub.text import one_line, visible
 
 
@@ -11,10 +12,10 @@ def list_agents(config: Config) -> int:
     """Prints all types, and errors in files to standard error; returns the exit status: 1 if there is an error."""
     found = load_agent_types(config)
     for kind in found.types.values():
-        _print(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
+        print_line(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
     if not found.types and not found.problems:
         folders = f"{AGENT_TYPES} of the workspace, and {user_folder() / AGENT_TYPES.name}"
-        _print(f"no agent types: write NAME.md into {folders}")
+        print_line(f"no agent types: write NAME.md into {folders}")
     for problem in found.problems:
         sys.stderr.write(f"freeact-sub: {visible(problem)}\n")
     return 1 if found.problems else 0
@@ -34,9 +35,3 @@ def _details(kind: AgentType) -> str:
     }
     known = [f"{name} {value}" for name, value in parts.items() if value is not None]
     return f" ({'; '.join(known)})" if known else ""
-
-
-def _print(text: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    shown = "\n".join(visible(line) for line in text.split("\n"))
-    sys.stdout.write(shown.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")

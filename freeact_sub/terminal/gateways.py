@@ -6,6 +6,7 @@ from pathlib import Path
 
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
+from freeact_sub.terminal.standard_output import print_line
 
 
 def check(settings: GatewayConfig) -> int:
@@ -15,12 +16,12 @@ def check(settings: GatewayConfig) -> int:
     checked = asyncio.run(check_gateway(settings))
     death = "-" if checked.death_seconds is None else f"{checked.death_seconds:.1f} s"
     text = f"a kernel was ready after {checked.start_seconds:.1f} s, its death was noticed after {death}"
-    print(f"{checked.url}: {text}")  # noqa: T201
+    print_line(f"{checked.url}: {text}")
     for finding in checked.findings:
-        print(f"- {finding.text}")  # noqa: T201
+        print_line(f"- {finding.text}")
     if checked.findings:
         lines = dict.fromkeys(f"  {finding.line}" for finding in checked.findings)
-        print("\n".join(["Start it with:", *lines]))  # noqa: T201
+        print_line("\n".join(["Start it with:", *lines]))
     return 1 if checked.findings else 0
 
 
@@ -30,5 +31,5 @@ def install(*, prefix: Path | None, user: bool, name: str, wall: str, network: b
 
     folder = Path(jupyter_data_dir()) if user else (prefix or Path(sys.prefix)) / "share" / "jupyter"
     path = install_kernelspec(folder, sys.executable, name=name, wall=wall, network=network)
-    print(f"{path}\nAgents use it with kernel.gateway.kernel = {name!r}.")  # noqa: T201
+    print_line(f"{path}\nAgents use it with kernel.gateway.kernel = {name!r}.")
     return 0

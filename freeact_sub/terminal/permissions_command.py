@@ -1,13 +1,13 @@
 """`freeact-sub permissions`: prints the decision about a call with its rule, or all rules."""
 
 import json
-import sys
 from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide, load_rules
 from freeact_sub.calls import CALLS, Call
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
+from freeact_sub.terminal.standard_output import print_line
 from freeact_sub.text import visible
 
 EXIT_STATUS: Final[dict[Verdict, int]] = {"allow": 0, "deny": 1, "ask": 3}
@@ -20,7 +20,7 @@ def check(config: Config, kind: str, text: str) -> int:
         ConfigError: The text is not what the kind needs, or a file with rules is wrong.
     """
     verdict, words = ruling_text(config, kind, text)
-    _print(words)
+    print_line(words)
     return EXIT_STATUS[verdict]
 
 
@@ -36,7 +36,7 @@ def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
 
 def list_rules(config: Config) -> int:
     """Prints all rules, the most specific file first; each file's in the form in which it is written."""
-    _print(rules_text(config))
+    print_line(rules_text(config))
     return 0
 
 
@@ -67,8 +67,3 @@ def call_of(kind: str, text: str) -> Call:
         return CALLS[kind].parse(text)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _print(text: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.errors import ConfigError
-from freeact_sub.text import counted
+from freeact_sub.terminal.standard_output import print_line, write_out
+from freeact_sub.text import counted, one_line
 
 if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
@@ -109,9 +110,9 @@ def _ask(sessions: "list[StoredSession]") -> str:
         raise ConfigError("no session to resume: start without --resume")
     while True:
         for number, session in enumerate(found[:SHOWN], 1):
-            _print(f"{number:>3}  {session_line(session, folder=True)}")
+            print_line(f"{number:>3}  {session_line(session, folder=True)}")
         if len(found) > SHOWN:
-            _print(f"     and {len(found) - SHOWN} more")
+            print_line(f"     and {len(found) - SHOWN} more")
         sys.stderr.write("number, words to search for, or Enter to quit: ")
         sys.stderr.flush()
         text = sys.stdin.readline().strip()
@@ -124,7 +125,7 @@ def _ask(sessions: "list[StoredSession]") -> str:
             session for session in asked if all(word in session_line(session, folder=True).lower() for word in words)
         ]
         if not narrowed:
-            _print(f"     no match: {text}")
+            print_line(f"     no match: {text}")
         found = narrowed or found
 
 
@@ -133,16 +134,14 @@ def _list(workspace: Path | None) -> int:
 
     sessions = [session for session in list_sessions(workspace) if session.title]
     for session in sessions:
-        _print(session_line(session, folder=workspace is None))
+        print_line(session_line(session, folder=workspace is None))
     if not sessions:
-        _print("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
+        print_line("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
     return 0
 
 
 def session_line(session: "StoredSession", *, folder: bool) -> str:
     """A session as a person reads it. Args: folder: name its folder."""
-    from freeact_sub.text import one_line  # noqa: PLC0415
-
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
     agents = counted(session.agents, "agent")
     cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
@@ -162,11 +161,11 @@ def _show(session_id: str, agent: str | None) -> int:
     lines = PlainLines(views)
     with store.reader(session.session_id) as reader:
         wanted = None if agent is None else reader.agent(agent).agent_id
-        _print(session_line(session, folder=True))
+        print_line(session_line(session, folder=True))
         for event in reader.events():
             views.observe(event)
             if wanted in (None, event.agent_id):
-                _write(lines.write(event))
+                write_out(lines.write(event))
     return 0
 
 
@@ -175,16 +174,16 @@ def _export(session_id: str, to: Any, file: Path | None) -> int:
 
     text = export_session(session_id, to, file=file)
     if file is None:
-        _write(text)
+        write_out(text)
     else:
-        _print(f"written: {file}")
+        print_line(f"written: {file}")
     return 0
 
 
 def _fork(session_id: str) -> int:
     from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
 
-    _print(SessionStore(state_folder()).fork(session_id))
+    print_line(SessionStore(state_folder()).fork(session_id))
     return 0
 
 
@@ -195,7 +194,7 @@ def _remove(session_id: str) -> int:
     store = SessionStore(state_folder())
     session = store.find(session_id)
     remove_session(store, session.session_id)
-    _print(f"removed: {session_line(session, folder=True)}")
+    print_line(f"removed: {session_line(session, folder=True)}")
     return 0
 
 
@@ -213,16 +212,5 @@ def _prune(config: "Config") -> int:
         max_bytes=settings.max_bytes,
         stop=threading.Event(),
     )
-    _print(f"archived: {', '.join(swept.archived) or 'none'}; removed: {', '.join(swept.removed) or 'none'}")
+    print_line(f"archived: {', '.join(swept.archived) or 'none'}; removed: {', '.join(swept.removed) or 'none'}")
     return 0
-
-
-def _print(text: str) -> None:
-    from freeact_sub.text import visible  # noqa: PLC0415
-
-    _write(visible(text) + "\n")
-
-
-def _write(text: str) -> None:
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding))

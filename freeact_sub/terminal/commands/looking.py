@@ -16,7 +16,7 @@ from freeact_sub.text import one_line, visible
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.commands.table import Talk
+    from freeact_sub.terminal.conversation.person import Person
 
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
 WORDS_CHARS: Final = 76
@@ -25,54 +25,54 @@ PAGED_LINES: Final = 40
 LOADING: Final = "the agent is still starting: try again in a moment"
 
 
-def diff(talk: "Talk", rest: str) -> None:
+def diff(person: "Person", rest: str) -> None:
     """`/diff [N]`."""
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        talk.note("give a number of prompts, such as /diff 3")
-    elif (agent := talk.agent) is None or not agent.undoable:
-        talk.note("nothing to compare yet: no prompt has run, or its files are not kept")
+        person.display.note("give a number of prompts, such as /diff 3")
+    elif (agent := person.present.agent) is None or not agent.undoable:
+        person.display.note("nothing to compare yet: no prompt has run, or its files are not kept")
     else:
-        talk.start(_diff(talk, agent, int(rest or 1)))
+        person.display.screen.start(_diff(person, agent, int(rest or 1)))
 
 
-async def _diff(talk: "Talk", agent: "Agent", prompts: int) -> None:
+async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
     try:
         text = await agent.diff(prompts)
     except FreeactError as error:
-        talk.note(str(error))
+        person.display.note(str(error))
         return
     drawn = Text("\n").join(diff_lines(text))
     if not text:
-        talk.note("no file has changed since the last prompt" if prompts == 1 else "no file has changed")
+        person.display.note("no file has changed since the last prompt" if prompts == 1 else "no file has changed")
     else:
-        _show(talk, drawn, text.count("\n"))
+        _show(person, drawn, text.count("\n"))
 
 
-def tools(talk: "Talk", _rest: str) -> None:
+def tools(person: "Person", _rest: str) -> None:
     """`/tools`."""
     from freeact_sub.tools import TOOLS, AskParent, load_definition  # noqa: PLC0415  # slow to import
 
-    config = talk.present.config
+    config = person.present.config
     spawning = () if config.subagents.enabled else ("task", "delegate", "subagents")
     names = [tool.name for tool in TOOLS if tool.name not in (AskParent.name, *spawning)]
     words = {name: load_definition(name).description or "" for name in names}
     lines = [f"{name:<22}{one_line(words[name].partition('. ')[0], WORDS_CHARS)}" for name in names]
     servers = [f"agent.mcp.{name}" for name, server in config.mcp_servers.items() if not server.disabled]
-    talk.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
+    person.display.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
 
 
-def permissions(talk: "Talk", rest: str) -> None:
+def permissions(person: "Person", rest: str) -> None:
     """`/permissions [command]`."""
     from freeact_sub.terminal.permissions_command import rules_text, ruling_text  # noqa: PLC0415  # slow to import
 
-    config = talk.present.config.model_copy(update={"mode": talk.present.mode})
-    _tell(talk, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
+    config = person.present.config.model_copy(update={"mode": person.present.mode})
+    _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
 
 
-def config(talk: "Talk", _rest: str) -> None:
+def config(person: "Person", _rest: str) -> None:
     """`/config`: without secrets."""
-    chosen = talk.present.config.model_copy(update=talk.present.wanted)
-    _tell(talk, lambda: config_text(chosen))
+    chosen = person.present.config.model_copy(update=person.present.wanted)
+    _tell(person, lambda: config_text(chosen))
 
 
 def config_text(config: "Config") -> str:
@@ -88,9 +88,9 @@ def config_text(config: "Config") -> str:
     return f"{text}\n{others}"
 
 
-def trust(talk: "Talk", _rest: str) -> None:
+def trust(person: "Person", _rest: str) -> None:
     """`/trust`."""
-    _tell(talk, lambda: _trust_text(talk.present.config.workspace))
+    _tell(person, lambda: _trust_text(person.present.config.workspace))
 
 
 def _trust_text(workspace: Path) -> str:
@@ -108,17 +108,17 @@ def _trust_text(workspace: Path) -> str:
     return "you have seen all settings of this workspace as they are now"
 
 
-def export(talk: "Talk", rest: str) -> None:
+def export(person: "Person", rest: str) -> None:
     """`/export [FORMAT] [FILE]`."""
     to, _, name = (rest or "html").partition(" ")
-    session = talk.agent.session_id if talk.agent is not None else None
+    session = person.present.agent.session_id if person.present.agent is not None else None
     if to not in FORMATS:
-        talk.note(f"unknown format {to!r}: {', '.join(FORMATS)}")
+        person.display.note(f"unknown format {to!r}: {', '.join(FORMATS)}")
     elif session is None:
-        talk.note(LOADING if talk.agent is None else "this conversation is not kept")
+        person.display.note(LOADING if person.present.agent is None else "this conversation is not kept")
     else:
         file = Path(name.strip() or f"{session}.{to}").expanduser()
-        _tell(talk, lambda: _exported(session, to, file))
+        _tell(person, lambda: _exported(session, to, file))
 
 
 def _exported(session: str, to: Any, file: Path) -> str:
@@ -130,12 +130,12 @@ def _exported(session: str, to: Any, file: Path) -> str:
     return f"written: {file.absolute()}"
 
 
-def formats(_talk: "Talk") -> Iterable[tuple[str, str]]:
+def formats(_person: "Person") -> Iterable[tuple[str, str]]:
     """The formats, each with its meaning."""
     return FORMATS.items()
 
 
-def _tell(talk: "Talk", text: Callable[[], str]) -> None:
+def _tell(person: "Person", text: Callable[[], str]) -> None:
     """Shows the text that a function returns; it may read files."""
 
     async def tell() -> None:
@@ -143,13 +143,13 @@ def _tell(talk: "Talk", text: Callable[[], str]) -> None:
             found = await asyncio.to_thread(text)
         except (FreeactError, OSError) as error:
             found = str(error)
-        _show(talk, Text(visible(found), "dim", overflow="fold"), found.count("\n"))
+        _show(person, Text(visible(found), "dim", overflow="fold"), found.count("\n"))
 
-    talk.start(tell())
+    person.display.screen.start(tell())
 
 
-def _show(talk: "Talk", drawn: Text, lines: int) -> None:
+def _show(person: "Person", drawn: Text, lines: int) -> None:
     if lines > PAGED_LINES:
-        talk.page(drawn)
+        person.display.page_drawn(drawn)
     else:
-        talk.print(drawn)
+        person.display.print(drawn)

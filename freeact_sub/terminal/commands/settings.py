@@ -12,51 +12,51 @@ from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
-    from freeact_sub.terminal.commands.table import Talk
+    from freeact_sub.terminal.conversation.person import Person
 
 FIXED: Final = "mode and model cannot change here: the conversation is not kept"
 
 
-def mode_command(talk: "Talk", name: str) -> None:
+def mode_command(person: "Person", name: str) -> None:
     """`/mode [NAME]`."""
-    present = talk.present
+    present = person.present
     if name in MODES:
-        _choose(talk, "mode", name)
+        _choose(person, "mode", name)
     elif name:
-        talk.note(f"unknown mode {name!r}: {', '.join(MODES)}")
+        person.display.note(f"unknown mode {name!r}: {', '.join(MODES)}")
     else:
-        talk.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
+        person.display.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
 
 
-def mode_choices(_talk: "Talk") -> Iterable[tuple[str, str]]:
+def mode_choices(_person: "Person") -> Iterable[tuple[str, str]]:
     """The modes, each with its meaning."""
     return [(mode, WORDS[mode]) for mode in MODES]
 
 
-def next_mode(talk: "Talk") -> None:
+def next_mode(person: "Person") -> None:
     """Chooses the next mode, for Shift-Tab. `full` is among them only if the program started in it: no key leads there."""
-    mode = talk.present.mode
-    modes = MODES if talk.present.config.mode == "full" else MODES[:-1]
-    _choose(talk, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
+    mode = person.present.mode
+    modes = MODES if person.present.config.mode == "full" else MODES[:-1]
+    _choose(person, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
 
 
-def model_command(talk: "Talk", name: str) -> None:
+def model_command(person: "Person", name: str) -> None:
     """`/model [NAME]`."""
     if name:
-        wanted = talk.present.config.models.names.get(name, name)
+        wanted = person.present.config.models.names.get(name, name)
         if isinstance(wanted, str):
-            _choose(talk, "model", wanted)
+            _choose(person, "model", wanted)
         else:
-            talk.note(f"{name} is set by the program and cannot be chosen by name")
+            person.display.note(f"{name} is set by the program and cannot be chosen by name")
     else:
-        talk.note(
-            f"model {talk.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-4-5"
+        person.display.note(
+            f"model {person.present.model or 'not set'} · /model NAME changes it, such as /model anthropic:claude-sonnet-4-5"
         )
 
 
-def model_choices(talk: "Talk") -> Iterable[tuple[str, str]]:
+def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
     """The models that the settings name."""
-    return [(name, str(model)) for name, model in talk.present.config.models.names.items()]
+    return [(name, str(model)) for name, model in person.present.config.models.names.items()]
 
 
 def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
@@ -64,18 +64,18 @@ def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
     return any(getattr(agent.config, setting) != value for setting, value in wanted.items())
 
 
-def _choose(talk: "Talk", setting: str, value: Any) -> None:
-    present = talk.present
-    if not talk.may_change_settings:
-        talk.hint(FIXED)
+def _choose(person: "Person", setting: str, value: Any) -> None:
+    present = person.present
+    if not person.may_change_settings:
+        person.display.hint(FIXED)
         return
     present.wanted[setting] = value
     words = f"{setting} {value}" + (f": {WORDS[value]}" if setting == "mode" else "")
     if present.agent is None:
-        talk.hint(f"{words} · from the first prompt")
+        person.display.hint(f"{words} · from the first prompt")
     elif not changes(present.agent, present.wanted):
-        talk.hint(f"{words} · unchanged")
+        person.display.hint(f"{words} · unchanged")
     elif present.agent.history:
-        talk.hint(f"{words} · from the next prompt, in a new kernel with the variables")
+        person.display.hint(f"{words} · from the next prompt, in a new kernel with the variables")
     else:
-        talk.hint(f"{words} · from the next prompt, in a new kernel")
+        person.display.hint(f"{words} · from the next prompt, in a new kernel")

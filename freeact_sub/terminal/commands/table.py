@@ -2,19 +2,16 @@
 
 import base64
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from rich.console import RenderableType
 from rich.table import Table
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.show.agent_view import Views
 from freeact_sub.show.heads import doing
-from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.commands import looking
 from freeact_sub.terminal.commands.context import Compaction, context_text
 from freeact_sub.terminal.commands.own import OwnCommand
@@ -25,8 +22,7 @@ from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.agents import Agent
-    from freeact_sub.terminal.conversation.present import Present
+    from freeact_sub.terminal.conversation.person import Person
 
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
@@ -46,96 +42,6 @@ KEYS: Final = (
 """The keys, and what the list of commands leaves open, each with its meaning."""
 
 
-class Talk(Protocol):
-    """The part of the conversation that a command may use."""
-
-    @property
-    def present(self) -> "Present":
-        """The state of the conversation."""
-        ...
-
-    @property
-    def may_change_settings(self) -> bool:
-        """Whether another agent can continue the session."""
-        ...
-
-    @property
-    def agent(self) -> "Agent | None":
-        """The agent; None until it is open."""
-        ...
-
-    @property
-    def views(self) -> Views:
-        """All agents."""
-        ...
-
-    @property
-    def questions(self) -> Questions:
-        """The open questions."""
-        ...
-
-    @property
-    def own_commands(self) -> Mapping[str, OwnCommand]:
-        """The person's own commands by name, with the `/`."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Puts a prompt at the end of those that wait."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Prints a note for the person."""
-        ...
-
-    def hint(self, text: str) -> None:
-        """Shows a note until the next line is entered."""
-        ...
-
-    def print(self, drawn: RenderableType) -> None:
-        """Puts something into the scrollback."""
-        ...
-
-    def send_waiting(self) -> None:
-        """Gives the prompts that wait to the agent at work."""
-        ...
-
-    def control(self, name: str, who: str, text: str) -> None:
-        """Cancels an agent, puts it into focus, or sends it a message."""
-        ...
-
-    def queue(self, asked: Compaction | Rewind | Opening) -> None:
-        """Queues a command among the prompts, for when the agent is at rest."""
-        ...
-
-    def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Calls a function in the conversation's loop, within 2 s. Called in another thread.
-
-        Raises:
-            TimeoutError: It takes longer.
-        """
-        ...
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine beside all else, which ends with the conversation at the latest."""
-        ...
-
-    def page(self, drawn: RenderableType) -> None:
-        """Shows something long in a pager."""
-        ...
-
-    def show_agent(self, words: str) -> None:
-        """Shows all that an agent has done, in a pager."""
-        ...
-
-    def write_raw(self, text: str) -> None:
-        """Writes a sequence that the terminal obeys and does not draw."""
-        ...
-
-    def leave(self) -> None:
-        """Ends the conversation."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """One command."""
@@ -143,34 +49,34 @@ class Command:
     name: str
     words: str
     """A few words about its effect."""
-    run: Callable[[Talk, str], None]
+    run: Callable[["Person", str], None]
     """Called with the text after the name."""
     usage: str = ""
     """The form of the text after the name."""
-    choices: Callable[[Talk], Iterable[tuple[str, str]]] = lambda _: ()
+    choices: Callable[["Person"], Iterable[tuple[str, str]]] = lambda _: ()
     """Possible texts after the name, each with its meaning. Called in another thread."""
 
 
-def run_command(talk: Talk, line: str) -> None:
+def run_command(person: "Person", line: str) -> None:
     """Carries out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
-    if command is None and name in talk.own_commands:
-        talk.say(line)
+    if command is None and name in person.present.own_commands:
+        person.say(line)
     elif command is None:
-        talk.note(f"unknown command {line} (/help lists them)")
+        person.display.note(f"unknown command {line} (/help lists them)")
     else:
-        command.run(talk, rest[0] if rest else "")
+        command.run(person, rest[0] if rest else "")
 
 
-def offers(talk: Talk, line: str) -> Iterable[tuple[str, str]]:
+def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:
     """See `Keyboard.offers`."""
     name, space, rest = line.partition(" ")
     if not space:
-        own = [(known, command.words) for known, command in talk.own_commands.items()]
+        own = [(known, command.words) for known, command in person.present.own_commands.items()]
         known = [(command.name, command.words) for command in COMMANDS] + own
         return [(command, words) for command, words in known if command.startswith(name)]
-    found = next((command.choices(talk) for command in COMMANDS if command.name == name), ())
+    found = next((command.choices(person) for command in COMMANDS if command.name == name), ())
     return [(f"{name} {choice}", words) for choice, words in found if choice.startswith(rest)]
 
 
@@ -187,89 +93,104 @@ def help_table(own: Mapping[str, OwnCommand]) -> Table:
     return table
 
 
-def _agents(talk: Talk, _rest: str) -> None:
-    if talk.agent is None:
-        talk.note("no agent is at work")
+def _help(person: "Person", _rest: str) -> None:
+    person.display.print(help_table(person.present.own_commands))
+
+
+def _in_turn(asked: Rewind | Opening) -> Callable[["Person", str], None]:
+    """Carries it out in its turn among the prompts."""
+    return lambda person, _: person.present.waiting.put(asked)
+
+
+def _agents(person: "Person", _rest: str) -> None:
+    if person.present.agent is None:
+        person.display.note("no agent is at work")
     else:
-        talk.print(AgentsTable(agents=talk.agent.agents(), views=talk.views))
+        person.display.print(AgentsTable(agents=person.present.agent.agents(), views=person.display.views))
 
 
-def _send(talk: Talk, rest: str) -> None:
+def _send(person: "Person", rest: str) -> None:
     who, _, text = rest.partition(" ")
     if text.strip():
-        talk.control("/send", who, text.strip())
-    elif who or not talk.present.waiting.typed:
-        talk.note("name an agent and a message: /send NAME text")
+        person.control("/send", who, text.strip())
+    elif who or not person.present.waiting.typed:
+        person.display.note("name an agent and a message: /send NAME text")
     else:
-        talk.send_waiting()
+        person.send_waiting()
 
 
-def _always(how: str) -> Callable[[Talk, str], None]:
-    def answer(talk: Talk, rest: str) -> None:
-        if talk.questions.current is None:
-            talk.note("no question is open")
-        elif not talk.questions.answer(f"{how} {rest}"):
-            talk.note(f"not a pattern: {rest} (KIND:GLOB, such as shell:git push *)")
+def _always(how: str) -> Callable[["Person", str], None]:
+    def answer(person: "Person", rest: str) -> None:
+        if person.display.questions.current is None:
+            person.display.note("no question is open")
+        elif not person.display.questions.answer(f"{how} {rest}"):
+            person.display.note(f"not a pattern: {rest} (KIND:GLOB, such as shell:git push *)")
 
     return answer
 
 
-def _rewind(talk: Talk, rest: str) -> None:
+def _rewind(person: "Person", rest: str) -> None:
     if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
-        talk.queue(Rewind(prompts=-int(rest), to_change=True))
+        person.present.waiting.put(Rewind(prompts=-int(rest), to_change=True))
     else:
-        talk.note("give a number of prompts, such as /rewind 3")
+        person.display.note("give a number of prompts, such as /rewind 3")
 
 
-def _prompts(talk: Talk) -> Iterable[tuple[str, str]]:
-    if (agent := talk.agent) is None or not agent.undoable:
+def _prompts(person: "Person") -> Iterable[tuple[str, str]]:
+    if (agent := person.present.agent) is None or not agent.undoable:
         return []
     prompts = [one_line(prompt, PROMPT_CHARS) for prompt in reversed(agent.undoable)]
     try:
-        words = [goes_along(report) for report in talk.result_of(agent.undo_previews())]
+        words = [goes_along(report) for report in person.result_of(agent.undo_previews())]
     except (FreeactError, TimeoutError, CancelledError):
         words = []
     shown = (f"{prompt}  {word}".rstrip() for prompt, word in zip_longest(prompts, words, fillvalue=""))
     return [(str(number), text) for number, text in enumerate(shown, start=1)]
 
 
-def _shown(talk: Talk) -> Iterable[tuple[str, str]]:
-    views = [*talk.views.by_id.values()]
-    return [(f"#{view.number}", f"{talk.views.name(view)}: {doing(view) or view.status}") for view in views]
+def _shown(person: "Person") -> Iterable[tuple[str, str]]:
+    views = [*person.display.views.by_id.values()]
+    return [(f"#{view.number}", f"{person.display.views.name(view)}: {doing(view) or view.status}") for view in views]
 
 
-def _cost(talk: Talk, _rest: str) -> None:
-    talk.note(looking.LOADING if talk.agent is None else f"all runs, children included: {talk.agent.usage}")
+def _cost(person: "Person", _rest: str) -> None:
+    agent = person.present.agent
+    person.display.note(looking.LOADING if agent is None else f"all runs, children included: {agent.usage}")
 
 
-def _mcp(talk: Talk, _rest: str) -> None:
-    servers = [] if talk.agent is None else [name for name, server in talk.agent.config.mcp_servers.items()]
-    talk.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
+def _mcp(person: "Person", _rest: str) -> None:
+    agent = person.present.agent
+    servers = [] if agent is None else [*agent.config.mcp_servers]
+    person.display.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
 
 
-def _context(talk: Talk, _rest: str) -> None:
-    talk.note(looking.LOADING if talk.agent is None else context_text(talk.agent.context()))
+def _context(person: "Person", _rest: str) -> None:
+    person.display.note(looking.LOADING if person.present.agent is None else context_text(person.present.agent.context()))
 
 
-def _copy(talk: Talk, _rest: str) -> None:
+def _copy(person: "Person", _rest: str) -> None:
     """OSC 52, which most terminals obey, over ssh too."""
-    answer = talk.views.root.answer if talk.views.root is not None else ""
+    answer = person.display.views.root.answer if person.display.views.root is not None else ""
     if not answer:
-        talk.note("no answer to copy yet")
+        person.display.note("no answer to copy yet")
         return
     content = base64.b64encode(answer[:COPY_CHARS].encode()).decode()
-    talk.write_raw(f"\x1b]52;c;{content}\x07")
-    talk.note("copied the last answer, if the terminal lets programs write its clipboard")
+    person.display.screen.write_raw(f"\x1b]52;c;{content}\x07")
+    person.display.note("copied the last answer, if the terminal lets programs write its clipboard")
 
 
 COMMANDS: Final = (
-    Command(name="/help", words="list commands and keys", run=lambda talk, _: talk.print(help_table(talk.own_commands))),
+    Command(
+        name="/help",
+        words="list commands and keys",
+        run=_help,
+    ),
     Command(name="/agents", words="list all agents: what each does and has spent", run=_agents),
     Command(
         name="/show",
         usage="[NAME]",
         words="show everything an agent has done (Ctrl-O; a child: Ctrl-T)",
-        run=lambda talk, rest: talk.show_agent(rest),
+        run=lambda person, rest: person.show_agent(rest),
         choices=_shown,
     ),
     Command(
@@ -282,13 +203,13 @@ COMMANDS: Final = (
         name="/cancel",
         usage="[NAME]",
         words="cancel the run, or one agent with its children",
-        run=lambda talk, rest: talk.control("/cancel", rest, ""),
+        run=lambda person, rest: person.control("/cancel", rest, ""),
     ),
     Command(
         name="/focus",
         usage="[NAME]",
         words="let Ctrl-C cancel this agent first; without NAME the run",
-        run=lambda talk, rest: talk.control("/focus", rest, ""),
+        run=lambda person, rest: person.control("/focus", rest, ""),
     ),
     Command(
         name="/always",
@@ -297,29 +218,33 @@ COMMANDS: Final = (
         run=_always("always"),
     ),
     Command(name="/project", usage="PATTERN", words="the same, in this project", run=_always("project")),
-    Command(name="/new", words="begin a new conversation", run=lambda talk, _: talk.queue(Opening(session="new"))),
-    Command(name="/clear", words="the same", run=lambda talk, _: talk.queue(Opening(session="new"))),
+    Command(
+        name="/new",
+        words="begin a new conversation",
+        run=_in_turn(Opening(session="new")),
+    ),
+    Command(name="/clear", words="the same", run=_in_turn(Opening(session="new"))),
     Command(
         name="/resume",
         usage="[ID]",
         words="resume an earlier conversation; without ID list them",
-        run=lambda talk, rest: talk.queue(Opening(session=rest)),
+        run=lambda person, rest: person.present.waiting.put(Opening(session=rest)),
     ),
     Command(
         name="/fork",
         words="copy this conversation with its variables; both continue",
-        run=lambda talk, _: talk.queue(Opening(session=FORK)),
+        run=_in_turn(Opening(session=FORK)),
     ),
     Command(
         name="/compact",
         usage="[text]",
         words="summarise the conversation now; the text says what to keep above all",
-        run=lambda talk, rest: talk.queue(Compaction(keep=rest)),
+        run=lambda person, rest: person.present.waiting.put(Compaction(keep=rest)),
     ),
     Command(
         name="/undo",
         words="undo the last prompt: conversation, variables and files",
-        run=lambda talk, _: talk.queue(Rewind(prompts=-1)),
+        run=_in_turn(Rewind(prompts=-1)),
     ),
     Command(
         name="/rewind",
@@ -328,7 +253,11 @@ COMMANDS: Final = (
         run=_rewind,
         choices=_prompts,
     ),
-    Command(name="/redo", words="restore a prompt that was undone", run=lambda talk, _: talk.queue(Rewind(prompts=1))),
+    Command(
+        name="/redo",
+        words="restore a prompt that was undone",
+        run=_in_turn(Rewind(prompts=1)),
+    ),
     Command(name="/context", words="show what fills the model's context window", run=_context),
     Command(name="/cost", words="show what was spent", run=_cost),
     Command(
@@ -366,6 +295,6 @@ COMMANDS: Final = (
         choices=looking.formats,
     ),
     Command(name="/copy", words="copy the last answer to the clipboard", run=_copy),
-    Command(name="/exit", words="quit (also: exit, quit, Ctrl-D)", run=lambda talk, _: talk.leave()),
-    Command(name="/quit", words="quit", run=lambda talk, _: talk.leave()),
+    Command(name="/exit", words="quit (also: exit, quit, Ctrl-D)", run=lambda person, _: person.leave()),
+    Command(name="/quit", words="quit", run=lambda person, _: person.leave()),
 )
