@@ -13,9 +13,9 @@ need no such step, but only the C library's own `fork` leaves its locks usable.)
 
 What a fork finds locked stays locked in it. Of the threads that exist at the fork, all are the kernel's own, or it is
 refused. What they may hold at that moment: locks of the C library, of `logging`, `threading` and the standard streams,
-each of which sees to a fork itself; locks of the output streams, of iopub and of zmq, which the branch makes anew; and the
-lock of a module that one of them is importing for the first time, of which there is none after the kernel's first
-messages. Locks that the waiting cell itself holds stay held in the branch: nobody will leave its `with`.
+each of which sees to a fork itself; locks of the output streams, of iopub, of zmq and of the guest, which the branch makes
+anew; and the lock of a module that one of them is importing for the first time, of which there is none after the kernel's
+first messages. Locks that the waiting cell itself holds stay held in the branch: nobody will leave its `with`.
 """
 
 import contextlib
