@@ -38,8 +38,8 @@ GOALS: Final[dict[str, dict[str, float]]] = {
 }
 """By figure and contender, at most."""
 REASONS: Final = {
-    "from freeact_sub import Agent": "pydantic_ai, imported whole, is three quarters of it",
-    "first request": "pydantic_ai is half of it; its modules need each other",
+    "from freeact_sub import Agent": "pydantic_ai, whose modules need each other, is imported whole",
+    "first request": "pydantic_ai, imported whole, and openai are half of it",
     "agent.task without a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "agent.task with a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "root turn with a cell": "two requests and a tool call through pydantic-ai's graph alone take as long as the goal",

@@ -35,14 +35,15 @@ def lean_imports() -> Iterator[None]:
     """
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
-    collects = gc.isenabled()
+    collects, modules = gc.isenabled(), len(sys.modules)
     gc.disable()
     try:
         with methods_compiled_when_used():
             yield
     finally:
         if collects:
-            if not gc.get_freeze_count():  # what is imported counts as old at once, without a look through all of it
+            # what is imported counts as old at once, without a look through all of it
+            if len(sys.modules) > modules and not gc.get_freeze_count():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
