@@ -61,7 +61,7 @@ def patience_with_gateways(monkeypatch):
 @pytest.fixture
 def make(tmp_path):
     def make_agent(script, taps=(), **config):
-        return Agent(Config(workspace=tmp_path, **config), model=ScriptedModel(script), taps=taps)
+        return Agent(Config(**{"workspace": tmp_path, **config}), model=ScriptedModel(script), taps=taps)
 
     return make_agent
 

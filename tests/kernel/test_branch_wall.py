@@ -109,3 +109,83 @@ def work(folder=os.path.dirname(os.environ['TMPDIR'])):
     assert {name: (outside / name).read_text() for name in os.listdir(outside)} == dict.fromkeys(
         ("k-1", "kernel.json", "kernel.log"), "precious"
     )
+
+
+OPENED = """
+import ctypes, os, pathlib, resource, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+here = pathlib.Path.cwd()
+spaces = os.open('/proc/self/ns/mnt', os.O_RDONLY)
+"""
+CAP_SYS_ADMIN = 21
+CALLS = {
+    "mount": "libc.mount(b'none', str(here).encode(), b'tmpfs', ctypes.c_ulong(0), None)",
+    "remount": "libc.mount(b'none', b'/usr', None, ctypes.c_ulong(32 | 4096), None)",
+    "unmount the copy": "libc.umount2(str(here).encode(), 2)",
+    "mount_setattr": "libc.syscall(442, -100, b'/usr', 0, struct.pack('=4Q', 0, 1, 0, 0), ctypes.c_size_t(32))",
+    "open_tree": "libc.syscall(428, -100, str(here.parent).encode(), 1)",
+    "open_tree_attr": "libc.syscall(467, -100, str(here.parent).encode(), 1, None, ctypes.c_size_t(0))",
+    "fsopen": "libc.syscall(430, b'tmpfs', 0)",
+    "unshare": "libc.unshare(0x20000)",
+    "back by a descriptor": "libc.setns(spaces, 0x20000)",
+    "another kind of namespace": "libc.setns(os.open('/proc/self/ns/net', os.O_RDONLY), 0x40000000)",
+    "another branch's, by its process": "libc.setns(os.pidfd_open(OTHER), 0x20000)",
+    "a new namespace for networks": "libc.syscall(56 if os.uname().machine == 'x86_64' else 220, 0x40000011, 0, 0, 0, 0) or os._exit(0)",
+    "any kind of namespace": "libc.setns(spaces, 0)",
+    "capabilities of a file": "libc.setxattr(b'one', b'security.capability', struct.pack('<5I', 0x02000001, 0xC0, 0, 0, 0), 20, 0)",
+}
+OTHERS = {
+    "back by another process": "os.open(f'/proc/{ORIGIN}/ns/mnt', os.O_RDONLY)",
+    "the namespaces of the host": "os.open(f'/proc/{HOST}/ns/user', os.O_RDONLY)",
+    "files of another branch": "os.listdir(f'/proc/{OTHER}/root' + str(here))",
+    "the folder around": "(here.parent / 'new').write_text('')",
+    "the view's root": "open('/new', 'w')",
+    "mode of a system file": "os.chmod('/usr', 0o755)",
+    "a system file": "open('/usr/freeact-test', 'w')",
+    "users of the namespace": "open('/proc/self/uid_map', 'w').write('0 0 1')",
+    "a setting of the system": "open('/proc/sys/kernel/core_pattern', 'w')",
+    "a device": "os.mknod('device', 0o60600, os.makedev(8, 0))",
+    "a set-uid file": "os.chmod('one', 0o4755)",
+    "another root": "os.chroot('folder')",
+    "the host": "os.kill(HOST, 0)",
+    "memory of the origin": "open(f'/proc/{ORIGIN}/mem', 'rb')",
+    "a limit": "resource.setrlimit(resource.RLIMIT_CORE, (1, 1))",
+    "the machine's name": "socket.sethostname('x')",
+    "the origin's folder": "open(ORIGINS + '/new', 'w')",
+    "a sibling's copy": "open(OTHERS + '/up/one')",
+}
+ATTEMPT = """
+def attempt():
+    result = {code}
+    if isinstance(result, int) and result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+try:
+    attempt(); print({name!r}, 'worked')
+except (OSError, ValueError):
+    pass
+"""
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["as a branch is", "with the capabilities of its namespace"])
+async def test_nothing_new_is_reachable_from_namespaces_of_a_branchs_own(provider, tmp_path, keeps):
+    """Code of the origin may change whatever the branch does at its start: then it keeps the capabilities it comes by."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "one").write_text("original")
+    steal = "import sys; sys.modules['freeact_wall'].drop_capabilities = lambda: None\n" if keeps else ""
+    async with open_kernel(provider, workspace, sandbox=policy_for("auto", LIMITED, workspace)) as kernel:
+        await text_of(kernel, steal + OPENED)
+        async with branched(kernel, own_files=True) as other, branched(kernel, own_files=True) as branch:
+            if branch.own_files.kind == "copy":
+                pytest.skip("no overlays here")
+            assert await text_of(other, "(here / 'one').write_text('of the other')") == "12\n"
+            names = {"ORIGIN": kernel.pid, "OTHER": other.pid, "HOST": os.getpid()}
+            names |= {"ORIGINS": str(kernel.launcher.folder.path), "OTHERS": str(other.launcher.folder.path)}
+            code = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+            code += "".join(ATTEMPT.format(name=name, code=each) for name, each in (CALLS | OTHERS).items())
+            code += "print(open('/proc/self/status').read().split('CapEff:')[1].split()[0])"
+            held = await text_of(branch, code)
+            assert int(held, 16) >> CAP_SYS_ADMIN & 1 == keeps
+            await text_of(branch, "os.remove(here / 'one')")
+            assert await text_of(kernel, "(here / 'one').read_text()") == "'original'\n"
+    assert sorted(path.name for path in workspace.iterdir()) == [".freeact", "one"]

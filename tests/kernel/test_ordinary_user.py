@@ -36,12 +36,13 @@ def ordinary_user(tmp_path, alone):
     wall = wall_script().parent
     for name in ("wall.py", "view.py", "seccomp.py"):
         shutil.copy(wall / name, folder)
-    for name in ("workspace", "kernel"):
-        (folder / name).mkdir()
+    workspace = folder / "around/workspace"
+    for path in (workspace, folder / "kernel"):
+        path.mkdir(parents=True)
     python, who = sys.executable, {}
     if os.getuid() == 0:
         who = {"user": 65534, "group": 65534, "extra_groups": []}
-        for path in (folder, folder / "workspace", folder / "kernel"):
+        for path in (folder, workspace.parent, workspace, folder / "kernel"):
             os.chown(path, 65534, 65534)
         candidates = [path for path in (sys.executable, "/usr/bin/python3") if Path(path).exists()]
         test = ["/bin/sh", "-c", 'exec "$0" -I -S -c "import ctypes"']
@@ -55,9 +56,9 @@ def ordinary_user(tmp_path, alone):
         python = usable[0]
 
     def command(machine: Support, code: str, **values: object) -> list[str]:
-        policy = policy_for("auto", KernelConfig(sandbox="auto", python=python), folder / "workspace")
+        policy = policy_for("auto", KernelConfig(sandbox="auto", python=python), workspace)
         policy = replace(policy, readable=(*policy.readable, Path("/proc")), **values)
-        content = wire(policy, machine, folder / "kernel", folder / "workspace", find_kept(policy))
+        content = wire(policy, machine, folder / "kernel", workspace, find_kept(policy))
         wall = [python, "-I", "-S", str(folder / "wall.py"), json.dumps(content)]
         return [*wall, python, "-I", "-S", "-c", code]
 
@@ -66,13 +67,13 @@ def ordinary_user(tmp_path, alone):
             command(machine, code, **values),
             capture_output=True,
             text=True,
-            cwd=folder / "workspace",
+            cwd=workspace,
             timeout=240,
             check=False,
             **who,
         )
 
-    run.workspace, run.who, run.folder, run.python, run.command = folder / "workspace", who, folder, python, command
+    run.workspace, run.who, run.folder, run.python, run.command = workspace, who, folder, python, command
     yield run
     shutil.rmtree(folder)
 
@@ -191,21 +192,34 @@ def test_an_ordinary_user_gets_a_copy_on_write_of_the_workspace(ordinary_user):
     run = ordinary_user
     shutil.copy(Path(layer.__file__), run.folder)
     subprocess.run(["sh", "-c", "mkdir d; echo one > d/one; echo two > two"], cwd=run.workspace, check=True, **run.who)
+    kernel = run.folder / "kernel"
     code = f"""
-import os, sys
+import ctypes, os, sys
+libc, here = ctypes.CDLL(None, use_errno=True), os.getcwd()
 print(os.getpid(), flush=True)
 sys.stdin.readline()
-os.chdir({str(run.folder / "kernel" / layer.COPY)!r})
-open("d/one", "a").write("more"); os.remove("two"); open("new", "w").write("new")
-print(sorted(os.listdir(".")), repr(open("d/one").read()), flush=True)
+opened = [(os.open({str(kernel)!r} + '/' + name, os.O_RDONLY), kind) for name, kind in (('k-user', 0x10000000), ('k-mnt', 0x20000))]
+for descriptor, kind in opened:
+    if libc.setns(descriptor, kind):
+        raise OSError(ctypes.get_errno(), "setns")
+os.chdir(here)
+open("d/one", "a").write("more"); os.remove(here + "/two"); open("new", "w").write("new")
+print(sorted(os.listdir(here)), repr(open("d/one").read()), flush=True)
+for refused in (lambda: open("../x", "w"), lambda: os.mknod("d/device", 0o60600, os.makedev(8, 0)),
+                lambda: os.setxattr("d/one", "security.capability", b"\\1\\0\\0\\2" + bytes(16))):
+    try:
+        print("worked", refused())
+    except OSError:
+        pass
+if not (libc.umount2(here.encode(), 2) and libc.mount(b"none", here.encode(), b"tmpfs", ctypes.c_ulong(0), None)):
+    print("worked")
 """
-    kernel = run.folder / "kernel"
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": run.workspace, **run.who}
     with subprocess.Popen(run.command(VIEW, code), **options) as walled:
         found = kernel.stat()
         settings = {"pid": int(walled.stdout.readline()), "workspace": str(run.workspace), "folder": str(kernel)}
-        settings |= {"identity": [found.st_dev, found.st_ino], "origin": None}
-        lay = f"import runpy, sys; sys.exit(runpy.run_path({str(run.folder / 'layer.py')!r})['reason_against']({settings!r}) or 0)"
+        settings |= {"identity": [found.st_dev, found.st_ino], "origin": None, "covers": True}
+        lay = f"import runpy, sys; sys.path.append({str(run.folder)!r}); import wall; wall.load('view'); sys.exit(runpy.run_path({str(run.folder / 'layer.py')!r})['reason_against']({settings!r}) or 0)"
         command = [run.python, "-I", "-S", "-c", lay]
         laid = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **run.who)
         told, _ = walled.communicate("go\n", timeout=120)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -66,9 +67,55 @@ async def test_siblings_never_see_each_others_files_and_one_is_taken_over(make, 
         assert (await start.diff()).paths == ()
 
 
+SET_UP = """
+import os, pathlib, sqlite3
+here = pathlib.Path.cwd()
+parent, folder, one = os.open(here.parent, os.O_PATH), os.open('.', os.O_RDONLY), os.open('one', os.O_PATH)
+database = sqlite3.connect(here / 'data.db'); database.execute('create table t (x)'); database.commit()
+"""
+IN_A_BRANCH = """
+assert pathlib.Path.cwd() == here
+(here / 'one').write_text(NAME)
+for way in (f'/proc/self/fd/{one}', f'/proc/self/fd/{folder}/one', f'/proc/self/fd/{parent}/{here.name}/one', '/proc/self/cwd/one'):
+    assert open(way).read() == NAME, way
+for where, name in ((folder, 'made'), (parent, f'{here.name}/made too')):
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=where))
+database = sqlite3.connect(here / 'data.db'); database.execute('insert into t values (?)', [NAME]); database.commit()
+print(database.execute('select x from t').fetchall(), sorted(os.listdir()))
+"""
+
+
+@pytest.mark.parametrize("mode", ["auto", "full"])
+async def test_paths_and_descriptors_of_before_lead_to_the_branchs_own_files(make, workspace, mode):
+    async with make({}, mode=mode) as agent:
+        root = await agent.branch()
+        assert (await root.execute(SET_UP)).status == "ok"
+        database, listed = (workspace / "data.db").read_bytes(), sorted([*os.listdir(workspace), "made", "made too"])
+        names: list[str] = []
+        nodes = [root]
+        for name in ("first", "second", "third"):
+            nodes.append(await nodes[-1].branch(own_files=name != "second"))
+            if (await nodes[-1].own_files()).kind == "copy":
+                pytest.skip("no overlays here")
+            names.append(name)
+            ran = await nodes[-1].execute(IN_A_BRANCH.replace("NAME", repr(name)))
+            assert ran.text == f"{[(each,) for each in names]} {listed}", ran.text
+            assert (await nodes[-1].diff()).changed == ("data.db", "one")
+        assert (await nodes[1].execute("print(open('one').read())")).text == "first"
+        assert (workspace / "one").read_text() == "original\n"
+        assert (workspace / "data.db").read_bytes() == database
+        assert (await root.execute("print(database.execute('select x from t').fetchall())")).text == "[]"
+
+
 @NEEDS_A_WALL
-async def test_behind_the_wall_the_workspace_itself_is_out_of_reach(make, workspace):
-    async with make({}, mode="auto") as agent:
+async def test_beside_the_private_folders_a_copy_is_at_another_path_and_the_workspace_out_of_reach(make):
+    with tempfile.TemporaryDirectory() as name:
+        await stays_out_of_reach(make, Path(name))
+
+
+async def stays_out_of_reach(make, workspace):
+    (workspace / "one").write_text("original")
+    async with make({}, mode="auto", workspace=workspace) as agent:
         node = await agent.branch(own_files=True)
         attempts = f"""
 import os
@@ -139,7 +186,7 @@ async def main():
         node = await agent.branch(own_files=True)
         own = await node.own_files()
         pid = (await node.execute("import os; open('one', 'w').close(); print(os.getpid())")).text
-        print(json.dumps([int(pid), str(own.root)]), flush=True)
+        print(json.dumps([int(pid), str(own.folder.path)]), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
@@ -150,20 +197,22 @@ def test_a_host_that_is_killed_leaves_no_process_no_mount_and_at_the_next_start_
         [sys.executable, "-c", HOST, str(workspace)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.stdout, ran.stderr
-    pid, root = json.loads(ran.stdout)
+    pid, folder = json.loads(ran.stdout)
     wait_until(lambda: not is_running(pid))
     assert (workspace / "one").read_text() == "original\n"
-    assert root not in Path("/proc/self/mounts").read_text()
+    mounts = Path("/proc/self/mounts").read_text()
+    assert folder not in mounts
+    assert str(workspace) not in mounts
     sweep()
-    wait_until(lambda: not os.path.exists(root))
+    wait_until(lambda: not os.path.exists(folder))
 
 
 async def test_a_copy_goes_with_its_node(make, workspace):
     async with make({}, mode="auto") as agent:
         node = await agent.branch(own_files=True)
-        root = (await node.own_files()).root
+        folder = (await node.own_files()).folder.path
         await node.execute("open('one', 'w').close()")
         await node.close()
-        await eventually(lambda: not root.parent.exists())
+        await eventually(lambda: not folder.exists())
         with pytest.raises(Exception, match="closed"):
             await node.diff()

@@ -37,6 +37,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
         kept: A descriptor that stays as it is.
     """
     gc.freeze()  # collecting would copy pages and finalize objects of the origin
+    if request["joins"] is not None:
+        join(request["joins"])
     old = app.kernel
     leave_descriptors(request["log"], old, kept, request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
@@ -58,6 +60,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
     requests.errands.clear()
     sys.modules["freeact_guest.agent"].install(app.shell, request["servers"], loop, request["audit"], requests)
+    if request["moved"] is not None:  # nobody else has the files that are used here
+        sys.modules["freeact_guest.used"].USED.begin(lambda _: None)
 
 
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -68,6 +72,14 @@ def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
         asyncio.tasks._leave_task(loop, task)  # for loops of others; this one is left without returning
     asyncio._set_running_loop(None)
     asyncio.set_event_loop(asyncio.new_event_loop())
+
+
+def join(folder: str) -> None:
+    """Enters the namespaces in which the copy is at the workspace's own path. Args: folder: the private folder."""
+    layer, here = sys.modules["freeact_layer"], os.getcwd()
+    layer.join({kind: os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC) for kind, name in layer.PINS.items()})
+    sys.modules["freeact_wall"].drop_capabilities()  # whoever enters a namespace for users has all of them in it
+    os.chdir(here)
 
 
 def move(origin: str, own: str) -> None:
@@ -93,7 +105,7 @@ def leave_descriptors(log_path: str, old: Any, kept: int, moved: list[str] | Non
         log_path: Gets what is written past all streams.
         old: The origin's kernel.
         kept: A descriptor that stays as it is.
-        moved: Where the workspace was and where it is; None: at the same place.
+        moved: Where the workspace was and where it is; None: it is the same one.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     logs = {1, 2, *(getattr(stream, "_original_stdstream_copy", 1) for stream in (old._stdout, old._stderr))}
@@ -117,10 +129,13 @@ def leave_descriptor(descriptor: int, nothing: int, moved: list[str] | None) -> 
     """See `leave_descriptors`. The number stays taken: an object may still close it, and must not close one of ours."""
     kind, replacement = os.fstat(descriptor).st_mode, nothing
     flags, path = fcntl.fcntl(descriptor, fcntl.F_GETFL), f"/proc/self/fd/{descriptor}"
-    if moved is not None and is_in(stands := os.readlink(path), moved[0]):
+    stands = os.readlink(path)
+    if moved is not None and (is_in(stands, moved[0]) or (moved[0] == moved[1] and stat.S_ISDIR(kind))):
         # not the origin's file, but that of the same name; one that has no name any more is closed
-        path, flags = moved[1] + stands[len(moved[0]) :], flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
-        if stat.S_ISDIR(kind):
+        if is_in(stands, moved[0]):
+            stands = moved[1] + stands[len(moved[0]) :]
+        path, flags = stands, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+        if stat.S_ISDIR(kind) or flags & os.O_PATH:
             with contextlib.suppress(OSError):
                 replacement = os.open(path, flags | os.O_CLOEXEC)
             os.dup2(replacement, descriptor, inheritable=os.get_inheritable(descriptor))

@@ -122,22 +122,34 @@ class BranchLauncher(ForkLauncher):
         may_write = policy is None or not policy.walled or self.spec.workspace in policy.writable
         if before is not None or (self.spec.own_files and may_write):
             self._own_files = await lay_over(
-                self.spec.workspace, self.folder, self._origin.pid, before, lay=self.server.lay, kept=self.kept.kept
+                self.spec.workspace,
+                self.folder,
+                self._origin.pid,
+                before,
+                covers=sandbox.may_cover(self._origin.wall),
+                lay=self.server.lay,
+                kept=self.kept.kept,
             )
         if self._origin.wall is not None:
-            gone = str(self.spec.workspace) if self.own_files is not None else ""
+            gone = str(self.spec.workspace) if self.own_files is not None and not self._covers else ""
             self.wall = sandbox.wire_of_branch(self._origin.wall, self.folder.path, without=gone)
         request = {
             **self._request(),
             "environment": {VARIABLE: str(self.folder.path), **private},
             "folders": list(private.values()),
             "moved": self._moved(),
+            "joins": str(self.folder.path) if self._covers else None,
         }
         self._process = await self._branches.make(self.server, self._origin.pid, request)
         return self._started(self._process[1])
 
+    @property
+    def _covers(self) -> bool:
+        """The copy is at the workspace's own path, in namespaces of the branch's own."""
+        return self.own_files is not None and self.own_files.root == self.spec.workspace
+
     def _moved(self) -> list[str] | None:
-        """The workspace's path in the origin and in the branch. None: the same path."""
+        """The workspace's path in the origin and in the branch. None: the same files."""
         if self.own_files is None:
             return None
         before = self._origin.own_files

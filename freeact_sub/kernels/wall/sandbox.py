@@ -30,6 +30,8 @@ ADDRESS_SPACE_FACTOR: Final = 4
 """Address space that a process may reserve for each byte of memory it may use: many libraries reserve and never use."""
 PROBE_SECONDS: Final = 20
 NOTHING_KEPT: Final = Repositories(kept=(), complete=True)
+NOT_HARDENED: Final = ("/dev", "/proc", "/sys")
+"""In the view by other rules than those of listed folders."""
 USUAL_PROCESSES: Final = 1024
 """The bound on a kernel's processes where the settings name none."""
 
@@ -281,6 +283,7 @@ def wire(
         "writable": [str(path) for path in policy.writable],
         "kept": list(kept.kept),
         "pinned": pinned(kept.kept, policy.writable),
+        "above": _above(cwd, folder) if machine.view and policy.walled and cwd in policy.writable else "",
         "folder": str(folder),
         "cwd": str(cwd),
         "network": policy.network,
@@ -290,17 +293,30 @@ def wire(
     }
 
 
+def _above(workspace: Path, folder: Path) -> str:
+    """The folder around the workspace. Empty: it holds more that a branch may not write, or is no part of a view."""
+    above = Path(os.path.realpath(workspace)).parent
+    others = (Path(os.path.realpath(folder)), *map(Path, NOT_HARDENED))
+    return "" if is_below(above, others) or any(is_below(path, (above,)) for path in others) else str(above)
+
+
+def may_cover(wall: Mapping[str, Any] | None) -> bool:
+    """Whether a branch of a kernel with this wall may see a copy of the workspace at the workspace's path."""
+    return wall is not None and (not wall["walled"] or wall["above"] != "")
+
+
 def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = "") -> dict[str, Any]:
     """The wall of a kernel's branch, within the kernel's own: the same, except for the private folder.
 
     Args:
         origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
         folder: The private folder of the branch, in that of the kernel.
-        without: The workspace, where the branch has a copy in its folder. Empty: it has none.
+        without: The workspace, where the branch has a copy at another path. Empty: it has none.
     """
     readable = [*(path for path in origin["readable"] if path != without), str(Path(origin["folder"], "tmp"))]
     writable = [path for path in origin["writable"] if path != without]
-    return {**origin, "readable": readable, "writable": writable, "folder": str(folder)}
+    above = "" if without else origin["above"]
+    return {**origin, "readable": readable, "writable": writable, "above": above, "folder": str(folder)}
 
 
 def wall_script() -> Path:

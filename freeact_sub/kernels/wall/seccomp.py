@@ -24,7 +24,9 @@ NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT, THIRD_ARGUMENT, FOURTH_AR
 AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCK_TYPE_MASK = 1, 1, 5, 0xF
 NETWORK_FAMILIES = (2, 10, 16)
 """IPv4, IPv6, netlink."""
-CLONE_NEWUSER = 0x10000000
+CLONE_NEWUSER, CLONE_NEWNS = 0x10000000, 0x00020000
+NEW_NAMESPACES = 0x7E020000
+"""All flags of `clone` for them."""
 
 # name: (x86_64, aarch64)
 ALWAYS = {
@@ -61,6 +63,7 @@ WALLED = {
     "pivot_root": (155, 41),
     "chroot": (161, 51),
     "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "move_mount": (429, 429),
     "fsopen": (430, 430),
     "fsconfig": (431, 431),
@@ -68,7 +71,6 @@ WALLED = {
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
     "unshare": (272, 97),
-    "setns": (308, 268),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -90,21 +92,24 @@ CREATES = 0o100 | 0o20000000
 OPENAT2 = (437, 437)
 SET_UID, SET_GID = 0o4000, 0o2000
 CLONE, CLONE3, PRLIMIT = (56, 220), (435, 435), (302, 261)
-SOCKET, SOCKETPAIR, CONNECT = (41, 198), (53, 199), (42, 203)
+SET_ATTRIBUTE = ((188, 5), (189, 6), (190, 7), (463, 463))
+"""`setxattr`, `lsetxattr`, `fsetxattr`, `setxattrat`."""
+SOCKET, SOCKETPAIR, CONNECT, SETNS = (41, 198), (53, 199), (42, 203), (308, 268)
 
 
-def install(*, walled: bool, network: bool, connect: bool) -> None:
+def install(*, walled: bool, network: bool, connect: bool, join: bool) -> None:
     """Filters the system calls of this process from now on, for good; it must have given up new privileges.
 
     Args:
         walled: Files are restricted, so that what could lead around that is refused as well.
         network: Internet sockets are allowed.
         connect: Unix sockets can be connected to.
+        join: A branch enters the namespaces that were made for it, for users and for mounts.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter is known for {machine}")
-    code = b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect))
+    code = b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect, join))
     lines = ctypes.create_string_buffer(code, len(code))
     filter_program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
     if LIBC.syscall(SYS_SECCOMP[machine], 1, 0, filter_program):
@@ -112,7 +117,7 @@ def install(*, walled: bool, network: bool, connect: bool) -> None:
         raise OSError(number, f"seccomp: {os.strerror(number)}")
 
 
-def program(machine: str, walled: bool, network: bool, connect: bool) -> list[Line]:
+def program(machine: str, walled: bool, network: bool, connect: bool, join: bool) -> list[Line]:
     """The filter's instructions: (operation, jump if true, jump if false, value)."""
     column = 0 if machine == "x86_64" else 1
     lines = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, ARCHITECTURES[machine]), refuse(errno.EPERM), (LOAD, 0, 0, NUMBER)]
@@ -125,7 +130,12 @@ def program(machine: str, walled: bool, network: bool, connect: bool) -> list[Li
     if walled:
         # clone3 keeps its flags where a filter cannot see them; the C library then takes clone
         lines += [(EQUAL, 0, 1, CLONE3[column]), refuse(errno.ENOSYS)]
-        lines += call(CLONE[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, CLONE_NEWUSER), refuse(errno.EPERM)])
+        lines += call(CLONE[column], [(LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 0, 1, NEW_NAMESPACES), refuse(errno.EPERM)])
+        kinds = [(EQUAL, 2, 0, CLONE_NEWUSER), (EQUAL, 1, 0, CLONE_NEWNS)] if join else []
+        lines += call(SETNS[column], [(LOAD, 0, 0, SECOND_ARGUMENT), *kinds, refuse(errno.EPERM)])
+        if join and os.getuid() == 0:  # a file could be given capabilities, for whoever runs it later
+            for numbers in SET_ATTRIBUTE:
+                lines += [(EQUAL, 0, 1, numbers[column]), refuse(errno.EOPNOTSUPP)]
         families = (AF_UNIX, *NETWORK_FAMILIES) if network else (AF_UNIX,)
         lines += call(SOCKET[column], only_families(families))
         lines += no_set_id(column, SET_UID | SET_GID if os.getuid() == 0 else SET_UID)

@@ -61,6 +61,7 @@ def enter_view(policy: dict[str, Any]) -> bool:
         raise failure("view (umount)")
     os.rmdir("/old")
     os.makedirs("/tmp", exist_ok=True)
+    set_attributes("/", READ_ONLY, AT_FDCWD, 0)  # what is listed is mounted
     os.chdir(cwd)
     return new_user
 
@@ -161,9 +162,14 @@ def harden(path: str, attributes: int, descriptor: int = AT_FDCWD, flags: int = 
     """
     if not f"{path}/".startswith("/dev/"):
         attributes |= NO_SET_UID | NO_DEVICES
+    set_attributes(path, attributes, descriptor, AT_RECURSIVE | flags)
+
+
+def set_attributes(path: str, attributes: int, descriptor: int, flags: int) -> None:
+    """The system call."""
     wanted = struct.pack("=4Q", attributes, 0, 0, 0)
-    name = b"" if flags else os.fsencode(path)
-    if LIBC.syscall(SYS_MOUNT_SETATTR, descriptor, name, AT_RECURSIVE | flags, wanted, ctypes.c_size_t(len(wanted))):
+    name = b"" if flags & AT_EMPTY_PATH else os.fsencode(path)
+    if LIBC.syscall(SYS_MOUNT_SETATTR, descriptor, name, flags, wanted, ctypes.c_size_t(len(wanted))):
         raise failure(f"view (attributes of the mount of {path})")
 
 

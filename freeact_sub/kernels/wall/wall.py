@@ -19,9 +19,10 @@ fork server in the forked child, or by this script between process guard and ker
 - *seccomp*: what neither of these covers (`seccomp.py`).
 
 Policy: `walled` (bool: files are restricted to `readable` and `writable`; else not at all), `readable`, `writable`, `kept`
-(in what is writable, and read-only), `pinned` (folders above these: not to be moved; lists of paths), `folder` (the
-kernel's own), `cwd`, `network` (bool), `limits` (resource name to number), `pieces` (list of names), `connect` (bool: Unix
-sockets outside can be connected to).
+(in what is writable, and read-only), `pinned` (folders above these: not to be moved; lists of paths), `above` (the folder
+around the workspace, if a branch may have a copy laid over that; else empty), `folder` (the kernel's own), `cwd`, `network`
+(bool), `limits` (resource name to number), `pieces` (list of names), `connect` (bool: Unix sockets outside can be connected
+to).
 """
 
 import ctypes
@@ -72,7 +73,8 @@ def build(policy: dict[str, Any]) -> None:
     if "landlock" in policy["pieces"]:
         restrict_files(policy)
     if "seccomp" in policy["pieces"]:
-        seccomp.install(walled=policy["walled"], network=policy["network"], connect=policy["connect"])
+        open_to = {"network": policy["network"], "connect": policy["connect"], "join": bool(policy["above"])}
+        seccomp.install(walled=policy["walled"], **open_to)
 
 
 def failure(piece: str) -> WallError:
@@ -178,6 +180,8 @@ def allow_paths(ruleset: int, policy: dict[str, Any], every: int) -> None:
     if "view" in policy["pieces"]:
         allow(ruleset, "/dev/shm", every & ~EXECUTE)  # it is this kernel's own
         allow(ruleset, "/", READ_DIR)  # there is nothing in it but what is listed
+        if policy["above"]:  # for files of a branch's overlay the rule of this folder counts, not that of the workspace
+            allow(ruleset, policy["above"], every)  # what else is in it is mounted, and read-only unless it is writable
     for path in (*policy["writable"], policy["folder"]):
         allow(ruleset, path, every)
 
@@ -205,10 +209,10 @@ def allow(ruleset: int, path: str, rights: int) -> None:
 def probe() -> dict[str, Any]:
     """The machine's means, tested in processes of their own."""
     policy = {"walled": True, "readable": ["/usr"], "writable": [], "folder": "/usr", "cwd": "/usr"}
-    policy |= {"pinned": [], "kept": ["/usr"]}
+    policy |= {"pinned": [], "kept": ["/usr"], "above": ""}
     return {
         "landlock": landlock_abi() if works(lambda: restrict_files({**policy, "network": False, "pieces": []}), True) else 0,
-        "seccomp": works(lambda: load("seccomp").install(walled=True, network=False, connect=False), True),
+        "seccomp": works(lambda: load("seccomp").install(walled=True, network=False, connect=False, join=True), True),
         "view": works(lambda: load("view").enter_view(policy), False),
         "root": os.getuid() == 0,
     }

@@ -1,12 +1,14 @@
-"""Lays a copy on write over a workspace, in the mount namespace of a kernel. Linux; standard library only.
+"""Lays a copy on write over a workspace, for a branch of a kernel. Linux; standard library only.
 
-A process that the fork server forks for it does so, outside of any wall: it enters the namespaces of the kernel and mounts
-an overlay in the private folder of the kernel's branch. (A Python that is started for it takes some 40 ms of CPU.) Code in
-the kernel may have put anything into that folder, so that each step goes through descriptors, follows no link, and begins at
-a folder that is known by its device and its number.
+A process that the fork server forks for it does so, outside of any wall. (A Python that is started for it takes some 40 ms
+of CPU.) It makes an overlay, enters the namespaces of the kernel, makes copies of them, and puts the overlay over the
+workspace there; the branch enters the copies itself (`detach.join`), which no other process could make it do. Code in the
+kernel may have put anything into the branch's private folder, so that each step goes through descriptors, follows no link,
+and begins at a folder that is known by its device and its number.
 
-Settings: `pid` (of the kernel), `workspace`, `folder` with `identity` (device, number), and `origin` (`path`, `identity`):
-the private folder of the kernel where that has a copy itself, whose changes are the first of the branch's; or null.
+Settings: `pid` (of the kernel), `workspace`, `folder` with `identity` (device, number), `covers` (bool; else the overlay is
+in the folder, in the kernel's own namespaces), and `origin` (`path`, `identity`): the private folder of the kernel where
+that has a copy itself, whose changes are the first of the branch's; or null.
 """
 
 import contextlib
@@ -14,13 +16,24 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
+import socket
 import stat
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
-MS_NOSUID, MS_NODEV = 2, 4
+SPACES = {"user": CLONE_NEWUSER, "mnt": CLONE_NEWNS}
+PINS = {"user": "k-user", "mnt": "k-mnt"}
+"""The files in the private folder of a branch that lead to its namespaces, in the order in which it enters these. They are
+removed with its sockets, once the host has connected."""
+SYS_MOVE_MOUNT, SYS_FSOPEN, SYS_FSCONFIG, SYS_FSMOUNT = 429, 430, 431, 432
+SET_FLAG, SET_STRING, CREATE = 0, 1, 6
+FROM_DESCRIPTOR, TO_DESCRIPTOR = 4, 64
+NO_SET_UID, NO_DEVICES = 2, 4
+MS_BIND, PR_SET_PDEATHSIG = 4096, 1
 FICLONE = 0x40049409
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CHANGES, WORK, COPY = "up", "work", "ws"
@@ -133,22 +146,25 @@ def like(found: os.stat_result, descriptor: int) -> None:
     os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))
 
 
-def checked(call: Callable[..., int], *arguments: Any) -> None:
-    """A function of the C library; raises OSError with its error."""
-    if call(*arguments):
+def checked(call: Callable[..., int], *arguments: Any) -> int:
+    """The result of a function of the C library; raises OSError with its error."""
+    result = call(*arguments)
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{call.__name__}: {os.strerror(number)}")
+    return result
 
 
-def enter(pid: int) -> None:
-    """Enters the namespaces of a process."""
-    spaces = [(kind, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)) for kind in ("user", "mnt")]
-    same = os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{pid}/ns/mnt")
-    if same:
-        raise OSError(errno.EXDEV, "the kernel has no mounts of its own")
-    for kind, descriptor in spaces:
-        if kind == "mnt" or os.fstat(descriptor).st_ino != os.stat("/proc/self/ns/user").st_ino:
-            checked(LIBC.setns, descriptor, CLONE_NEWNS if kind == "mnt" else CLONE_NEWUSER)
+def opened_spaces(pid: int) -> dict[str, int]:
+    """The namespaces of a process, by kind."""
+    return {kind: os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in SPACES}
+
+
+def join(spaces: dict[str, int]) -> None:
+    """Enters namespaces, unless this process is in them."""
+    for kind, descriptor in spaces.items():
+        if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
+            checked(LIBC.setns, descriptor, SPACES[kind])
 
 
 def known(path: str, identity: list[int]) -> int:
@@ -160,28 +176,117 @@ def known(path: str, identity: list[int]) -> int:
     return descriptor
 
 
-def lay(settings: dict[str, Any]) -> None:
-    """See the top of this file."""
-    enter(settings["pid"])
+def make_overlay(settings: dict[str, Any]) -> int:
+    """A mount of the branch's files that has no place yet.
+
+    It is made outside of the kernel's namespaces. In those of a branch all mounts are locked to each other, and a folder in
+    which there are some, as in a workspace whose settings are read-only, cannot be a layer.
+    """
+    sys.modules["freeact_view"].new_namespaces()
     workspace = os.open(settings["workspace"], FOLDER)
     folder = known(settings["folder"], settings["identity"])
-    for name in (CHANGES, WORK, COPY):
+    for name in (CHANGES, WORK):
         os.mkdir(name, 0o755, dir_fd=folder)
-    changes, work, copy = (os.open(name, FOLDER, dir_fd=folder) for name in (CHANGES, WORK, COPY))
+    changes, work = (os.open(name, FOLDER, dir_fd=folder) for name in (CHANGES, WORK))
     if settings["origin"] is not None:
         with opened(known(**settings["origin"]), CHANGES) as before:
             Copying(MAX_CHANGES, MAX_CHANGED_BYTES, layers=True).folder(before, changes)
     like(os.fstat(workspace), changes)
-    layers = {"lowerdir": workspace, "upperdir": changes, "workdir": work}
-    options = ",".join([*(f"{name}=/proc/self/fd/{number}" for name, number in layers.items()), "userxattr"])
-    where = f"/proc/self/fd/{copy}".encode()
-    checked(LIBC.mount, b"overlay", where, b"overlay", ctypes.c_ulong(MS_NOSUID | MS_NODEV), options.encode())
+    made = checked(LIBC.syscall, SYS_FSOPEN, b"overlay", 1)
+    for name, number in {"lowerdir": workspace, "upperdir": changes, "workdir": work}.items():
+        layer = f"/proc/self/fd/{number}".encode()
+        checked(LIBC.syscall, SYS_FSCONFIG, made, SET_STRING, name.encode(), layer, 0)
+    checked(LIBC.syscall, SYS_FSCONFIG, made, SET_FLAG, b"userxattr", None, 0)
+    checked(LIBC.syscall, SYS_FSCONFIG, made, CREATE, None, None, 0)
+    return checked(LIBC.syscall, SYS_FSMOUNT, made, 1, NO_SET_UID | NO_DEVICES)
+
+
+def made_aside(make: Callable[[], int]) -> int:
+    """A descriptor that another process makes."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        if os.fork() == 0:
+            try:
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                socket.send_fds(theirs, [b"."], [make()])
+            except BaseException as error:  # noqa: BLE001  # border: the other process gets the reason
+                theirs.send(str(error).encode()[:1000])
+            finally:
+                os._exit(0)
+        theirs.close()
+        told, descriptors, _, _ = socket.recv_fds(ours, 1000, 1)
+    if not descriptors:
+        raise OSError(errno.EIO, told.decode(errors="replace"))
+    return descriptors[0]
+
+
+@contextlib.contextmanager
+def new_spaces() -> Iterator[int]:
+    """The id of a process in namespaces that only it has, a copy of this one's. All users in it are who they are outside."""
+    (told, tell), (waits, end) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(end)
+        os.write(tell, b"%d" % (ctypes.get_errno() if LIBC.unshare(CLONE_NEWNS | CLONE_NEWUSER) else 0))
+        os.read(waits, 1)  # nothing comes: until the other process has done what it wants
+        os._exit(0)
+    os.close(waits)
+    if number := int(os.read(told, 20)):
+        raise OSError(number, f"unshare: {os.strerror(number)}")
+    for name in ("uid_map", "gid_map"):
+        with open(f"/proc/self/{name}") as own, open(f"/proc/{pid}/{name}", "w") as new:
+            new.write("".join(f"{first} {first} {count}\n" for first, _, count in map(str.split, own)))
+    yield pid
+    os.close(end)
+
+
+def lay(settings: dict[str, Any]) -> None:
+    """See the top of this file."""
+    overlay = made_aside(lambda: make_overlay(settings))
+    spaces = opened_spaces(settings["pid"])
+    if os.fstat(spaces["mnt"]).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
+        raise OSError(errno.EXDEV, "the kernel has no mounts of its own")
+    join(spaces)
+    folder = known(settings["folder"], settings["identity"])
+    if not settings["covers"]:
+        os.mkdir(COPY, 0o755, dir_fd=folder)
+        place(overlay, os.open(COPY, FOLDER, dir_fd=folder))
+        return
+    join(pinned_spaces(folder))
+    place(overlay, os.open(settings["workspace"], FOLDER))
+
+
+def pinned_spaces(folder: int) -> dict[str, int]:
+    """New namespaces, to which files in a folder lead.
+
+    Linux lets a namespace for mounts be a file in another one only if its number is higher, and from 6.18 on each processor
+    has numbers of its own: so namespaces are made on one processor after the other, until they can.
+    """
+    create = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    pins = {kind: os.open(name, create, 0o600, dir_fd=folder) for kind, name in PINS.items()}
+    for processor in os.sched_getaffinity(0):
+        os.sched_setaffinity(0, {processor})
+        with new_spaces() as pid:
+            try:
+                for kind in ("mnt", "user"):
+                    sys.modules["freeact_view"].mount(f"/proc/{pid}/ns/{kind}", f"/proc/self/fd/{pins[kind]}", None, MS_BIND)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            else:
+                return opened_spaces(pid)
+    raise OSError(errno.EINVAL, "the namespaces of the branch have no place")
+
+
+def place(mount: int, folder: int) -> None:
+    """Puts a mount over a folder."""
+    checked(LIBC.syscall, SYS_MOVE_MOUNT, mount, b"", folder, b"", FROM_DESCRIPTOR | TO_DESCRIPTOR)
 
 
 def reason_against(settings: dict[str, Any]) -> str:
     """Does it; returns why that was not possible, or nothing."""
     try:
         lay(settings)
-    except (OSError, CopyLimitError) as error:
+    except OSError as error:
         return f"{error}"
     return ""

@@ -32,7 +32,7 @@ class OwnFiles:
     kind: Kind
     """An overlay holds what differs; a copy holds all of it, its blocks shared with the workspace where they can be."""
     root: Path
-    """The path at which the branch sees its workspace."""
+    """The path at which the branch sees its workspace: the workspace's own, or one in the private folder."""
     workspace: Path
     folder: KernelFolder
     """The private folder of the branch's kernel."""
@@ -105,6 +105,7 @@ async def lay_over(
     pid: int,
     origin: OwnFiles | None,
     *,
+    covers: bool = False,
     lay: Callable[[Mapping[str, Any]], Awaitable[str]],
     kept: Iterable[str] = (),
 ) -> OwnFiles:
@@ -115,6 +116,7 @@ async def lay_over(
         folder: The folder of the branch.
         pid: The process id of the kernel that is branched, whose mounts the branch has.
         origin: That kernel's own copy. None: it works in the workspace itself.
+        covers: The overlay is to be at the path of the workspace. Else, and any other copy, it is in the private folder.
         lay: Mounts an overlay (`ForkServer.lay`).
         kept: Real paths that the wall keeps as they are.
 
@@ -128,9 +130,9 @@ async def lay_over(
         reason = (
             "its origin has a copy"
             if origin is not None and origin.kind == "copy"
-            else await lay(_settings(workspace, folder, pid, origin))
+            else await lay(_settings(workspace, folder, pid, origin) | {"covers": covers})
         )
-        root = folder.path / COPY
+        root = workspace if covers and not reason else folder.path / COPY
         if not reason:
             return OwnFiles(kind="overlay", root=root, workspace=workspace, folder=folder, before=before, kept=inside)
         copied, differs = await asyncio.to_thread(_copy, workspace, folder, origin)
