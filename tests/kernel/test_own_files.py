@@ -141,6 +141,7 @@ async def test_a_child_works_in_its_copy_and_leaves_it_as_a_node(make, workspace
     async with make(script, mode="auto") as agent:
         result = await agent.spawn_and_run(SpawnRequest(prompt="work", branch=True, own_files=True, keep=True))
         assert (result.status, (workspace / "one").read_text()) == ("completed", "original\n")
+        assert result.files_written == (), "nobody else has them"
         assert (await result.node.diff()).changed == ("one",)
         with pytest.raises(Exception, match="own files"):
             await agent.adopt(result.node)
