@@ -216,7 +216,7 @@ def made_aside(make: Callable[[], int]) -> int:
         theirs.close()
         told, descriptors, _, _ = socket.recv_fds(ours, 1000, 1)
     if not descriptors:
-        raise OSError(errno.EIO, told.decode(errors="replace"))
+        raise OSError(told.decode(errors="replace"))
     return descriptors[0]
 
 
@@ -242,10 +242,10 @@ def new_spaces() -> Iterator[int]:
 
 def lay(settings: dict[str, Any]) -> None:
     """See the top of this file."""
-    overlay = made_aside(lambda: make_overlay(settings))
     spaces = opened_spaces(settings["pid"])
     if os.fstat(spaces["mnt"]).st_ino == os.stat("/proc/self/ns/mnt").st_ino:
         raise OSError(errno.EXDEV, "the kernel has no mounts of its own")
+    overlay = made_aside(lambda: make_overlay(settings))
     join(spaces)
     folder = known(settings["folder"], settings["identity"])
     if not settings["covers"]:
@@ -259,13 +259,14 @@ def lay(settings: dict[str, Any]) -> None:
 def pinned_spaces(folder: int) -> dict[str, int]:
     """New namespaces, to which files in a folder lead.
 
-    Linux lets a namespace for mounts be a file in another one only if its number is higher, and from 6.18 on each processor
-    has numbers of its own: so namespaces are made on one processor after the other, until they can.
+    Linux lets a namespace for mounts be a file in another one only if its number is higher, and in Linux 6.18 each processor
+    has numbers of its own: so namespaces are made on any processor, then on one after the other, until they can.
     """
     create = os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     pins = {kind: os.open(name, create, 0o600, dir_fd=folder) for kind, name in PINS.items()}
-    for processor in os.sched_getaffinity(0):
-        os.sched_setaffinity(0, {processor})
+    every = os.sched_getaffinity(0)
+    for processors in (every, *({one} for one in every)):
+        os.sched_setaffinity(0, processors)
         with new_spaces() as pid:
             try:
                 for kind in ("mnt", "user"):
