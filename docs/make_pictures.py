@@ -75,7 +75,7 @@ def session(demo: Path, folder: Path) -> pyte.Screen:
             wait(lambda shown, question=question: "Approval 1 of" in shown and question in shown)  # type: ignore[misc]  # a default
             time.sleep(KEY_SECONDS)
             child.send(answer)
-        wait(lambda shown: "Approval 1 of 2" in shown and "asks to call conversion" in shown and "2 agents" in shown)
+        wait(lambda shown: "Approval 1 of 2" in shown and "asks to call conversion" in shown and "y yes" in shown)
         picture = copy.deepcopy(screen)
         child.send("\x03")
         child.expect(pexpect.EOF, timeout=LIMIT_SECONDS)

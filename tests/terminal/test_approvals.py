@@ -1,4 +1,8 @@
+import io
 import itertools
+import os
+import sys
+from unittest.mock import Mock
 
 import pytest
 from support.sample_events import CHILD, request
@@ -6,6 +10,7 @@ from support.sample_events import CHILD, request
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions
+from freeact_sub.terminal.approver import LineApprover
 
 
 class AskedRequest:
@@ -182,3 +187,16 @@ def test_all_can_be_answered_at_once() -> None:
     asked.questions.decide_all(Decision(allowed=False, reason="gone"))
     assert {decision.reason for decision in asked.answers.values()} == {"gone"}
     assert asked.questions.current is None
+
+
+async def test_a_question_is_written_at_once_so_that_an_answer_stands_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    written: list[str] = []
+    with open(reading) as stdin, open(writing, "w"), monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", stdin)
+        with LineApprover(Mock(spec=io.TextIOWrapper, write=written.append)) as approver:
+            approver.observe(AskedRequest().request("one"))
+            approver.observe(AskedRequest().request("two"))
+    (text,) = written
+    assert text.startswith("Approval 1 of 1: ")
+    assert text.endswith("or type why not)\n")

@@ -73,10 +73,12 @@ def queued(*lines: str) -> Step:
 
 
 def nothing(terminal: Terminal) -> None:
-    """What stands there stays."""
-    before = terminal.bottom
-    time.sleep(KEYS_SECONDS * 2)
-    assert terminal.bottom == before
+    """What stands in the line stays, and is written on."""
+    line = terminal.screen.display[terminal.screen.cursor.y].rstrip()
+    time.sleep(KEYS_SECONDS * 2)  # for longer the key and the next one do not belong together
+    terminal.press("x")
+    expected = "> x" if line == ">" else f"{line}x"
+    terminal.wait_until(lambda: expected in terminal.bottom.splitlines(), f"{expected!r} to stand in the line")
 
 
 def gone(text: str, *stays: str) -> Step:
