@@ -285,7 +285,7 @@ def test_a_command_that_a_person_types_is_run_by_the_rules_and_the_model_reads_i
         terminal = start(server, "--trust")
         terminal.wait_at_bottom("type a prompt")
         terminal.enter("!touch made && echo north | tr a-z A-Z")
-        terminal.wait_for("● Python  !touch made", "\n  NORTH\n")  # asked about by a rule: it was answered by typing it
+        terminal.wait_for("> !touch made", "\n  NORTH\n")  # asked about by a rule: it was answered by typing it
         terminal.wait_at_bottom("type a prompt")
         terminal.enter("!cp made copy")
         terminal.wait_for("denied: cp made copy")
