@@ -63,6 +63,44 @@ async def test_shell_commands_await_and_magics_work(kernel, tmp_path):
             said += (await run_cell(kernel, "0")).text
 
 
+FLOOD = """
+kernel = get_ipython().kernel
+parent, idents = kernel.get_parent(), kernel._parent_ident
+ODD = [
+    ("stream", {{"name": "stdout", "text": None}}), ("stream", {{"name": [[[]]]}}), ("status", {{"execution_state": "odd"}}), ("status", {{}}),
+    ("display_data", {{"data": {{"text/plain": ["a"] * 50}}}}), ("update_display_data", {{"transient": {{"display_id": "x"}}}}),
+    ("execute_result", {{"data": None, "execution_count": "x"}}), ("error", {{"traceback": 3}}), ("clear_output", {{"wait": {{}}}}),
+    ("comm_open", {{"comm_id": "x" * 500}}), ("comm_msg", {{}}), ("freeact_request", {{}}), ("freeact_request", {{"id": {{}}, "method": "no"}}),
+    ("execute_reply", {{"status": "ok"}}), ("execute_reply", {{}}), ("kernel_info_reply", {{}}), ("input_request", {{"prompt": "?"}}),
+    ("x" * 1000, {{}}), ("debug_event", {{}}), ("stream", {{"name": "stdout", "text": "a" * 2000}}),
+]
+for number in range({count}):
+    kind, content = ODD[number % len(ODD)]
+    kernel.session.send({socket}, kind, content=content, parent=parent if number % 3 else {{}}, ident={ident})
+    if number % 50 == 0:
+        {socket}.send_multipart([*({ident} or [b"rubbish"]), b"<IDS|MSG>", b"x"])
+"""
+
+
+def memory_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@IN_A_CELL
+async def test_a_flood_of_odd_messages_on_any_channel_ends_with_its_cell_and_takes_no_memory(kernel):
+    """A cell may forge its own end; what it cannot do is to keep the next one from coming."""
+    before = memory_bytes()
+    for socket, ident in {
+        "kernel.iopub_socket": "None",
+        "kernel.shell_stream": "idents['shell']",
+        "kernel.control_stream": "idents['control']",
+    }.items():
+        async with asyncio.timeout(600):
+            await run_cell(kernel, FLOOD.format(socket=socket, ident=ident, count=100_000 if THOROUGH else 1_500))
+            assert (await run_cell(kernel, "1 + 1")).text.startswith("2"), socket
+    assert memory_bytes() < before + 100 * 2**20
+
+
 async def test_the_kernel_sees_the_environment_it_is_given_and_no_other(provider, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret-of-the-host")
     async with open_kernel(provider, tmp_path) as kernel:
