@@ -309,7 +309,7 @@ def make_hook(watch: Watch, used: UsedFiles, is_service_thread: Callable[[], boo
             # for most files the first lines are all; each name that is looked up counts at each of 20,000
             if flags & writing:
                 if path.__class__ is str:
-                    if path in free and free[path] > now():
+                    if path in free and free[path].until > now():
                         pending[path] = flags  # at most MAX_FREE more than are noted below
                         return
                     if len(pending) < MAX_PENDING and are_free(path):

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
@@ -31,14 +31,17 @@ FIRST_LETTER = re.compile(r"(?:\(\?ai:)?(?:\\(?=[^\w\s]))?([\w.~-])(?![*+?{])")
 """An expression that begins with a letter, or with an escaped mark, that is there once."""
 
 
-class Folder(NamedTuple):
-    """The facts about a folder in which code writes."""
+class Folder:
+    """The facts about a folder in which code writes, as they were when it was looked at last."""
 
-    until: float
-    """When it is no longer believed."""
-    links: frozenset[str]
-    is_asked: Callable[[str], Any]
-    """Whether a name needs a question."""
+    __slots__ = ("is_asked", "links", "until")
+
+    def __init__(self, until: float, links: frozenset[str], is_asked: Callable[[str], Any]) -> None:
+        self.until = until
+        """When it is no longer believed."""
+        self.links = links
+        self.is_asked = is_asked
+        """Whether a name needs a question."""
 
 
 class Files:
@@ -46,10 +49,10 @@ class Files:
 
     def __init__(self, folders: Iterable[str], asked: Iterable[tuple[str, str]]) -> None:
         """Args: folders: all in them may be changed. asked: but these, see `AuditSettings`."""
-        self.free: dict[str, float] = {}
-        """Paths, as code names them, that may be changed, and until when that is believed."""
+        self.free: dict[str, Folder] = {}
+        """Paths, as code names them, that may be changed while their folder is believed."""
         self.known: dict[str, Folder | None] = {}
-        """Folders as code names them, with a `/` at their end. None: it may not write in it."""
+        """Folders as code names them; empty: the working directory. None: it may not write in it."""
         self.tests: dict[frozenset[str], Callable[[str], Any]] = {}
         """Whether a name needs a question in a folder of these paths."""
         self.set(folders, asked)
@@ -65,21 +68,21 @@ class Files:
         self.tests, self.known = {}, {}
         self.free.clear()
 
-    def are_free(self, path: str) -> bool:
+    def are_free(self, path: str, now: Callable[[], float] = time.monotonic) -> bool:
         """The quick test of a path as code names it; False where more has to be found out. `make_hook` examines `free`."""
         place, slash, name = path.rpartition("/")
-        folder = self.known.get(place + slash)
-        if folder is None or folder.until < time.monotonic():
-            folder = self.learn(place + slash)
+        folder = self.known.get(place or slash)
+        if folder is None or folder.until < now():
+            folder = self.learn(place or slash)
         if folder is None or name in folder.links or folder.is_asked(name):
             return False
         if len(self.free) >= MAX_FREE:
             self.free.clear()
-        self.free[path] = folder.until
+        self.free[path] = folder
         return True
 
     def learn(self, path: str) -> Folder | None:
-        """Looks at a folder."""
+        """Looks at a folder. As long as it stays as it was, so do the paths in it that may be changed."""
         started, known = time.monotonic(), self.known
         places = frozenset(f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path)))
         if not all(place.startswith(self.folders) for place in places):
@@ -92,7 +95,13 @@ class Files:
             links = frozenset()  # the action will fail by itself
         ended = time.monotonic()
         until = ended + max(BELIEVED_SECONDS, BELIEVED_TIMES * (ended - started))
-        folder = known[path] = Folder(until, links, self.names_asked(places))
+        test, before = self.names_asked(places), known.get(path)
+        if before is not None and (before.links, before.is_asked) == (links, test):
+            before.until = until
+            return before
+        if len(known) >= MAX_TESTS:
+            self.forget()
+        folder = known[path] = Folder(until, links, test)
         return folder
 
     def names_asked(self, places: frozenset[str]) -> Callable[[str], Any]:
@@ -117,24 +126,34 @@ class Files:
         return path.startswith(self.folders) and not self.names_asked(frozenset((folder + slash,)))(name)
 
     def forget(self) -> None:
-        """Folders have changed."""
-        self.known.clear()
-        self.free.clear()
+        """Folders have changed: each is looked at again before it is believed."""
+        for path, folder in list(self.known.items()):
+            if folder is None or len(self.known) >= MAX_TESTS:
+                self.known.pop(path, None)
+            if folder is not None:
+                folder.until = 0.0
 
 
 def one_of(names: list[str]) -> Callable[[str], Any]:
     """The test whether a name matches one of the expressions; the first letter excludes most names."""
     # what many have in common is tried once
-    dotted = "|".join(name[len(CASELESS_DOT) : -1] for name in names if name.startswith(CASELESS_DOT) and "|" not in name)
+    dotted = [name[len(CASELESS_DOT) : -1] for name in names if name.startswith(CASELESS_DOT) and "|" not in name]
     others = [name for name in names if not name.startswith(CASELESS_DOT) or "|" in name]
-    by_letter = {name: letter for name in others if (letter := first_letter(name))}
-    plain = [name for name in others if name not in by_letter]
-    if by_letter:
-        letters = re.escape("".join(sorted({case for one in by_letter.values() for case in (one.lower(), one.upper())})))
-        plain.append(f"(?=[{letters}])(?:{'|'.join(by_letter)})")
     if dotted:
-        plain.append(f"{CASELESS_DOT}(?:{dotted}))")
-    return re.compile("|".join(plain), re.DOTALL).fullmatch
+        others.append(f"{CASELESS_DOT}(?:{by_first_letter(dotted)}))")
+    return re.compile(by_first_letter(others), re.DOTALL).fullmatch
+
+
+def by_first_letter(names: list[str]) -> str:
+    """One expression for all of them, which looks at the first letter before it tries any that begins with one."""
+    letters = {name: letter for name in names if (letter := first_letter(name))}
+    plain = [name for name in names if name not in letters]
+    if letters:
+        cases = re.escape(
+            "".join(sorted({case for letter in letters.values() for case in (letter.lower(), letter.upper())}))
+        )
+        plain.append(f"(?=[{cases}])(?:{'|'.join(letters)})")
+    return "|".join(plain)
 
 
 def first_letter(name: str) -> str:
