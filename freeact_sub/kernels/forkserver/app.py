@@ -115,6 +115,9 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
     kernel that is there what has been made since.
     """
 
+    _execute_sleep = 0
+    """Seconds after a cell: ipykernel waits for output, of which a flush is the end here."""
+
     @classmethod
     def instance(cls, *arguments: Any, **values: Any) -> Any:
         """See the class."""

@@ -34,6 +34,7 @@ def prebuild() -> Any:
     kernel_class: Any = sys.modules["freeact_app"].EarlyKernel
     app = sys.modules["freeact_app"].ForkedKernelApp.instance(outstream_class="freeact_streams.ForkedStream")
     super(IPKernelApp, app).initialize(list(ARGUMENTS))
+    app.log.setLevel(app.log_level)  # else it makes a record of each step of each cell, which no handler takes
     app.init_pdb()
     app.init_blackhole()
     if not issubclass(kernel_class, app.kernel_class):
