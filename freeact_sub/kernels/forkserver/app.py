@@ -3,7 +3,9 @@
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
+import contextlib
 import importlib
+import os
 import socket
 import sys
 import threading
@@ -15,6 +17,7 @@ from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.shellchannel import ShellChannelThread
+from IPython.core.application import ENV_CONFIG_DIRS, SYSTEM_CONFIG_DIRS
 from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
@@ -56,7 +59,6 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         self.iopub_socket.sndhwm = 0
         self.iopub_socket.xpub_verbose = 1
         self.iopub_port: int = self._bind_socket(self.iopub_socket, self.iopub_port)
-        self.configure_tornado_logger()
         self.iopub_thread = sys.modules["freeact_streams"].PairIOPubThread(
             self.iopub_socket, pipe=True, session=self.session
         )
@@ -101,11 +103,21 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
 
     def init_code(self) -> None:
         """As the original; which modules were there first (`%reset -s in`, `aggressive`) is noted before the fork."""
-        self._run_startup_files()
+        if "PYTHONSTARTUP" in os.environ or has_startup_files(self.profile_dir.location):
+            self._run_startup_files()
         self._run_exec_lines()
         self._run_exec_files()
         if self.hide_initial_ns:
             self.shell.user_ns_hidden.update(self.shell.user_ns)
+
+
+def has_startup_files(profile: str) -> bool:
+    """Whether IPython has something to run first. That it searches with six patterns takes as long as a small cell."""
+    for folder in (profile, *ENV_CONFIG_DIRS, *SYSTEM_CONFIG_DIRS):
+        with contextlib.suppress(OSError):
+            if any(name.endswith((".py", ".ipy")) for name in os.listdir(f"{folder}/startup")):
+                return True
+    return False
 
 
 class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not followed by the type checker

@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import gc
 import importlib
-import logging
 import os
 import signal
 import stat
@@ -189,13 +188,10 @@ def open_app(app: Any, request: dict[str, Any], old: Any) -> None:
     app.connection_file = request["connection_file"]
     app.load_connection_info(request["connection"])
     sys.argv = ["ipykernel_launcher.py", "-f", app.connection_file]
-    tornado = logging.getLogger("tornado")
-    handlers = tornado.handlers[:]
     app.init_sockets()
     app.init_heartbeat()
-    tornado.handlers[:] = handlers  # it has got one more, like the first
     if request["attach"]:
-        app.write_connection_file()
+        sys.modules["freeact_prebuild"].write_connection_file(request)
     reopen_output(app, old)
     type(old).clear_instance()
     app.init_kernel()

@@ -3,7 +3,9 @@
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
+import contextlib
 import importlib
+import json
 import os
 import sys
 import uuid
@@ -37,6 +39,7 @@ def prebuild() -> Any:
     app.log.setLevel(app.log_level)  # else it makes a record of each step of each cell, which no handler takes
     app.init_pdb()
     app.init_blackhole()
+    app.configure_tornado_logger()
     if not issubclass(kernel_class, app.kernel_class):
         raise TypeError(f"another kernel class is configured: {app.kernel_class}")
     app.kernel_class = kernel_class
@@ -64,6 +67,14 @@ def warm_up(shell: Any) -> None:
         shell.user_ns.pop(name, None)
 
 
+def write_connection_file(request: dict[str, Any]) -> None:
+    """Writes what other Jupyter programs need to attach, unless it is there."""
+    with contextlib.suppress(FileExistsError):
+        file = os.open(request["connection_file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.write(file, json.dumps(request["connection"]).encode())
+        os.close(file)
+
+
 def finish(app: Any, request: dict[str, Any]) -> None:
     """Takes the steps of `IPKernelApp.initialize` that remain after the fork, in its order."""
     app.session.pid, app.session.session = os.getpid(), str(uuid.uuid4())
@@ -73,7 +84,7 @@ def finish(app: Any, request: dict[str, Any]) -> None:
     app.init_sockets()
     app.init_heartbeat()
     if request["attach"]:
-        app.write_connection_file()
+        write_connection_file(request)
     os.write(3, b"b")
     os.close(3)
     app.init_io()

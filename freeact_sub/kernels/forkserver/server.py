@@ -250,10 +250,7 @@ class Server:
         else:
             from ipykernel.kernelapp import IPKernelApp
 
-            with contextlib.suppress(FileExistsError):  # whoever connects may have written it
-                file = os.open(request["connection_file"], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with open(file, "w") as connection:
-                    json.dump(request["connection"], connection)
+            prebuild.write_connection_file(request)
             self.app = IPKernelApp.instance()
             self.app.initialize(arguments)
             os.write(3, b"b")
@@ -285,7 +282,7 @@ def become_kernel(request: dict[str, Any], server: int) -> None:
     os.closerange(4, 1 << 20)
     os.chdir(request["cwd"])
     os.umask(request["umask"])
-    for name in os.environ.keys() - request["environment"].keys():
+    for name in [name for name in os.environ if name not in request["environment"]]:
         del os.environ[name]
     for name, value in request["environment"].items():
         if os.environ.get(name) != value:  # to set one copies pages
