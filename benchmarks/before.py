@@ -45,7 +45,7 @@ REASONS: Final = {
     "root turn with a cell": "two requests and a tool call through pydantic-ai's graph alone take as long as the goal",
     "event, kernel to reader": "each message wakes the host, is received, checked and parsed, and wakes the reader",
     "delta of a streamed answer of 4,240 characters": "two fifths are the model's own stream, and each delta is an event",
-    "forked kernel up to its first cell": "ipykernel's sockets, threads and loops can only be made behind the fork",
+    "forked kernel up to its first cell": "a third is copies of pages; sockets, threads and loops are made behind the fork",
     "memory of 10 agents in one program": "each kernel's own pages: what Python writes to behind the fork",
     "1000 children": "the host's time for a child, above, a thousand times",
 }
