@@ -26,9 +26,8 @@ MAX_DEATHS: Final = 3
 LOOK_SECONDS: Final = 1.0
 """How often the rule files are looked at while a kernel lives: code that writes unasked makes no request."""
 SWAP_SECONDS: Final = 5.0
-OWN_FILES: Final = (
-    "Its working directory is {root}, a copy of the workspace: use relative paths; what you write there nobody else sees."
-)
+OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
+ELSEWHERE: Final = " at another path, {root} (use relative paths)"
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +197,10 @@ class AgentKernel:
 
     async def _use(self, kernel: Kernel) -> Kernel:
         if kernel.own_files is not None:
-            self.description = OWN_FILES.format(root=kernel.own_files.root)
+            root = kernel.own_files.root
+            self.description = OWN_FILES.format(
+                elsewhere="" if root == self._spec.workspace else ELSEWHERE.format(root=root)
+            )
         self._node.use_kernel(_folders(self._node, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)
