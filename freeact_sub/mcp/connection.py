@@ -46,6 +46,8 @@ class McpConnection:
         self._failure: BaseException | None = None
         self._closing = False
         self._may_be_cancelled = False
+        self.has_called = False
+        """Whether a tool was called: the server may keep state for its caller."""
         self._requests: set[asyncio.Future[Any]] = set()
         self._stop = asyncio.Event()
         self._scope = anyio.CancelScope()
@@ -83,6 +85,7 @@ class McpConnection:
         Raises:
             McpError: The server cannot be reached, or does not answer in time.
         """
+        self.has_called = True
         what, seconds = f"MCP tool {self._server}.{tool}", self._config.call_timeout_seconds
         try:
             result = await self._request(

@@ -41,7 +41,7 @@ class McpCatalogue:
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
         self.listers: dict[str, McpServers] = {}
-        """By server: whose connection has listed its tools, and done nothing else."""
+        """By server: whose connection has listed its tools, done nothing else, and lists none now."""
 
 
 class McpServers:
@@ -109,10 +109,12 @@ class McpServers:
         return await (await self._connection(server)).call(tool, dict(args))
 
     def hand_over(self, server: str) -> "McpConnection | None":
-        """Leave the connection to a server to another agent; None: there is none, or it is being closed."""
-        connection = None if self._closed else self._current.pop(server, None)
-        if connection is not None:
-            self._connections.remove(connection)
+        """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
+        connection = None if self._closed else self._current.get(server)
+        if connection is None or not connection.usable:
+            return None
+        del self._current[server]
+        self._connections.remove(connection)
         return connection
 
     def is_read_only(self, server: str, tool: str) -> bool:
@@ -146,21 +148,23 @@ class McpServers:
         return listing
 
     async def _list(self, server: str) -> ToolListing:
+        self._take_over(server)
         try:
-            listing = (await self._connection(server)).list_tools()
+            connection = await self._connection(server)
             # which the SDK needs for the first answer to a call; here the server, which starts meanwhile, takes longer
-            tools, _ = await asyncio.gather(listing, asyncio.to_thread(import_lean, "jsonschema"))
+            tools, _ = await asyncio.gather(connection.list_tools(), asyncio.to_thread(import_lean, "jsonschema"))
         except McpError as error:
             if self._closed:  # which says nothing about the server
                 raise
             return error
-        self._catalogue.listers[server] = self
+        if not connection.has_called:
+            self._catalogue.listers[server] = self
         return tools
 
     def _take_over(self, server: str) -> None:
-        """Called before a tool is called: a connection that has only listed is this agent's, if it has none."""
+        """Called before a server is asked: a connection that has only listed is this agent's, if it has none."""
         lister = self._catalogue.listers.get(server)
-        if lister is None or (lister is not self and server in self._current):
+        if lister is None or self._closed or (lister is not self and server in self._current):
             return
         del self._catalogue.listers[server]
         if lister is not self and (connection := lister.hand_over(server)) is not None:

@@ -163,6 +163,52 @@ async def test_a_connection_whose_agent_has_ended_goes_to_nobody(host: McpHost) 
     assert [answer.value] == [str(pid) for pid in host.pids()[1:]]
 
 
+async def test_a_connection_that_was_called_stays_its_agents_also_when_it_lists_anew(host: McpHost) -> None:
+    config = host.plain()
+    async with host.servers(plain=config) as root, host.servers(plain=config) as child:
+        await root.call("plain", "pid", {})
+        with pytest.raises(McpError, match="has no tool 'nowhere'"):
+            await root.call("plain", "nowhere", {})
+        answers = [(await servers.call("plain", "pid", {})).value for servers in (child, root)]
+        assert answers == [str(pid) for pid in reversed(host.pids())]
+
+
+async def test_a_connection_that_lists_anew_goes_to_nobody_until_it_has_and_then_to_who_calls(host: McpHost) -> None:
+    config = host.plain()
+    async with host.servers(plain=config) as root, host.servers(plain=config) as child:
+        await root.tools("plain")
+        wrong = asyncio.create_task(root.call("plain", "nowhere", {}))
+        await asyncio.sleep(0)  # it has asked for the tools
+        async with host.servers(plain=config) as other:
+            await other.call("plain", "pid", {})
+        with pytest.raises(McpError, match="has no tool 'nowhere'"):
+            await wrong
+        with pytest.raises(McpError, match="has no tool 'nowhere'"):
+            await child.call("plain", "nowhere", {})
+        assert (await child.call("plain", "pid", {})).value == str(host.pids()[0])
+
+
+async def test_a_connection_that_was_lost_before_it_was_called_is_replaced_by_who_calls(host: McpHost) -> None:
+    configs = {"plain": host.plain(), "other": host.plain()}
+    async with host.servers(**configs) as root, host.servers(**configs) as child:
+        await root.tools("plain")
+        os.kill(host.pids()[0], 9)
+        await eventually(lambda: not any(task.get_name() == "MCP server plain" for task in asyncio.all_tasks()))
+        await root.tools("other")
+        assert (await child.call("plain", "pid", {})).value == str(host.pids()[2])
+
+
+async def test_an_agent_that_has_ended_takes_no_connection(host: McpHost) -> None:
+    async with host.servers(plain=host.plain()) as root:
+        await root.tools("plain")
+        async with host.servers(plain=host.plain()) as child:
+            pass
+        with pytest.raises(McpError, match="its agent has ended"):
+            await child.call("plain", "pid", {})
+        assert (await root.call("plain", "pid", {})).value == str(host.pids()[0])
+    assert host.running() == []
+
+
 async def test_a_tool_that_needs_a_task_is_not_offered(host: McpHost) -> None:
     async with host.servers(plain=host.plain("tasks")) as servers:
         names = [tool.name for tool in await servers.tools("plain")]
