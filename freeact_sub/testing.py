@@ -206,7 +206,7 @@ class FakeKernel:
         await self._lost.wait()
         return self.lost_reason or ""
 
-    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+    def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
         """See `Kernel.ask_about`. Nothing is asked here."""
 
     async def branch(self, spec: KernelSpec, handler: HostRequestHandler) -> "FakeKernel":

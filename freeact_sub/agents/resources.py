@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.approvals import Policy, unasked_writes
+from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
@@ -23,8 +23,6 @@ from freeact_sub.tools import KernelAccess
 MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
 
-LOOK_SECONDS: Final = 1.0
-"""How often the rule files are looked at while a kernel lives: code that writes unasked makes no request."""
 SWAP_SECONDS: Final = 5.0
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
@@ -62,6 +60,9 @@ class AgentKernel:
             sandbox=place.wall,
             own_files=own_files,
         )
+        self._judged: Policy | None = None
+        self._hook: AuditSettings | None = None
+        """What that policy lets a kernel's hook pass."""
         self._starting: asyncio.Task[Kernel] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -75,16 +76,19 @@ class AgentKernel:
 
     @property
     def _spec(self) -> KernelSpec:
-        return replace(self._plain_spec, audit=self._audit(self._policy()))
+        return replace(self._plain_spec, audit=self._audit(self._node.shared.rule_files.rules))
 
-    def _policy(self) -> Policy:
-        """The agent's, by the rules as they are saved now."""
-        return self._node.shared.gate.as_saved(self._node.policy)
-
-    def _audit(self, policy: Policy) -> AuditSettings | None:
-        wall = self._plain_spec.sandbox
-        settings = _audit_settings(self._node, policy, network=wall is None or wall.network)
-        return self._node.shared.provider.hook(settings)
+    def _audit(self, rules: Rules) -> AuditSettings | None:
+        """The actions that the agent's code takes without asking."""
+        policy = replace(self._node.policy.with_rules(rules), scratch=())  # a kernel knows its own folders
+        if policy != self._judged:
+            wall, workspace = self._plain_spec.sandbox, policy.workspace
+            folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
+            network = wall is None or wall.network
+            no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
+            settings = AuditSettings(writable=(*folders, *_also_writable(self._node)), asked=asked, no_network=no_network)
+            self._judged, self._hook = policy, self._node.shared.provider.hook(settings)
+        return self._hook
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless it has begun."""
@@ -209,7 +213,8 @@ class AgentKernel:
 
     async def _watch(self, kernel: Kernel) -> None:
         """Report the kernel's death at once and start a new one."""
-        reason = self._lost_reason = await self._until_lost(kernel)
+        with self._node.shared.rule_files.followed(partial(self._follow, kernel)):
+            reason = self._lost_reason = await kernel.wait_lost()
         if self._kept:
             self._closed = True
             await carry_out(kernel.aclose())
@@ -221,16 +226,10 @@ class AgentKernel:
             self.start_soon()
         await carry_out(kernel.aclose())
 
-    async def _until_lost(self, kernel: Kernel) -> str:
-        """Wait for the kernel's end; meanwhile its hook learns of rules as they are saved."""
-        known: Policy | None = None  # its hook may know older rules: a copy of a kernel may have waited for its use
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    return await kernel.wait_lost()
-            if (policy := self._policy()) != known and (audit := self._audit(policy)) is not None:
-                known = policy
-                kernel.ask_about(audit.asked)
+    def _follow(self, kernel: Kernel, rules: Rules) -> None:
+        """Have the kernel's hook know the rules as they are saved: code that writes unasked makes no request."""
+        if audit := self._audit(rules):
+            kernel.ask_about(audit.asked)
 
     async def _drop(self) -> None:
         """End the kernel; cancel a pending start first, so that nobody begins to watch it."""
@@ -245,14 +244,6 @@ class AgentKernel:
 
     def _failed(self, starting: asyncio.Task[Kernel]) -> bool:
         return starting.cancelled() or starting.exception() is not None
-
-
-def _audit_settings(node: AgentNode, policy: Policy, *, network: bool) -> AuditSettings:
-    """The actions that the agent's code takes without asking."""
-    workspace = node.shared.config.workspace
-    folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
-    no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
-    return AuditSettings(writable=(*folders, *_also_writable(node)), asked=asked, no_network=no_network)
 
 
 def _folders(node: AgentNode, kernel: Kernel) -> tuple[Path, ...]:

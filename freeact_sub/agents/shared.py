@@ -40,6 +40,7 @@ class Shared:
     model: Model
     provider: KernelProvider
     gate: Gate
+    rule_files: RuleFiles
     policy: Policy
     """The root's; a child's is its parent's or narrower."""
     toolsets: Sequence[AbstractToolset[Any]] = ()
@@ -119,6 +120,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
             files=rules,
             timeout_seconds=config.approval_timeout_seconds,
         ),
+        rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
         toolsets=tuple(toolsets),
         capabilities=tuple(capabilities),

@@ -135,11 +135,8 @@ class Gate:
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
-        return decide(call, self.as_saved(policy).with_session(self.session))
-
-    def as_saved(self, policy: Policy) -> Policy:
-        """The policy with the rules as their files are now."""
-        return policy if self._files is None else policy.with_rules(self._files.rules)
+        as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
+        return decide(call, as_saved.with_session(self.session))
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest, ...]:

@@ -5,7 +5,7 @@ end. Where the process comes from, and what it has on that machine, is its launc
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -42,6 +42,8 @@ class JupyterKernel:
         self._bridge = Bridge(handler, self._client.reply)
         self._closing: asyncio.Task[None] | None = None
         self._killed: str | None = None
+        self._asked = spec.audit.asked if spec.audit is not None else ()
+        """What its hook asks about."""
 
     @property
     def lost_reason(self) -> str | None:
@@ -149,9 +151,11 @@ class JupyterKernel:
         """See `Kernel.interrupt`."""
         self._client.interrupt()
 
-    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+    def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
         """See `Kernel.ask_about`."""
-        self._client.send_control("freeact_rules", {"asked": names})
+        if names != self._asked:
+            self._asked = names
+            self._client.send_control("freeact_rules", {"asked": names})
 
     async def wait_lost(self) -> str:
         """See `Kernel.wait_lost`."""

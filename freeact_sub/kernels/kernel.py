@@ -1,6 +1,6 @@
 """The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +116,7 @@ class Kernel(Protocol):
         """Waits until the kernel's process has ended, and returns how."""
         ...
 
-    def ask_about(self, names: Sequence[tuple[str, str]]) -> None:
+    def ask_about(self, names: tuple[tuple[str, str], ...]) -> None:
         """Has its hook ask about these names from now on, instead of those of `AuditSettings.asked`."""
         ...
 

@@ -4,8 +4,10 @@ What a file forbids counts at once. What it allows counts at once where the file
 has looked at its content: code of an agent can write the workspace. A file that is broken, or gone, keeps its rules.
 """
 
+import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -17,6 +19,8 @@ from freeact_sub.system.safe_files import read_file
 
 _Mark: TypeAlias = tuple[int, ...] | None
 """Changes when the file changes. None: there is no file."""
+LOOK_SECONDS: Final = 1.0
+"""How often the files are looked at for those that make no request."""
 CHANGED: Final = (
     "what it forbids counts from now on; what it allows counts once somebody has looked at it, at the next start"
 )
@@ -46,6 +50,8 @@ class RuleFiles:
         self._marks |= {path: None for path in usual if path not in self._marks and _mark(path) is None}
         self._rules = self._joined()
         self._unreported: dict[str, None] = {}
+        self._followers: list[Callable[[Rules], None]] = []
+        self._next_look: asyncio.TimerHandle
 
     @property
     def rules(self) -> Rules:
@@ -60,6 +66,28 @@ class RuleFiles:
         """What people should know of files that have changed; each sentence is returned once."""
         unreported, self._unreported = tuple(self._unreported), {}
         return unreported
+
+    @contextmanager
+    def followed(self, follower: Callable[[Rules], None]) -> Iterator[None]:
+        """Call a function with the rules every second for the time of the context; one look serves all followers."""
+        self._followers.append(follower)
+        if len(self._followers) == 1:
+            self._look_later()
+        try:
+            yield
+        finally:
+            self._followers.remove(follower)
+            if not self._followers:
+                self._next_look.cancel()
+
+    def _look_later(self) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._look_later()
+        rules = self.rules
+        for follower in self._followers:
+            follower(rules)
 
     def _renew(self, path: Path) -> str:
         self._marks[path] = _mark(path)

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+from contextlib import ExitStack
 
 import pytest
+from support.waiting import eventually
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, RuleFiles
+from freeact_sub.approvals.rules import rule_files
 from freeact_sub.calls import ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
@@ -169,3 +172,23 @@ async def test_an_answer_that_cannot_be_kept_says_so(workspace, channel, broken,
     await task
     events = [await channel.receive() for _ in range(2)]
     assert "this session only" in events[1].content
+
+
+async def test_one_look_serves_all_who_follow_until_the_last_of_them_ends(workspace, tmp_path, monkeypatch):
+    monkeypatch.setattr(rule_files, "LOOK_SECONDS", 0)
+    file = write(workspace / ".freeact/permissions.toml", "")
+    files, other = (RuleFiles((file,), workspace, Trust(tmp_path / "own")) for _ in range(2))
+    looked, read = [], RuleFiles.rules.fget
+    monkeypatch.setattr(RuleFiles, "rules", property(lambda self: looked.append(self) or read(self)))
+    followers = [[] for _ in range(20)]
+    with ExitStack() as following:
+        for rules in followers:
+            following.enter_context(files.followed(rules.append))
+        await eventually(lambda: len(followers[-1]) >= 3)
+        assert {len(rules) for rules in followers} == {len(looked)}
+        write(file, 'deny = ["write:x"]')
+        await eventually(lambda: followers[0][-1] != followers[0][0])
+    before = len(followers[0]), len(looked)
+    with other.followed(followers[1].append):
+        await eventually(lambda: len(looked) >= before[1] + 3)
+    assert len(followers[0]) == before[0]

@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 from pydantic_ai.messages import ToolCallPart
 from support.providers import ELSEWHERE, installed
+from support.waiting import eventually
 
 from freeact_sub import Agent, Config
+from freeact_sub.approvals.rules import rule_files
 from freeact_sub.config.kernel_providers import GROUP, OWN
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels import AuditSettings, KernelPlace, SandboxPolicy, make_provider
+from freeact_sub.kernels.client import KernelClient
+from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.testing import FakeKernelProvider, ScriptedApprover, ScriptedModel
 
 CELL = ToolCallPart("execute_ipython_cell", {"code": "6 * 7"})
@@ -94,3 +98,38 @@ async def test_a_provider_refuses_an_agent_that_it_has_no_kernels_for(tmp_path):
     with pytest.raises(ConfigError, match="kernels there have no wall"):
         async with Agent(Config(workspace=tmp_path, mode="auto"), model=ScriptedModel([]), kernel_provider=Remote()):
             pass
+
+
+class Following(FakeKernelProvider):
+    """Its kernels decide as real ones what they send about rules."""
+
+    looks = 0
+
+    async def start(self, spec, handler):
+        real, fake = JupyterKernel(spec, None, handler), await super().start(spec, handler)
+
+        def ask_about(names):
+            self.looks += 1
+            real.ask_about(names)
+
+        fake.ask_about = ask_about
+        return fake
+
+
+async def test_a_kernel_is_sent_its_rules_when_they_change_and_only_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(rule_files, "LOOK_SECONDS", 0)
+    provider, rules, sent = Following(), tmp_path / "rules.toml", []
+    monkeypatch.setattr(KernelClient, "send_control", lambda _self, _kind, content: sent.append(content["asked"]))
+    rules.write_text("")
+    config = Config(workspace=tmp_path, mode="full", permission_files=(rules,))
+    async with Agent(config, model=ScriptedModel([]), kernel_provider=provider):
+        await eventually(lambda: provider.looks >= 3)
+        assert sent == []
+        for text in ('deny = ["write:x"]', "# no rule"):
+            rules.with_name("new").write_text(text)
+            rules.with_name("new").replace(rules)
+            count, looks = len(sent), provider.looks
+            await eventually(lambda: len(sent) > count and provider.looks >= looks + 3)
+    first = provider.kernels[0].spec.audit.asked
+    added, back = sent
+    assert (len(added), back) == (len(first) + 1, first)
