@@ -278,7 +278,7 @@ async def test_past_the_bound_it_is_told(tmp_path, monkeypatch):
     finally:
         await provider.aclose()
     assert len(notices) == 1
-    assert "repositories of git beyond" in notices[0]
+    assert "repositories of git that were not found" in notices[0]
 
 
 def test_a_repository_that_leads_in_circles_or_to_a_pipe_is_searched_all_the_same(tmp_path):

@@ -226,10 +226,10 @@ DAEMON = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from support.mcp_host import Host
+from support.mcp_host import McpHost
 
 async def main():
-    host = Host(Path(sys.argv[1]))
+    host = McpHost(Path(sys.argv[1]))
     servers = host.servers(plain=host.plain("family"))
     await servers.call("plain", "pid", {})
     print("ready", flush=True)

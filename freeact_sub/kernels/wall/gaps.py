@@ -36,7 +36,7 @@ class Gaps:
         machine, kept = await asyncio.to_thread(sandbox.look, policy)
         missing = sandbox.check(policy, machine)
         if not kept.complete:
-            missing += (f"repositories of git, as far as more than {MAX_FOLDERS:,} folders or slow settings hide them",)
+            missing += (f"repositories of git that were not found among the first {MAX_FOLDERS:,} folders, or not in time",)
         if new := self._new(missing):
             self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}")
         if new := self._new(map(str, policy.not_readable)):
