@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from freeact_sub.approvals.access import judge_read
@@ -88,13 +89,18 @@ def expanded(word: str, folder: str) -> Iterator[str]:
         TooManyError: They are more than `MAX_FILES`.
     """
     first, *parts = word.split("/")
-    found = [first] if WILD not in first else list(_matching(first, folder))
+    found = [first] if WILD not in first else _bounded(_matching(first, folder))
     for part in parts:
         inner = ((place, _matching(part, f"{folder}/{place}") if WILD in part else [part]) for place in found)
-        found = [f"{place}/{name}" for place, names in inner for name in names]
-        if len(found) > MAX_FILES:
-            raise TooManyError
+        found = _bounded(f"{place}/{name}" for place, names in inner for name in names)
     yield from found
+
+
+def _bounded(paths: Iterable[str]) -> list[str]:
+    found = list(islice(paths, MAX_FILES + 1))
+    if len(found) > MAX_FILES:
+        raise TooManyError
+    return found
 
 
 def _matching(part: str, folder: str) -> Iterator[str]:

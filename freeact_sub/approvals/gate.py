@@ -131,6 +131,9 @@ class Gate:
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
+        ruling = self.ruling(call, policy)  # while a person thought, rules, links and what wildcards find may have changed
+        if ruling.verdict == "deny":
+            raise ApprovalDeniedError(ruling.reason)
         return decision.code
 
     def ruling(self, call: Call, policy: Policy) -> Ruling:

@@ -69,7 +69,7 @@ STARTS = {
     "shell=True": ("subprocess.run('touch made && true', shell=True)", "touch made && true"),
     "executable": ("subprocess.run(['x', 'made'], executable='/bin/touch')", "/bin/touch made"),
     "words": ("subprocess.run(['touch', 'made', 'a b', '$x'])", "touch made 'a b' '$x'"),
-    "variables": ("subprocess.run(['touch', 'made'], env={**os.environ, 'LD_PRELOAD': 'a b', 'X': '1'})", "LD_PRELOAD='a b' touch made"),
+    "variables": ("subprocess.run(['touch', 'made'], env={**os.environ, 'LD_PRELOAD': 'a b', 'X': '1', 'BASHOPTS': 'dotglob', 'TAR_OPTIONS': '-h'})", "LD_PRELOAD='a b' BASHOPTS=dotglob TAR_OPTIONS=-h touch made"),
     "no variables": ("subprocess.run(['/bin/touch', 'made'], env={})", "env -u GIT_CONFIG_COUNT -u GIT_NO_LAZY_FETCH -u GIT_PAGER /bin/touch made"),
     "without closing": ("subprocess.run(['/bin/touch', 'made'], close_fds=False)", "/bin/touch made"),
     "asyncio": ("import asyncio; await (await asyncio.create_subprocess_exec('touch', 'made')).wait()", "touch made"),

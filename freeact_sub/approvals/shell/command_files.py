@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -70,14 +71,28 @@ def about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Ite
         yield from (_as_possible(ruling) for ruling in (*folders, *tracked))
 
 
+def with_options_found(command: SimpleCommand, policy: Policy) -> Iterator[SimpleCommand]:
+    """The command with the files that its wildcards find, where the name of one may be an option: `-r`, `@list`, `+cmd`."""
+    for folder in command.folders:
+        base = possible_paths("", folder, policy.workspace)[-1]
+        words = list[str]()
+        with suppress(TooManyError):  # which `about_files` asks about
+            for word in command.words:
+                is_wild = WILD in word and UNKNOWN not in word + base
+                words += sorted(expanded(with_home(word), base)) or [word] if is_wild else [word]
+            if any(word.startswith(("-", "@", "+")) for word in set(words).difference(command.words)):
+                yield replace(command, words=tuple(words), folders=(folder,))
+
+
 def _about_names(words: tuple[str, ...], values: tuple[str, ...], folder: str, policy: Policy) -> Iterator[Ruling]:
     rules, base = FileRules(policy), possible_paths("", folder, policy.workspace)[-1]
     written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in (*values, *words[1:])]
+    there = list[str]()
     try:
         if words[0] not in ONLY_NAME and UNKNOWN not in base:
             wild = (word for word in words[1:] if WILD in word and UNKNOWN not in word)
             for word in wild:
-                written += expanded(with_home(word), base)
+                there += expanded(with_home(word), base)
                 if word.rpartition("/")[2].startswith("."):
                     written.append(word)  # who names hidden files may mean one that is not there yet
     except TooManyError:
@@ -85,7 +100,8 @@ def _about_names(words: tuple[str, ...], values: tuple[str, ...], folder: str, p
     found = dict.fromkeys(name for word in written for name in _names_in(word) if name)
     if words[0] in EDITORS:
         found |= dict.fromkeys(name for word in words[1:] for name in re.findall(r"(?=[rRwWe+]([^\s;}]+))", word))
-    for name in [*found][:MAX_NAMES] + [UNKNOWN] * (len(found) > MAX_NAMES):
+    most = [*found][:MAX_NAMES] + [UNKNOWN] * (len(found) > MAX_NAMES)
+    for name in dict.fromkeys((*most, *(name for word in there for name in _names_in(word) if name))):
         paths = possible_paths(name, folder, policy.workspace)
         if any(UNKNOWN in path or WILD in path or rules.may_be_about(path) for path in paths):
             yield judge_read(name, folder, policy)

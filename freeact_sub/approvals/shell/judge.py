@@ -13,7 +13,7 @@ from freeact_sub.approvals.rules.patterns import UNKNOWN, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.command_files import about_files, joined
+from freeact_sub.approvals.shell.command_files import about_files, joined, with_options_found
 from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
@@ -62,7 +62,8 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
             yield judge_write(file.path, place, policy) if file.writes else judge_read(file.path, place, policy)
     for command in script.commands:
         moved = replace(command, folders=tuple(joined(call.cwd, folder) for folder in command.folders))
-        yield replace(ruling := _command(moved, policy), part=ruling.part or command.text)
+        for read in (moved, *with_options_found(moved, policy)):
+            yield replace(ruling := _command(read, policy), part=ruling.part or command.text)
     if not script.commands and not script.files and not script.opaque:
         yield Ruling(verdict="allow", rule="it starts no program")
 

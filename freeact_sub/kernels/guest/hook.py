@@ -37,7 +37,8 @@ from .writable import (
 
 SHELLS = {folder + name for folder in ("", "/bin/", "/usr/bin/") for name in ("sh", "bash", "dash")}
 TELLING = re.compile(
-    r"(LD_|DYLD_|PYTHON|GIT_|BASH_|PERL|RUBY|NODE_|SSL_|XDG_|LESS|RIPGREP_).*|PATH|ENV|IFS|HOME|.*(PAGER|EDITOR|PROXY|_proxy)"
+    r"(LD_|DYLD_|PYTHON|GIT_|BASH|SHELL|PERL|RUBY|NODE_|SSL_|SSH_|XDG_|LESS|RIPGREP_).*|ENV|IFS|HOME|VISUAL|BROWSER|GLOBIGNORE"
+    r"|.*(PATH|PAGER|EDITOR|PROXY|_proxy|OPTIONS|OPTS?|MAKEFLAGS|_RSH)"
 )
 """Variables that change what a program loads, runs or talks to."""
 

@@ -102,3 +102,53 @@ def test_a_folder_that_nobody_knows_is_asked_about(policy, name):
         lines += [f"{name} cf y -C$UNKNOWN/x in", f"{name} cf y --directory=$UNKNOWN/x in"]
     found = {line: decide(ShellCommand(command=line), policy["full"]).verdict for line in lines}
     assert "allow" not in found.values(), found
+
+
+NAMED_LIKE_OPTIONS = [
+    ("-r", "grep x * ../DIR"),
+    ("-R", "cp * ../DIR y"),
+    ("-r", "gzip ?r ../DIR"),
+    ("--checkpoint-action=exec=git push", "tar cf x.tar *"),
+    ("--to-command=git push", "tar xf x.tar -*"),
+    ("-TTgit push", "zip x -T *"),
+    ("-Tlist", "tar cf x.tar *"),
+    ("@list", "7z a x *"),
+    ("--files-from=list", "rsync *"),
+    ("--files0-from=list", "wc *"),
+    ("--files0-from=list", "du *"),
+    ("-x", "cat *"),
+]
+NOT_OPTIONS = [
+    ("-b", "cat *"),
+    ("-R", "ls -l *"),
+    ("-r", "grep x ./*"),
+    ("-r", "ls ../plain/*"),
+    ("-n", "cat *"),
+    ("-R", "ls *"),
+]
+
+
+@pytest.mark.parametrize(("name", "command"), NAMED_LIKE_OPTIONS)
+def test_a_file_that_a_wildcard_finds_is_an_option_where_its_name_is_one(policy, tmp_path, name, command):
+    call = ShellCommand(command=command, cwd="plain")
+    assert decide(call, policy["full"]).verdict == "allow"
+    (tmp_path / "plain" / name).touch()
+    assert decide(call, policy["ask"]).verdict != "allow"
+
+
+@pytest.mark.parametrize(("name", "command"), NOT_OPTIONS)
+def test_a_file_with_the_name_of_a_harmless_option_does_not_ask(policy, tmp_path, name, command):
+    (tmp_path / "plain" / name).touch()
+    assert decide(ShellCommand(command=command, cwd="plain"), policy["ask"]).verdict == "allow"
+
+
+def test_a_wildcard_that_finds_many_files_is_judged_by_them_up_to_the_bound(policy, tmp_path, monkeypatch):
+    monkeypatch.setattr("freeact_sub.approvals.folder_reads.MAX_FILES", 3_000)
+    for number in range(2_999):
+        (tmp_path / "plain" / f"b{number}").touch()
+    lines = ["cat plain/*", "cat plain/b*", "cat pl*/*"]
+    assert {decide(ShellCommand(command=line), policy["ask"]).verdict for line in lines} == {"allow"}
+    (tmp_path / "plain/c").touch()
+    assert decide(ShellCommand(command=lines[0]), policy["ask"]).verdict == "ask"
+    assert decide(ShellCommand(command=lines[2]), policy["ask"]).verdict == "ask"
+    assert decide(ShellCommand(command=lines[1]), policy["ask"]).verdict == "allow"

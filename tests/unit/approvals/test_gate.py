@@ -110,6 +110,23 @@ async def test_what_is_denied_stays_denied_whatever_is_allowed_for_the_session(c
     assert gate.ruling(ShellCommand(command="git push --force origin"), policy).verdict == "deny"
 
 
+async def test_what_is_denied_by_the_time_of_the_answer_does_not_run(channel, ask, policy, tmp_path):
+    deny = policy.with_rules(Rules(levels=(make_rules({"deny": ["file:**/hidden"]}),)))
+    (tmp_path / "shown").touch()
+    (tmp_path / "link").symlink_to("shown")
+    for command in ("cat link", "cat l*"):
+        task = ask(Gate(), ShellCommand(command=command, outside=True), policy=deny)
+        request = await channel.receive()
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("hidden")
+        request.approve()
+        with pytest.raises(ApprovalDeniedError, match="hidden"):
+            await task
+        await channel.receive()
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("shown")
+
+
 async def test_the_pattern_can_be_edited_and_is_kept_in_the_project(channel, ask, policy, tmp_path):
     file = tmp_path / ".freeact" / "permissions.toml"
     gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
