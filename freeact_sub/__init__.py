@@ -44,7 +44,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'freeact_sub' has no attribute {name!r}")
     from freeact_sub.system.deferred_imports import import_lean  # noqa: PLC0415  # see the module's docstring
 
-    return getattr(import_lean(_HOME_OF[name]), name)
+    value = globals()[name] = getattr(import_lean(_HOME_OF[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

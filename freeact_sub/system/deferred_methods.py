@@ -5,6 +5,7 @@ the time of an import of pydantic_ai and our own modules, for methods most of wh
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import sys
@@ -15,7 +16,8 @@ from typing import Any, Final
 
 _compile_now: Final = getattr(dataclasses, "_create_fn", None) if sys.version_info < (3, 13) else None
 """Makes one method from its source. None: Python 3.13 and later compile all of a class at once."""
-
+_wrap_now: Final = getattr(dataclasses, "_recursive_repr", None)
+"""Makes a `__repr__` that ends where an object holds itself."""
 
 _importing: Final[set[int]] = set()
 """Threads whose dataclasses wait."""
@@ -31,14 +33,14 @@ def methods_compiled_when_used() -> Iterator[None]:
         return
     with _lock:
         _importing.add(thread)
-        vars(dataclasses)["_create_fn"] = _compile_later
+        vars(dataclasses).update(_create_fn=_compile_later, _recursive_repr=_wrap_later)
     try:
         yield
     finally:
         with _lock:
             _importing.remove(thread)
             if not _importing:
-                vars(dataclasses)["_create_fn"] = _compile_now
+                vars(dataclasses).update(_create_fn=_compile_now, _recursive_repr=_wrap_now)
 
 
 def _compile_later(name: str, *source: Any, **names: Any) -> Any:
@@ -46,6 +48,14 @@ def _compile_later(name: str, *source: Any, **names: Any) -> Any:
     assert _compile_now is not None
     compile_ = functools.partial(_compile_now, name, *source, **names)
     return _Method(name, compile_) if threading.get_ident() in _importing else compile_()
+
+
+def _wrap_later(function: Any) -> Any:
+    """Takes the place of `dataclasses._recursive_repr`."""
+    assert _wrap_now is not None
+    if isinstance(function, _Method):
+        return _Method(function.__name__, lambda: _wrap_now(function.made()))
+    return _wrap_now(function)
 
 
 class _Method:
@@ -58,18 +68,19 @@ class _Method:
         self._function: FunctionType | None = None
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        function = self._made()
+        function = self.made()
         for home in owner.__mro__:
             if vars(home).get(self.__name__) is self:
                 function.__qualname__ = f"{home.__qualname__}.{self.__name__}"
                 type.__setattr__(home, self.__name__, function)
         return function.__get__(instance, owner)
 
-    def __call__(self, *values: Any) -> Any:
-        """What `dataclasses` has wrapped, as it does with `__repr__`, is called rather than looked up."""
-        return self._made()(*values)
+    def __reduce__(self) -> Any:
+        """A class that is pickled by value has the function."""
+        return copy.copy, (self.made(),)
 
-    def _made(self) -> FunctionType:
+    def made(self) -> FunctionType:
+        """The function, compiled once."""
         if self._function is None:
             self._function = self._compile()
         return self._function

@@ -8,11 +8,13 @@ import threading
 from dataclasses import dataclass, field
 from types import FunctionType
 
+import cloudpickle
 import pytest
 
 from freeact_sub.system import deferred_methods
 from freeact_sub.system.deferred_imports import import_lean
 
+TWIG = {"__annotations__": {"length": int}, "length": 1, "__doc__": "Short."}
 NAMES = {"__annotations__": {"x": int}, "__doc__": "One number."}
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="dataclasses compiles all methods of a class at once")
 
@@ -48,12 +50,19 @@ with deferred_methods.methods_compiled_when_used():
         x: int
 
 
+def twig() -> type:
+    """A class that is under no name in a module."""
+    with deferred_methods.methods_compiled_when_used():
+        return dataclass(type("Twig", (Tree,), dict(TWIG)))
+
+
 def test_methods_do_what_those_of_any_dataclass_do():
     assert Point(1) == Point(1, 2) != Point(2)
     assert repr(Point(1)) == "Point(x=1, y=2)"
     assert len({Point(1), Point(1, 2), Point(3)}) == 2
     assert Point(1) < Point(1, 3) <= Point(2)
     assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
+    assert repr(cloudpickle.loads(cloudpickle.dumps(twig()))("twig")) == "Twig(name='twig', below=[], length=1)"
     assert str(inspect.signature(Point)) == "(x: int, y: int = 2) -> None"
     with pytest.raises(dataclasses.FrozenInstanceError):
         Point(1).x = 3  # type: ignore[misc]
@@ -68,6 +77,16 @@ def test_subclasses_take_the_method_of_the_class_above():
     oak.below += [leaf, oak]
     assert repr(oak) == "Oak(name='oak', below=[Leaf(name='leaf!', below=[], colour='green'), ...])"
     assert Tree("tree") == Tree("tree") != Leaf("tree")
+
+
+@pytest.mark.parametrize("name", ["__init__", "__repr__", "__eq__"])
+def test_a_method_says_of_itself_what_one_that_is_compiled_at_once_does(name):
+    said = []
+    for method in (getattr(one, name) for one in (dataclass(type("Twig", (Tree,), dict(TWIG))), twig())):
+        inner = inspect.unwrap(method)
+        named = [(one.__module__, one.__qualname__, one.__doc__, type(one)) for one in (method, inner)]
+        said.append((named, inspect.signature(method), method.__annotations__))
+    assert said[0] == said[1]
 
 
 def test_a_method_that_is_looked_up_is_a_function_from_then_on_and_others_wait():
