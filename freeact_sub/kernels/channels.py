@@ -93,9 +93,9 @@ class ZmqChannels:
         for inbox in inboxes.values():
             inbox.close()
 
-    def _take(self, hear: Hear, channel: ChannelName, came: list[bytes] | ZMQError) -> None:
+    def _take(self, hear: Hear, channel: ChannelName, came: list[bytes] | Exception) -> None:
         try:
-            hear(channel, came if isinstance(came, ZMQError) else signed_parts(came, self._session.sign))
+            hear(channel, came if isinstance(came, Exception) else signed_parts(came, self._session.sign))
         except MessageError as error:
             hear(channel, error)
 
@@ -116,7 +116,7 @@ class _Inbox:
         self._socket = socket
         self._descriptor = socket.fileno()
         self._loop = asyncio.get_running_loop()
-        self._hear: Callable[[list[bytes] | ZMQError], None] | None = None
+        self._hear: Callable[[list[bytes] | Exception], None] | None = None
 
     def send(self, frames: list[bytes]) -> None:
         try:
@@ -126,7 +126,7 @@ class _Inbox:
         # zmq has noted what has come while it sent, and its descriptor does not tell of it any more
         self._loop.call_soon(self._read)
 
-    def listen(self, hear: Callable[[list[bytes] | ZMQError], None]) -> None:
+    def listen(self, hear: Callable[[list[bytes] | Exception], None]) -> None:
         self._hear = hear
         self._loop.add_reader(self._descriptor, self._read)
         self._loop.call_soon(self._read)
@@ -146,7 +146,7 @@ class _Inbox:
                 frames = _frames(self._socket)
             except Again:
                 return
-            except ZMQError as error:
+            except Exception as error:  # noqa: BLE001  # a message may also be too large for the memory
                 self._loop.remove_reader(self._descriptor)
                 self._hear(error)
                 return

@@ -272,19 +272,22 @@ class KernelClient:
         """Takes what comes on a channel. It skips what cannot be used, and whoever would miss that reads so."""
         if self._channels is None:
             return
-        if isinstance(came, list):
-            try:
-                if channel == "shell" or self._is_wanted(came):
-                    self._handle(channel, came)
-            except MessageError as error:
-                self._pass_over(channel, error)
-        elif isinstance(came, MessageError):
-            self._pass_over(channel, came)
-        elif isinstance(came, KernelLostError):
-            self.lose(str(came))
-        else:  # a connection can fail in any way, and a kernel that nobody hears any more is lost
-            logger.error("a kernel's %s channel has failed", channel, exc_info=came)
-            self.lose(f"its {channel} channel has failed ({type(came).__name__}: {came})")
+        try:
+            if isinstance(came, MessageError):
+                self._pass_over(channel, came)
+            elif isinstance(came, KernelLostError):
+                self.lose(str(came))
+            elif isinstance(came, Exception):  # a connection can fail in any way, and a kernel that nobody hears any more is lost
+                logger.error("a kernel's %s channel has failed", channel, exc_info=came)
+                self.lose(f"its {channel} channel has failed ({type(came).__name__}: {came})")
+            elif channel == "shell" or self._is_wanted(came):
+                self._handle(channel, came)
+        except Exception:
+            # border: code in the kernel can send anything, and no message must end the reading
+            self._count_refused()
+            self._unhandled += 1
+            if self._unhandled.bit_count() == 1:
+                logger.exception("message %d on a kernel's %s channel could not be handled", self._unhandled, channel)
 
     def _pass_over(self, channel: ChannelName, error: MessageError) -> None:
         self._passed_over += 1
@@ -302,14 +305,8 @@ class KernelClient:
                 self._on_iopub(message)
             else:
                 self._on_shell(message)
-        except MessageError:
-            raise
-        except Exception:
-            # border: code in the kernel can send anything, and no message must end the reading
-            self._count_refused()
-            self._unhandled += 1
-            if self._unhandled.bit_count() == 1:
-                logger.exception("message %d on a kernel's %s channel could not be handled", self._unhandled, channel)
+        except MessageError as error:
+            self._pass_over(channel, error)
 
     def _report_refused(self, error: RefusedMessageError) -> None:
         """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""

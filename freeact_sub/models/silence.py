@@ -66,11 +66,13 @@ class _Stall:
         """When somebody began to wait for the next piece. None: nobody does."""
         self._task: asyncio.Task[Any] | None = None
         """It waits."""
-        self._cancelled_before: int | None = None
-        """By others, when the task was cancelled here. None: it was not."""
+        self._cancelled_before = 0
+        """By others, when the task began to wait."""
+        self._is_stalled = False
 
     def waits(self) -> None:
         self._since, self._task = self._loop.time(), asyncio.current_task()
+        self._cancelled_before = self._task.cancelling() if self._task is not None else 0
 
     def waits_no_more(self) -> None:
         self._since = None
@@ -80,7 +82,7 @@ class _Stall:
         if left > 0 or self._task is None:
             self._timer = self._loop.call_later(left, self._look)
         else:
-            self._cancelled_before = self._task.cancelling()
+            self._is_stalled = True
             self._task.cancel()
 
     def __enter__(self) -> Self:
@@ -92,7 +94,7 @@ class _Stall:
     ) -> None:
         """Raises: ModelConnectionError: It was too silent."""
         self._timer.cancel()
-        if self._task is None or self._cancelled_before is None:
+        if self._task is None or not self._is_stalled:
             return
         if self._task.uncancel() <= self._cancelled_before and isinstance(error, asyncio.CancelledError):
             silent = f"nothing came for {self._seconds:g} seconds in the middle of an answer"

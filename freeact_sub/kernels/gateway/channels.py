@@ -240,6 +240,9 @@ class GatewayChannels:
                 logger.info("the connection to %s dropped: %s", self._server.url, closed.exceptions[0])
                 if _is_too_big(closed.exceptions[0]):  # it would be sent again, and be too large again
                     self._lose(TAKES_TOO_LITTLE.format(url=self._server.url), gone=False)
+            except* Exception as failed:  # border: a kernel that nobody hears any more is lost
+                logger.error("the connection to %s has failed", self._server.url, exc_info=failed)
+                self._lose(f"its connection has failed ({failed.exceptions[0]!r})", gone=False)
             if not self._lost and (again := await self._connect_again()) is not None:
                 connection = again
                 self._connections += 1
@@ -309,7 +312,8 @@ class GatewayChannels:
             self._frames += 1
             if QUICK_ACKNOWLEDGEMENT is not None and connected is not None:
                 # the server's small messages wait for our acknowledgement of the one before, else for 40 ms
-                connected.setsockopt(socket.IPPROTO_TCP, QUICK_ACKNOWLEDGEMENT, 1)
+                with contextlib.suppress(OSError):  # it is closed, and what came before is still read
+                    connected.setsockopt(socket.IPPROTO_TCP, QUICK_ACKNOWLEDGEMENT, 1)
             try:
                 if connection.subprotocol == V1 and isinstance(frame, bytes):
                     channel, parts = unpack(frame)

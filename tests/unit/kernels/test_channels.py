@@ -10,6 +10,7 @@ from jupyter_client.session import Session
 from support.waiting import eventually
 
 from freeact_sub.errors import KernelLostError
+from freeact_sub.kernels import channels
 from freeact_sub.kernels.channels import DELIMITER, MESSAGES_AT_ONCE, ZmqChannels
 from freeact_sub.kernels.messages import MessageError
 
@@ -127,3 +128,13 @@ async def test_a_socket_that_fails_is_heard_once_and_read_no_more(peer):
     peer.socket.close(linger=0)
     await eventually(lambda: peer.heard)
     assert [type(came) for came in peer.heard] == [zmq.ZMQError]
+
+
+async def test_a_message_for_which_there_is_no_memory_is_heard_as_the_end(peer, monkeypatch):
+    def fail(socket):
+        raise MemoryError
+
+    peer.listen()
+    monkeypatch.setattr(channels, "_frames", fail)
+    peer.send(1)
+    await eventually(lambda: [type(came) for came in peer.heard] == [MemoryError])

@@ -1,17 +1,22 @@
 """What of a gateway's provider needs no gateway: frames, the order of output, and what is refused."""
 
+import asyncio
+import errno
 import json
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kernels import no_host, spec
+from support.waiting import eventually
+from websockets.exceptions import ConnectionClosedError
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, KernelLostError
 from freeact_sub.kernels import make_provider
 from freeact_sub.kernels.gateway import frames
 from freeact_sub.kernels.gateway.channels import GatewayChannels
@@ -147,3 +152,57 @@ async def test_ids_of_any_length_take_no_memory(tmp_path):
         assert tracemalloc.get_traced_memory()[0] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+class Connection:
+    """A connection, which is also its transport and its socket, that is closed while messages still wait to be read."""
+
+    subprotocol = frames.V1
+
+    def __init__(self, *received: bytes | Exception) -> None:
+        self.received = [*received]
+        self.transport = self
+
+    def get_extra_info(self, name: str) -> "Connection":
+        return self
+
+    def setsockopt(self, *values: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    async def recv(self) -> bytes:
+        if isinstance(came := self.received.pop(0), Exception):
+            raise came
+        return came
+
+    async def send(self, frame: bytes) -> None:
+        """It goes nowhere."""
+
+    async def ping(self) -> asyncio.Future[float]:
+        return asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> "Connection":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """It is closed."""
+
+
+@pytest.mark.parametrize("failure", [ConnectionClosedError(None, None), RuntimeError("odd")], ids=["closed", "odd"])
+async def test_a_connection_that_fails_in_any_way_ends_the_kernel_after_what_it_had_brought(failure):
+    class Server:
+        url = "http://server"
+
+        async def connection(self, *names: str, **options: Any) -> Connection:
+            return Connection(frames.pack("iopub", OBJECTS), failure)
+
+        async def hangs(self, seconds: float) -> bool:
+            return True
+
+    lost: list[str] = []
+    heard: list[list[bytes] | Exception] = []
+    channels = GatewayChannels(Server(), "id", lease_seconds=60, on_lost=lambda reason, gone: lost.append(reason))
+    channels.listen(lambda channel, came: heard.append(came))
+    await channels.open()
+    await eventually(lambda: lost)
+    assert [type(came) for came in heard] == [list, KernelLostError]
+    await channels.aclose()

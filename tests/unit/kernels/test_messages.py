@@ -228,6 +228,20 @@ async def test_the_reader_goes_on_and_the_cell_says_what_is_missing(content, cap
     assert not any(record.levelno >= logging.ERROR for record in caplog.records)
 
 
+async def test_the_reader_goes_on_where_the_refusal_of_a_request_fails(monkeypatch):
+    """Its id may be too deep to be sent back."""
+    async with (
+        opened() as (client, channels, owner),
+        client.execute("code", CellOutputBuffer(), CellClock(None)) as cell,
+    ):
+        monkeypatch.setattr(owner, "on_request", lambda content, clock: json.dumps(json.loads(nested(5_000))))
+        parent = {"msg_id": await channels.request_id()}
+        channels.put("iopub", {"msg_type": "freeact_request"}, parent, {}, b'{"id": ' + nested(MAX_DEPTH + 1) + b"}")
+        channels.put("iopub", {"msg_type": "status"}, parent, {}, {"execution_state": "idle"})
+        channels.put("shell", {"msg_type": "execute_reply"}, parent, {}, {"status": "ok", "execution_count": 3})
+        assert (await cell.reply()).status == "ok"
+
+
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 async def test_what_a_flood_of_unusable_messages_costs_is_bounded_for_each_cell(content, monkeypatch):
     """Few are read, few are told, and the cell's requests and its end are heard."""

@@ -98,6 +98,26 @@ async def test_a_stall_leaves_no_cancel_behind_and_a_cancel_is_no_stall():
 
 
 @in_virtual_time
+async def test_a_cancelled_answer_whose_end_outlasts_the_limit_of_silence_is_cancelled():
+    async def ends_slowly():
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(5)
+
+    async def listen():
+        async for _ in Silence("local", first_event_seconds=None, stall_seconds=4).watched(ends_slowly()):
+            pass
+
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(2)
+    listening.cancel()
+    await asyncio.wait({listening})
+    assert listening.cancelled()
+
+
+@in_virtual_time
 async def test_the_time_for_the_first_piece_begins_when_a_request_is_sent(tmp_path):
     """Not while it waits for its turn."""
     released = asyncio.Event()
