@@ -241,7 +241,7 @@ class GatewayChannels:
                 if _is_too_big(closed.exceptions[0]):  # it would be sent again, and be too large again
                     self._lose(TAKES_TOO_LITTLE.format(url=self._server.url), gone=False)
             except* Exception as failed:  # border: a kernel that nobody hears any more is lost
-                logger.error("the connection to %s has failed", self._server.url, exc_info=failed)
+                logger.exception("the connection to %s has failed", self._server.url)
                 self._lose(f"its connection has failed ({failed.exceptions[0]!r})", gone=False)
             if not self._lost and (again := await self._connect_again()) is not None:
                 connection = again

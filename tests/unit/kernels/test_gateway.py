@@ -4,7 +4,7 @@ import asyncio
 import errno
 import json
 import tracemalloc
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -180,7 +180,7 @@ class Connection:
     async def ping(self) -> asyncio.Future[float]:
         return asyncio.get_running_loop().create_future()
 
-    async def __aenter__(self) -> "Connection":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
