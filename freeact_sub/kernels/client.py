@@ -277,7 +277,8 @@ class KernelClient:
                 self._pass_over(channel, came)
             elif isinstance(came, KernelLostError):
                 self.lose(str(came))
-            elif isinstance(came, Exception):  # a connection can fail in any way, and a kernel that nobody hears any more is lost
+            elif isinstance(came, Exception):
+                # a connection can fail in any way, and a kernel that nobody hears any more is lost
                 logger.error("a kernel's %s channel has failed", channel, exc_info=came)
                 self.lose(f"its {channel} channel has failed ({type(came).__name__}: {came})")
             elif channel == "shell" or self._is_wanted(came):
