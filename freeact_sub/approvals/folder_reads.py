@@ -14,6 +14,7 @@ from freeact_sub.approvals.access import judge_read
 from freeact_sub.approvals.paths import possible_paths, real_path
 from freeact_sub.approvals.policy import Policy, Ruling, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
+from freeact_sub.system.mounts import silent_mounts
 
 MAX_FILES: Final = 10_000
 """Files to look at before a person is asked instead."""
@@ -21,7 +22,7 @@ READ: Final = Ruling(verdict="allow", rule="it is read")
 
 
 class TooManyError(Exception):
-    """A folder or wildcard has more than `MAX_FILES` files."""
+    """A folder or wildcard has more than `MAX_FILES` files, or nobody can tell how many: what is mounted does not answer."""
 
 
 def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
@@ -111,9 +112,12 @@ def _matching(part: str, folder: str) -> Iterator[str]:
 
 def files_below(start: str, *, hidden: bool = True) -> Iterator[str]:
     """All files below a folder, links followed. Args: hidden: include files with a leading dot."""
-    todo, seen, left = [start], set[str](), MAX_FILES
+    todo, seen, left, silent = [start], set[str](), MAX_FILES, silent_mounts(start)
     while todo:
-        path = real_path(todo.pop())
+        place = todo.pop()
+        if place in silent:  # it would keep `real_path` waiting as well
+            raise TooManyError
+        path = real_path(place)
         if path in seen:
             continue
         seen.add(path)

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.system.removal import mounts_in, remove
+from freeact_sub.system.mounts import mounts_in
+from freeact_sub.system.removal import remove
 from freeact_sub.system.safe_files import read_file
 
 PREFIX: Final = "fa-"

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import itertools
 import os
-import re
 import sys
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -98,16 +97,6 @@ def mount_of(descriptor: int) -> int:
     with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb") as lines:  # noqa: PTH123
         return next(int(line.split()[1]) for line in lines if line.startswith(b"mnt_id:"))
     return os.fstat(descriptor).st_dev  # without /proc
-
-
-def mounts_in(folder: str) -> list[str]:
-    """The places in a folder, itself included, at which something is mounted. Linux only; elsewhere it finds none."""
-    above, _, name = folder.rpartition("/")
-    place = os.fsencode(f"{os.path.realpath(above or '/')}/{name}")
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:  # noqa: PTH123
-        found = [re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines]
-        return [os.fsdecode(path) for path in found if path == place or path.startswith(place + b"/")]
-    return []
 
 
 def _is_mounted(folder: int) -> bool:

@@ -11,6 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.system.mounts import silent_mounts
+
 MAX_ENTRIES: Final = 20_000
 MAX_SECONDS: Final = 0.2
 MIN_ENTRIES: Final = 500
@@ -29,10 +31,12 @@ def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
     """Return the regular files changed in a time span, relative to the workspace, sorted. Blocks for at most about 0.2 s.
 
     File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none. A large workspace is searched from the top,
-    as far as the time and `MAX_ENTRIES` allow. Links are not followed.
+    as far as the time and `MAX_ENTRIES` allow. Links are not followed, and what is
+    mounted and does not answer is left out.
     """
+    root, found = os.path.realpath(workspace), list[str]()
+    silent = silent_mounts(root)
     deadline = time.monotonic() + MAX_SECONDS
-    found: list[str] = []
     seen = 0
     folders = deque([""])
     while folders:
@@ -49,7 +53,7 @@ def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
                 break
             name = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in NOT_LOOKED_INTO:
+                if entry.name not in NOT_LOOKED_INTO and f"{root}/{name}" not in silent:
                     inner.append(f"{name}/")
             elif entry.is_file(follow_symlinks=False) and since_ns <= _changed(entry) <= until_ns:
                 names.append(name)

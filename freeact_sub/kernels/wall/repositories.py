@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
+from freeact_sub.system.mounts import silent_mounts
 
 MAX_FOLDERS: Final = 4000
 """The number of folders that are examined: some 80 ms the first time, 10 ms later."""
@@ -41,7 +42,7 @@ class Repositories:
     kept: tuple[str, ...]
     """Real paths of files, folders and links in the folders that were searched; none is below another."""
     complete: bool
-    """False: a bound ended the search before all folders and settings were read."""
+    """False: a bound ended the search before all folders and settings were read, or what is mounted does not answer."""
 
 
 def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
@@ -96,14 +97,15 @@ class _RepositorySearch:
 
     def look_below(self, root: str) -> bool:
         """Finds the repositories in a root, and returns whether all folders could be looked into."""
-        folders, last = deque([root]), deque[str]()
+        folders, last, silent = deque([root]), deque[str](), silent_mounts(root)
         while folders or last:
             if self._looked_into == MAX_FOLDERS:
                 return False
             self._looked_into += 1
             for folder in self._look_into((folders or last).popleft()):
-                (last if folder.endswith(LAST) else folders).append(folder)
-        return True
+                if folder not in silent:
+                    (last if folder.endswith(LAST) else folders).append(folder)
+        return not silent
 
     def _look_into(self, folder: str) -> tuple[str, ...]:
         """Keeps what there is to keep in a folder, and returns the folders in it that are still to be looked into."""

@@ -1,0 +1,40 @@
+"""What is mounted in a folder, and which of it does not answer: who looks into that waits as long as nobody answers."""
+
+import contextlib
+import os
+import re
+import threading
+import time
+from typing import Final
+
+ANSWER_SECONDS: Final = 2.0
+_probes: dict[str, threading.Thread] = {}
+"""By path; one that still waits is not repeated."""
+
+
+def mounts_in(folder: str) -> list[str]:
+    """The places in a folder, itself included, at which something is mounted. Linux only; elsewhere it finds none."""
+    above, _, name = folder.rpartition("/")
+    place = os.fsencode(f"{os.path.realpath(above or '/')}/{name}")
+    with contextlib.suppress(OSError), open("/proc/self/mountinfo", "rb") as lines:  # noqa: PTH123
+        found = [re.sub(rb"\\(\d{3})", lambda code: bytes([int(code[1], 8)]), line.split()[4]) for line in lines]
+        return [os.fsdecode(path) for path in found if path == place or path.startswith(place + b"/")]
+    return []
+
+
+def silent_mounts(folder: str) -> frozenset[str]:
+    """The real paths below a folder at which a file system is mounted that does not answer within `ANSWER_SECONDS`."""
+    paths = [path for path in mounts_in(folder) if path != os.path.realpath(folder)]
+    for path in paths:
+        if path not in _probes or not _probes[path].is_alive():
+            _probes[path] = threading.Thread(target=_look_at, args=(path,), name=f"looks at {path}", daemon=True)
+            _probes[path].start()
+    until = time.monotonic() + ANSWER_SECONDS
+    for path in paths:
+        _probes[path].join(max(0.0, until - time.monotonic()))
+    return frozenset(path for path in paths if _probes[path].is_alive())
+
+
+def _look_at(path: str) -> None:
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        next(entries, None)
