@@ -3,6 +3,7 @@
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
+import codecs
 import contextlib
 import contextvars
 import os
@@ -139,6 +140,7 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._reading = threading.RLock()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may come in two reads
         self._is_timed = self._is_sending = False
         super().__init__(*arguments, **options)
 
@@ -189,8 +191,9 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
                 return True
             data = os.read(self._fid, PIPE_BYTES)
             if data:
-                self.write(data.decode(errors="replace"))
-                os.write(self._original_stdstream_copy, data)
+                self.write(self._decoder.decode(data))
+                with contextlib.suppress(OSError):  # the log's disk may be full
+                    os.write(self._original_stdstream_copy, data)
             return bool(data)
 
     def _schedule_flush(self) -> None:

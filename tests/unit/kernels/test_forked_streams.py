@@ -1,5 +1,6 @@
-"""What a flush of a forked kernel's output does: nothing where nothing was written, and else it waits until it is sent."""
+"""What a flush of a forked kernel does: nothing where nothing was written, else it waits until that is sent; output of programs."""
 
+import os
 import threading
 
 import pytest
@@ -54,3 +55,18 @@ def test_a_flush_waits_for_text_that_another_is_sending(stream):
     second.join(60)
     assert sent == ["words"]
     first.join(60)
+
+
+def test_a_character_of_a_program_may_come_in_two_reads_and_the_log_may_be_full(stream, monkeypatch):
+    reader, writer = os.pipe()
+    written = []
+    with open("/dev/full", "wb", buffering=0) as log:
+        parts = {"write": written.append, "_fid": reader, "_original_stdstream_copy": log.fileno(), "_should_watch": True}
+        for name, part in parts.items():
+            monkeypatch.setattr(stream, name, part, raising=False)
+        for byte in "é\xff".encode("latin-1") + "é".encode():
+            os.write(writer, bytes([byte]))
+            stream.flush()
+    os.close(writer)
+    os.close(reader)
+    assert "".join(written) == "\ufffd\ufffdé"
