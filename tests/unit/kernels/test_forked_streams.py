@@ -60,10 +60,10 @@ def test_a_flush_waits_for_text_that_another_is_sending(stream):
 def test_a_character_of_a_program_may_come_in_two_reads_and_the_log_may_be_full(stream, monkeypatch):
     reader, writer = os.pipe()
     written = []
-    with open("/dev/full", "wb", buffering=0) as log:
+    with open("/dev/full", "wb", buffering=0) as log, monkeypatch.context() as patched:
         parts = {"write": written.append, "_fid": reader, "_original_stdstream_copy": log.fileno(), "_should_watch": True}
         for name, part in parts.items():
-            monkeypatch.setattr(stream, name, part, raising=False)
+            patched.setattr(stream, name, part, raising=False)
         for byte in "é\xff".encode("latin-1") + "é".encode():
             os.write(writer, bytes([byte]))
             stream.flush()
