@@ -151,9 +151,12 @@ class KernelClient:
 
     @asynccontextmanager
     async def execute(
-        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False
+        self, code: str, buffer: CellOutputBuffer, clock: CellClock, *, silent: bool = False, given: Any = None
     ) -> AsyncIterator[CellRun]:
-        """Runs a cell; see `Kernel.execute`."""
+        """Runs a cell; see `Kernel.execute`. What is `given` (JSON) stands in the request's content, for the code to read.
+
+        A kernel goes through the code itself several times in Python, to look for magics and to name the cell.
+        """
         async with self._one_at_a_time:
             if self._ending is not None:
                 await asyncio.wait({self._ending})
@@ -168,6 +171,7 @@ class KernelClient:
                 "user_expressions": {},
                 "allow_stdin": False,
                 "stop_on_error": True,
+                **({} if given is None else {"given": given}),
             }
             if self._channels is None:
                 raise KernelLostError("the kernel is closed")

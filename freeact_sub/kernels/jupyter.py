@@ -5,7 +5,6 @@ end. Where the process comes from, and what it has on that machine, is its launc
 """
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,10 +26,23 @@ from freeact_sub.system.closing import carry_out
 NOT_READY: Final = "the kernel was not ready after {seconds:g} s: raise kernel.start_timeout_seconds, or look at its log"
 NOT_FORKED: Final = "the kernel could not be branched within {seconds:g} s: it has to be idle, or its cell to wait"
 ERROR_CHARS: Final = 2000
+INSTALL: Final = """
+def _freeact_install():
+    import asyncio, sys
+    given = get_ipython().kernel.get_parent("shell")["content"]["given"]
+    exec(compile(given["guest"], "<freeact_guest>", "exec"), {})
+    guest = sys.modules["freeact_guest.agent"]
+    guest.install(get_ipython(), given["servers"], asyncio.get_running_loop(), given["hook"])
+_freeact_install()
+del _freeact_install
+"""
+"""The first, silent cell: makes the guest a package and installs it, leaving no names behind."""
 
 
 class JupyterKernel:
     """A kernel that a launcher starts. See `Kernel`."""
+
+    _install_code = INSTALL
 
     def __init__(self, spec: KernelSpec, launcher: Launcher, handler: HostRequestHandler) -> None:
         """Args: launcher: starts the process, and belongs to the kernel from now on."""
@@ -127,15 +139,18 @@ class JupyterKernel:
     async def _install(self) -> None:
         """Has the kernel make what code finds as `agent`."""
         buffer = CellOutputBuffer()
-        async with self._client.execute(self._bootstrap(), buffer, CellClock(None), silent=True) as cell:
+        async with self._client.execute(
+            self._install_code, buffer, CellClock(None), silent=True, given=self._given()
+        ) as cell:
             reply = await cell.reply()
         if reply.status != "ok":
             last = (buffer.text.strip().splitlines() or [reply.status])[-1]
             raise KernelStartError(f"the kernel could not be prepared: {last[-ERROR_CHARS:]}", log=buffer.text)
 
-    def _bootstrap(self) -> str:
-        """The first, silent cell."""
-        return _bootstrap(self.spec.mcp_servers, self.spec.hook_settings(*filter(None, (self.scratch,))))
+    def _given(self) -> dict[str, Any]:
+        """What `_install_code` is given."""
+        hook = self.spec.hook_settings(*filter(None, (self.scratch,)))
+        return {"guest": guest_source(), "servers": self.spec.mcp_servers, "hook": hook}
 
     def hand_out(self, handler: HostRequestHandler) -> None:
         """Gives a kernel that was started ahead of demand to its agent."""
@@ -208,16 +223,3 @@ class JupyterKernel:
 async def _joined(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
     task.result()
-
-
-def _bootstrap(servers: tuple[str, ...], hook: Mapping[str, Any] | None) -> str:
-    """The first, silent cell: makes the guest a package and installs it, leaving no names behind."""
-    return (
-        "def _freeact_install():\n"
-        "    import asyncio, sys\n"
-        f"    exec(compile({guest_source()!r}, '<freeact_guest>', 'exec'), {{}})\n"
-        "    guest = sys.modules['freeact_guest.agent']\n"
-        f"    guest.install(get_ipython(), {list(servers)!r}, asyncio.get_running_loop(), {hook!r})\n"
-        "_freeact_install()\n"
-        "del _freeact_install\n"
-    )

@@ -16,7 +16,6 @@ from freeact_sub.errors import KernelError, KernelLostError
 from freeact_sub.kernels.gateway.channels import GatewayChannels
 from freeact_sub.kernels.gateway.launcher import GatewayLauncher
 from freeact_sub.kernels.gateway.pieces import PIECE_BYTES, in_order
-from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.handover import FarKernel, move_file
 from freeact_sub.kernels.jupyter import JupyterKernel
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
@@ -29,16 +28,17 @@ logger = logging.getLogger(__name__)
 INSTALL: Final = """
 def _freeact_install():
     import asyncio, sys, types
+    given = get_ipython().kernel.get_parent("shell")["content"]["given"]
     place = types.ModuleType("freeact_gateway")
-    exec(compile({place!r}, "<freeact_gateway>", "exec"), place.__dict__)
-    folder = place.settle({environment!r}, {workspace!r})
-    exec(compile({guest!r}, "<freeact_guest>", "exec"), {{}})
-    audit = {audit!r}
-    if audit is not None:
-        audit["folders"].append(folder)
+    exec(compile(given["place"], "<freeact_gateway>", "exec"), place.__dict__)
+    folder = place.settle(given["environment"], given["workspace"])
+    exec(compile(given["guest"], "<freeact_guest>", "exec"), {})
+    hook = given["hook"]
+    if hook is not None:
+        hook["folders"].append(folder)
     install = sys.modules["freeact_guest.agent"].install
-    requests = install(get_ipython(), {servers!r}, asyncio.get_running_loop(), audit)
-    place.attach(get_ipython().kernel, requests, folder, {lease_seconds!r})
+    requests = install(get_ipython(), given["servers"], asyncio.get_running_loop(), hook)
+    place.attach(get_ipython().kernel, requests, folder, given["lease_seconds"])
 _freeact_install()
 del _freeact_install
 """
@@ -46,6 +46,8 @@ del _freeact_install
 
 class GatewayKernel(JupyterKernel):
     """A kernel of a gateway. See `Kernel`."""
+
+    _install_code = INSTALL
 
     def __init__(
         self,
@@ -146,18 +148,16 @@ class GatewayKernel(JupyterKernel):
             raise KernelError("inputs: what the kernel has written has become shorter")
         return piece
 
-    def _bootstrap(self) -> str:
-        """The first, silent cell."""
-        place = importlib.resources.files("freeact_sub.kernels.gateway").joinpath("guest.py").read_text(encoding="utf-8")
-        return INSTALL.format(
-            place=place,
-            environment=dict(self.spec.environment),
-            workspace=str(self.spec.workspace) if self._settings.workspace == "shared" else None,
-            guest=guest_source(),
-            audit=self.spec.hook_settings(),
-            servers=list(self.spec.mcp_servers),
-            lease_seconds=self._settings.lease_seconds,
-        )
+    def _given(self) -> dict[str, Any]:
+        """What `_install_code` is given."""
+        place = importlib.resources.files("freeact_sub.kernels.gateway").joinpath("guest.py")
+        return {
+            **super()._given(),
+            "place": place.read_text(encoding="utf-8"),
+            "environment": dict(self.spec.environment),
+            "workspace": str(self.spec.workspace) if self._settings.workspace == "shared" else None,
+            "lease_seconds": self._settings.lease_seconds,
+        }
 
     async def ask_of_values(
         self, buffers: list[bytes] | None = None, **content: Any
