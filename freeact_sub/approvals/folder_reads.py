@@ -32,7 +32,7 @@ def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True)
         return judge_read(f"{word}/{UNKNOWN}", folder, policy)
     try:
         starts = [start for path in paths for start in expanded(path, "/")]
-        return judge_files((file for start in starts for file in files_below(start, hidden=hidden)), policy)
+        return judge_files(files_below(*starts, hidden=hidden), policy)
     except TooManyError:
         return too_many(policy)
 
@@ -110,9 +110,10 @@ def _matching(part: str, folder: str) -> Iterator[str]:
     return (name for name in names if form.fullmatch(name) and (hidden or not name.startswith(".")))
 
 
-def files_below(start: str, *, hidden: bool = True) -> Iterator[str]:
-    """All files below a folder, links followed. Args: hidden: include files with a leading dot."""
-    todo, seen, left, silent = [start], set[str](), MAX_FILES, silent_mounts(start)
+def files_below(*starts: str, hidden: bool = True) -> Iterator[str]:
+    """All files below folders, links followed. Args: hidden: include files with a leading dot."""
+    todo, seen, left = list(starts), set[str](), MAX_FILES
+    silent = silent_mounts(real_path(os.path.commonpath(starts))) if starts else frozenset()
     while todo:
         place = todo.pop()
         if place in silent:  # it would keep `real_path` waiting as well

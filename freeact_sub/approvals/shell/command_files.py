@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from freeact_sub.approvals.access import judge_read
 from freeact_sub.approvals.folder_reads import (
+    MAX_FILES,
     FileRules,
     TooManyError,
     denies_files,
@@ -42,6 +44,8 @@ ONLY_NAME: Final = names("ls stat du df find tree realpath readlink")
 """Programs that do not read the content of the files that a wildcard finds."""
 EDITORS: Final = names("sed gsed ssed ed red ex vi vim nvim view")
 """Programs whose commands have letters of which a file's name follows at once: `rFILE`, `$wFILE`, `s/a/b/wFILE`."""
+MAX_WILDCARDS: Final = 20
+"""Words with wildcards of a command before a person is asked instead."""
 MAX_NAMES: Final = 2_000
 """Names of files to look for in a command; with more, one of them may be any file."""
 _MARKS: Final = re.compile(r"[=:,@'\"()\s<>!{}\[\]|;&^`]")
@@ -54,8 +58,12 @@ def about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Ite
     if program in OPEN_NOTHING:
         return
     words = of_module((program, *command.words[1:]))
-    for folder in command.folders:
-        yield from _about_names(words, reading.values, folder, policy)
+    try:
+        for folder in command.folders:
+            yield from _about_names(words, reading.values, folder, policy)
+    except TooManyError:
+        yield too_many(policy)
+        return  # what they name as folders are too many as well
     if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
         yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
     places = [joined(start, inner) for start in command.folders for inner in ("", *entered(words))]
@@ -75,33 +83,40 @@ def with_options_found(command: SimpleCommand, policy: Policy) -> Iterator[Simpl
     """The command with the files that its wildcards find, where the name of one may be an option: `-r`, `@list`, `+cmd`."""
     for folder in command.folders:
         base = possible_paths("", folder, policy.workspace)[-1]
-        words = list[str]()
         with suppress(TooManyError):  # which `about_files` asks about
-            for word in command.words:
-                is_wild = WILD in word and UNKNOWN not in word + base
-                words += sorted(expanded(with_home(word), base)) or [word] if is_wild else [word]
+            found = _found(command.words, base)
+            words = tuple(name for word in command.words for name in found.get(word) or [word])
             if any(word.startswith(("-", "@", "+")) for word in set(words).difference(command.words)):
-                yield replace(command, words=tuple(words), folders=(folder,))
+                words = words if len(words) <= MAX_NAMES else (words[0], UNKNOWN)
+                yield replace(command, words=words, folders=(folder,))
+
+
+def _found(words: tuple[str, ...], base: str) -> dict[str, list[str]]:
+    """The names that each word with a wildcard finds in a folder.
+
+    Raises:
+        TooManyError: They are more than a decision may take the time for.
+    """
+    wild = [word for word in words if WILD in word and UNKNOWN not in word + base]
+    if len(wild) > MAX_WILDCARDS:
+        raise TooManyError
+    found = {word: sorted(expanded(with_home(word), base)) for word in dict.fromkeys(wild)}
+    if sum(len(found[word]) for word in wild) > MAX_FILES:
+        raise TooManyError
+    return found
 
 
 def _about_names(words: tuple[str, ...], values: tuple[str, ...], folder: str, policy: Policy) -> Iterator[Ruling]:
     rules, base = FileRules(policy), possible_paths("", folder, policy.workspace)[-1]
     written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in (*values, *words[1:])]
-    there = list[str]()
-    try:
-        if words[0] not in ONLY_NAME and UNKNOWN not in base:
-            wild = (word for word in words[1:] if WILD in word and UNKNOWN not in word)
-            for word in wild:
-                there += expanded(with_home(word), base)
-                if word.rpartition("/")[2].startswith("."):
-                    written.append(word)  # who names hidden files may mean one that is not there yet
-    except TooManyError:
-        yield too_many(policy)
+    there = _found(words[1:], base) if words[0] not in ONLY_NAME else {}
+    # who names hidden files may mean one that is not there yet
+    written += [word for word in there if word.rpartition("/")[2].startswith(".")]
     found = dict.fromkeys(name for word in written for name in _names_in(word) if name)
     if words[0] in EDITORS:
         found |= dict.fromkeys(name for word in words[1:] for name in re.findall(r"(?=[rRwWe+]([^\s;}]+))", word))
     most = [*found][:MAX_NAMES] + [UNKNOWN] * (len(found) > MAX_NAMES)
-    for name in dict.fromkeys((*most, *(name for word in there for name in _names_in(word) if name))):
+    for name in dict.fromkeys((*most, *(name for word in chain(*there.values()) for name in _names_in(word) if name))):
         paths = possible_paths(name, folder, policy.workspace)
         if any(UNKNOWN in path or WILD in path or rules.may_be_about(path) for path in paths):
             yield judge_read(name, folder, policy)

@@ -1,5 +1,7 @@
 """Commands that read whole folders: a file in them that a rule forbids counts as if the command named it."""
 
+import os
+
 import pytest
 
 from freeact_sub.approvals import Policy, decide
@@ -152,3 +154,25 @@ def test_a_wildcard_that_finds_many_files_is_judged_by_them_up_to_the_bound(poli
     assert decide(ShellCommand(command=lines[0]), policy["ask"]).verdict == "ask"
     assert decide(ShellCommand(command=lines[2]), policy["ask"]).verdict == "ask"
     assert decide(ShellCommand(command=lines[1]), policy["ask"]).verdict == "allow"
+
+
+def test_wildcards_without_end_are_asked_about_and_read_few_folders(policy, tmp_path, monkeypatch):
+    for number in range(2_500):
+        (tmp_path / "plain" / f"-{number}").touch()
+    read = []
+    monkeypatch.setattr("os.scandir", lambda folder, scandir=os.scandir: (read.append(folder), scandir(folder))[1])
+    for line in (
+        "cat *",
+        "cat " + "* " * 9_000,
+        "cat " + " ".join(f"*{number}*" for number in range(2_000)),
+        "cat * * * * *",
+    ):
+        assert decide(ShellCommand(command=line, cwd="plain"), policy["ask"]).verdict == "ask"
+    assert len(read) < 4 * 2_500, "each file is looked into once for each line at most"
+
+
+@pytest.mark.parametrize("command", ["rg x 'a\\0b'", "cp -r $'a\\0b' y", "cp -r a\0b y", "diff a\0b y"])
+def test_a_name_that_no_file_can_have_is_decided_about(policy, command):
+    for mode in MODES:
+        decide(ShellCommand(command=command), policy[mode])
+        decide(ShellCommand(command="rg x .", cwd=command), policy[mode])
