@@ -175,6 +175,8 @@ async def crowd(size: int) -> Figures:
         "kernel": {"max_live": 101},
         "budget": {"children": size + 10},
     }
+    if "requests" in Config.model_fields["budget"].annotation.model_fields:  # they were not limited
+        settings["budget"]["requests"] = 10 * size
     if hasattr(Config.model_fields["models"].annotation, "model_fields"):  # they were no section
         settings["models"] = {"max_concurrent": 100}
     async with agent(Slow, **settings) as made:
