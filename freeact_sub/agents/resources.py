@@ -201,10 +201,8 @@ class AgentKernel:
 
     async def _use(self, kernel: Kernel) -> Kernel:
         if kernel.own_files is not None:
-            root = kernel.own_files.root
-            self.description = OWN_FILES.format(
-                elsewhere="" if root == self._spec.workspace else ELSEWHERE.format(root=root)
-            )
+            elsewhere = "" if kernel.own_files.covers else ELSEWHERE.format(root=kernel.own_files.root)
+            self.description = OWN_FILES.format(elsewhere=elsewhere)
         self._node.use_kernel(_folders(self._node, kernel))
         watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
         self._watching.add(watching)

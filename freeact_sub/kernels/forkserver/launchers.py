@@ -146,7 +146,7 @@ class BranchLauncher(ForkLauncher):
     @property
     def _covers(self) -> bool:
         """The copy is at the workspace's own path, in namespaces of the branch's own."""
-        return self.own_files is not None and self.own_files.root == self.spec.workspace
+        return self.own_files is not None and self.own_files.covers
 
     def _moved(self) -> list[str] | None:
         """The workspace's path in the origin and in the branch. None: the same files."""

@@ -45,6 +45,11 @@ class OwnFiles:
     differs: frozenset[str] = frozenset()
     """For a copy: the files that differed from the workspace when they were made."""
 
+    @property
+    def covers(self) -> bool:
+        """It is at the workspace's own path."""
+        return self.root == self.workspace
+
     def look(self) -> Changes:
         """Returns what the branch has changed. Blocks; best called while the branch is idle.
 

@@ -74,6 +74,15 @@ async def test_a_reader_that_is_slow_is_no_stall(tmp_path):
     assert (result.status, len(server.requests)) == ("completed", 1)
 
 
+async def is_cancelled(listen):
+    """Whether it ends as cancelled when it is cancelled after two seconds."""
+    listening = asyncio.create_task(listen())
+    await asyncio.sleep(2)
+    listening.cancel()
+    await asyncio.wait({listening})
+    return listening.cancelled()
+
+
 @in_virtual_time
 async def test_a_stall_leaves_no_cancel_behind_and_a_cancel_is_no_stall():
     async def falls_silent():
@@ -90,11 +99,7 @@ async def test_a_stall_leaves_no_cancel_behind_and_a_cancel_is_no_stall():
     with anyio.move_on_after(2) as scope:
         await listen()
     assert scope.cancelled_caught
-    listening = asyncio.create_task(listen())
-    await asyncio.sleep(2)
-    listening.cancel()
-    await asyncio.wait({listening})
-    assert listening.cancelled()
+    assert await is_cancelled(listen)
 
 
 @in_virtual_time
@@ -110,11 +115,7 @@ async def test_a_cancelled_answer_whose_end_outlasts_the_limit_of_silence_is_can
         async for _ in Silence("local", first_event_seconds=None, stall_seconds=4).watched(ends_slowly()):
             pass
 
-    listening = asyncio.create_task(listen())
-    await asyncio.sleep(2)
-    listening.cancel()
-    await asyncio.wait({listening})
-    assert listening.cancelled()
+    assert await is_cancelled(listen)
 
 
 @in_virtual_time
