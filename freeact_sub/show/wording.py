@@ -2,16 +2,21 @@
 
 import base64
 import binascii
-from typing import Any, Final
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput, StrategyProgress
 from freeact_sub.text import clean, counted, files_text, one_line
 
+if TYPE_CHECKING:  # slow to import
+    from freeact_sub.sessions import StoredSession
+
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
 PICTURES_SHOWN: Final = 20
 MAX_CHARS: Final = 100_000
+TITLE_CHARS: Final = 60
 MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
 """An agent's action on a message, in words between its name and the other's."""
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
@@ -125,3 +130,13 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
             return int.from_bytes(content[at + 7 : at + 9]), int.from_bytes(content[at + 5 : at + 7])
         at += 2 + max(2, int.from_bytes(content[at + 2 : at + 4]))
     return None
+
+
+def session_line(session: "StoredSession", *, folder: bool) -> str:
+    """A session as a person reads it. Args: folder: name its folder."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated))
+    agents = counted(session.agents, "agent")
+    cost = session.usage.cost_text or f"{session.usage.tokens_text} tokens"
+    notes = [session.status or "open", *(["archived"] if session.archived else []), agents, cost]
+    where = f"  {session.workspace}" if folder else ""
+    return f"{session.session_id}  {when}  {one_line(session.title, TITLE_CHARS)}  ({', '.join(notes)}){where}"

@@ -44,7 +44,7 @@ from freeact_sub.terminal.attention import Attention, Notify, focus_keys
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
-from freeact_sub.terminal.input_line import InputLine
+from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager
 from freeact_sub.terminal.pictures.ways import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS

@@ -24,7 +24,7 @@ HEAVY = (
 PROGRAM = f"""
 import sys, time
 from pathlib import Path
-from freeact_sub import cli
+from freeact_sub.cli import commands
 from freeact_sub.errors import FreeactError
 
 def open_agent(config, session, **_):
@@ -33,8 +33,8 @@ def open_agent(config, session, **_):
         time.sleep(0.01)
     raise FreeactError(f"imported before the prompt: {{heavy}}")
 
-cli._agent = open_agent
-sys.exit(cli.main([]))
+commands._agent = open_agent
+sys.exit(commands.main([]))
 """
 
 

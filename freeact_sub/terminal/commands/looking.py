@@ -63,7 +63,7 @@ def tools(person: "Person", _rest: str) -> None:
 
 def permissions(person: "Person", rest: str) -> None:
     """`/permissions [command]`."""
-    from freeact_sub.terminal.permissions_command import rules_text, ruling_text  # noqa: PLC0415  # slow to import
+    from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415  # slow to import
 
     config = person.present.config.model_copy(update={"mode": person.present.mode})
     _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
@@ -78,7 +78,7 @@ def config(person: "Person", _rest: str) -> None:
 def config_text(config: "Config") -> str:
     """The settings that differ from the defaults, a line for each, without secrets."""
     from freeact_sub.agents.sessions.known_secrets import known_secrets  # noqa: PLC0415  # slow to import
-    from freeact_sub.terminal.trust_question import flat_lines  # noqa: PLC0415
+    from freeact_sub.terminal.questions.trust_question import flat_lines  # noqa: PLC0415
 
     shown: Any = json.loads(json.dumps(config.model_dump(exclude_defaults=True), default=str))
     text = "\n".join(flat_lines(shown))

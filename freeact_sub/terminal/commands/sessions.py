@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.errors import FreeactError, SessionError
-from freeact_sub.terminal.sessions_command import session_line
+from freeact_sub.show.wording import session_line
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent

@@ -9,7 +9,6 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.terminal.commands.context import Compaction
-from freeact_sub.terminal.commands.mentions import pictures_of, texts_of
 from freeact_sub.terminal.commands.own import own_commands, prompt_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
@@ -20,6 +19,7 @@ from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
 from freeact_sub.terminal.conversation.present import Asked, Phase, Present
 from freeact_sub.terminal.drawing.banner import banner
+from freeact_sub.terminal.input.mentions import pictures_of, texts_of
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.run_once import OpenAgent, OpenSession, exit_status
 

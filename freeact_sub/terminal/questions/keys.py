@@ -6,7 +6,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, Remember
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.driver import Purpose
-from freeact_sub.terminal.outside import edit, editor
+from freeact_sub.terminal.questions.outside import edit, editor
 from freeact_sub.terminal.screen import Screen
 
 REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}

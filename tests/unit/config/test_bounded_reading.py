@@ -17,7 +17,7 @@ from freeact_sub.config.parsing import MAX_DEPTH, parse_toml
 from freeact_sub.config.schema import KernelConfig, McpServerConfig
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
-from freeact_sub.terminal.trust_question import settings_lines
+from freeact_sub.terminal.questions.trust_question import settings_lines
 
 DEEP = 100_000
 MANY = 60_000

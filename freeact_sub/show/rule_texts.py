@@ -1,47 +1,26 @@
-"""`freeact-sub permissions`: prints the decision about a call with its rule, or all rules."""
+"""Permission rules as a person reads them: the decision about a call with its rule, or all rules."""
 
 import json
-from typing import Final
 
 from freeact_sub.approvals import Policy, Verdict, decide, load_rules
 from freeact_sub.calls import CALLS, Call
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
-from freeact_sub.terminal.standard_output import print_line
 from freeact_sub.text import visible
-
-EXIT_STATUS: Final[dict[Verdict, int]] = {"allow": 0, "deny": 1, "ask": 3}
-
-
-def check(config: Config, kind: str, text: str) -> int:
-    """Prints the decision about a call; returns the exit status that stands for it.
-
-    Raises:
-        ConfigError: The text is not what the kind needs, or a file with rules is wrong.
-    """
-    verdict, words = ruling_text(config, kind, text)
-    print_line(words)
-    return EXIT_STATUS[verdict]
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
     """The verdict on a call, and a line about it.
 
     Raises:
-        ConfigError: See `check`.
+        ConfigError: The text is not what the kind needs, or a file with rules is wrong.
     """
     ruling = decide(call_of(kind, text), policy_of(config))
     return ruling.verdict, visible(f"{ruling.verdict}: {ruling.reason}")
 
 
-def list_rules(config: Config) -> int:
-    """Prints all rules, the most specific file first; each file's in the form in which it is written."""
-    print_line(rules_text(config))
-    return 0
-
-
 def rules_text(config: Config) -> str:
-    """All rules, see `list_rules`."""
+    """All rules, the most specific file first; each file's in the form in which it is written."""
     lines = []
     for level in policy_of(config).rules.levels:
         if level:

@@ -6,7 +6,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.terminal.commands.mentions import PICTURES, mention_of
+from freeact_sub.terminal.input.mentions import PICTURES, mention_of
 
 MAX_LINES: Final = 10
 """A paste of more lines is folded."""

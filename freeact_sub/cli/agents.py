@@ -3,8 +3,8 @@
 import sys
 
 from freeact_sub.agents.types.files import AgentType, load_agent_types
+from freeact_sub.cli.streams import print_line
 from freeact_sub.config.schema import AGENT_TYPES, Config, user_folder
-from freeact_sub.terminal.standard_output import print_line
 from freeact_sub.text import one_line, visible
 
 

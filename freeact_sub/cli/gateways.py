@@ -4,9 +4,9 @@ import asyncio
 import sys
 from pathlib import Path
 
+from freeact_sub.cli.streams import print_line
 from freeact_sub.config.gateway import GatewayConfig
 from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
-from freeact_sub.terminal.standard_output import print_line
 
 
 def check(settings: GatewayConfig) -> int:

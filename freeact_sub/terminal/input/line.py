@@ -4,22 +4,26 @@ At an open question and an empty line a single key is an answer; text typed befo
 and comes back after the last question.
 """
 
+import hashlib
+import os
 import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from prompt_toolkit import search
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import ThreadedCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from freeact_sub.terminal.commands.completion import LineCompleter
-from freeact_sub.terminal.commands.history import history_file
-from freeact_sub.terminal.commands.pastes import Pastes
 from freeact_sub.terminal.driver import Keyboard, Purpose
+from freeact_sub.terminal.input.mentions import matching_files, mention_of
+from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
 
 PROMPTS: Final[dict[Purpose, str]] = {"reason": "why not: ", "code": "run instead (Alt-Enter runs it): "}
@@ -199,3 +203,42 @@ class InputLine:
         del event
         search.accept_search()  # the line can be changed before it is entered
         self.buffer.cursor_position = len(self.buffer.text)
+
+
+class LineCompleter(Completer):
+    """Completes `/` commands, and files after `@`."""
+
+    def __init__(self, offers: Callable[[str], Iterable[tuple[str, str]]]) -> None:
+        """Args: offers: see `Keyboard.offers`."""
+        self._offers = offers
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """See prompt_toolkit."""
+        del complete_event
+        line = document.text_before_cursor
+        if line.startswith("/") and "\n" not in line:
+            for text, words in self._offers(line):
+                yield Completion(text, -len(line), display=text.partition(" ")[2] or text, display_meta=words)
+            return
+        word = document.get_word_before_cursor(WORD=True)
+        if word.startswith("@"):
+            for name in matching_files(word[1:].removeprefix('"'), Path.cwd()):
+                yield Completion(mention_of(name), -len(word))
+
+
+def history_file(folder: Path | None = None) -> str:
+    """The file with the prompts of earlier conversations, for the user alone; `os.devnull` where it cannot be made.
+
+    Args:
+        folder: The folder of the conversations. None: the present one.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    digest = hashlib.sha256(os.fsencode(folder or Path.cwd())).hexdigest()[:16]
+    file = Path(state) / "freeact" / "prompts" / digest
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:
+        return os.devnull
+    return os.fspath(file) if os.access(file, os.R_OK | os.W_OK) else os.devnull

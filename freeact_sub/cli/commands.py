@@ -1,0 +1,194 @@
+"""The command line: arguments become a `Config`, and a front end of `terminal/` takes over.
+
+Nothing that takes time is imported here at module level, so that `--help` and a mistyped option are answered at
+once. What is wrong with the settings is one line on standard error and exit status 2; a traceback only with `--debug`.
+"""
+
+import argparse
+import gc
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from freeact_sub.cli.parser import USAGE, parse
+from freeact_sub.cli.settings import INTERRUPTED, read_settings
+from freeact_sub.cli.streams import (
+    asking_terminal,
+    can_draw,
+    is_interactive,
+    is_terminal,
+    print_line,
+    read_prompt,
+    standard_input,
+    tell,
+)
+from freeact_sub.errors import ConfigError, FreeactError
+
+if TYPE_CHECKING:
+    from freeact_sub.config.schema import Config
+    from freeact_sub.terminal.run_once import Output
+
+FAILED: Final = 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the program; returns its exit status.
+
+    Args:
+        arguments: The words of the command line. None: those of this process.
+    """
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    debug = getattr(options, "debug", False)
+    gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
+    try:
+        return _COMMANDS[options.command](options)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except ConfigError as error:
+        return _fail(error, str(error), USAGE, debug=debug)
+    except FreeactError as error:
+        return _fail(error, str(error), FAILED, debug=debug)
+    except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback
+        text = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
+        return _fail(error, text, FAILED, debug=debug)
+    finally:
+        gc.enable()
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    from freeact_sub.cli.gateways import check  # noqa: PLC0415
+    from freeact_sub.config.gateway import GatewayConfig  # noqa: PLC0415
+
+    settings = read_settings(options, looking=True).kernel.gateway
+    return check(GatewayConfig(**{**settings.model_dump(), "url": options.url}))
+
+
+def _kernelspec(options: argparse.Namespace) -> int:
+    from freeact_sub.cli.gateways import install  # noqa: PLC0415
+
+    return install(prefix=options.prefix, user=options.user, name=options.name, wall=options.wall, network=options.network)
+
+
+def _permissions(options: argparse.Namespace) -> int:
+    from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415
+
+    config = read_settings(options, looking=True)
+    if options.way == "list":
+        print_line(rules_text(config))
+        return 0
+    verdict, text = ruling_text(config, options.kind, options.call)
+    print_line(text)
+    return {"allow": 0, "deny": 1, "ask": 3}[verdict]
+
+
+def _agents(options: argparse.Namespace) -> int:
+    from freeact_sub.cli.agents import list_agents  # noqa: PLC0415
+
+    return list_agents(read_settings(options, looking=True))
+
+
+def _sessions(options: argparse.Namespace) -> int:
+    from freeact_sub.cli.sessions import run_way  # noqa: PLC0415
+
+    return run_way(options, read_settings(options, looking=True))
+
+
+def _converse(options: argparse.Namespace) -> int:
+    if not is_terminal(sys.stdin) and (prompt := standard_input()).strip():
+        return _run(argparse.Namespace(**vars(options), prompt=prompt, output="auto"))
+    if not is_interactive():
+        raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
+    config = read_settings(options)
+    session, replay = _session(options, config)
+    import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
+
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
+    with lean_imports():
+        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+
+    conversation = converse(
+        lambda: _agent(config, session, replay=replay),
+        config=config,
+        session=session,
+        verbose=hasattr(options, "verbose"),
+        open_session=lambda session, settings: _agent(config.model_copy(update=dict(settings)), session),
+    )
+    return asyncio.run(conversation)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if sys.stdout is None:
+        raise ConfigError("standard output is closed: there is nowhere to write to")
+    path: Path | None = getattr(options, "file", None)
+    if options.prompt is None and path is None and is_terminal(sys.stdin):
+        raise ConfigError("give the prompt either as an argument, or as - for standard input, or with --file PATH")
+    prompt = read_prompt(options.prompt, path)
+    terminal = asking_terminal()
+    config = read_settings(options, headless=None if terminal is not None else "auto")
+    session, replay = _session(options, config)
+    import asyncio  # noqa: PLC0415
+
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
+    verbose = hasattr(options, "verbose")
+    if options.output == "auto" and is_interactive():
+        with lean_imports():
+            from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+
+        talk = converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
+        return asyncio.run(talk)
+    with lean_imports():
+        from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
+        from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
+
+    output: Output = options.output if options.output != "auto" else "rich" if can_draw(sys.stdout) else "plain"
+    approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
+    run = run_once(lambda: _agent(config, session, replay=replay), prompt, output=output, approver=approver, verbose=verbose)
+    return asyncio.run(run)
+
+
+def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
+    """The session to work in, and whether its cells run again.
+
+    Raises:
+        ConfigError: There is nothing to run again.
+    """
+    replay = hasattr(options, "replay")
+    if not hasattr(options, "session"):
+        if replay:
+            raise ConfigError("--replay runs the cells of a session again: name it by --continue or --resume")
+        return "new", False
+    from freeact_sub.cli.sessions import chosen  # noqa: PLC0415
+
+    return chosen(options.session, config.workspace), replay
+
+
+def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
+    from freeact_sub import Agent  # noqa: PLC0415
+
+    agent = Agent(config, session=session, replay=replay)
+    if not gc.isenabled():  # the first agent
+        gc.freeze()
+        gc.enable()
+    return agent
+
+
+_COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
+    None: _converse,
+    "run": _run,
+    "agents": _agents,
+    "permissions": _permissions,
+    "gateway": _gateway,
+    "kernelspec": _kernelspec,
+    "sessions": _sessions,
+}
+
+
+def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    tell(text)
+    return status

@@ -1,0 +1,211 @@
+"""The words of the command line: all commands and their options.
+
+Nothing that takes time is imported here, so that `--help` and a mistyped option are answered at once.
+"""
+
+import argparse
+import difflib
+import shlex
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from freeact_sub import __version__
+from freeact_sub.config.command_options import add_options
+from freeact_sub.modes import MODES
+
+USAGE: Final = 2
+"""The exit status for wrong usage or settings."""
+PROMPT_OPTIONS: Final = ("-p", "--print", "--prompt")
+"""The option's names in other programs."""
+
+
+class _PromptFoundError(Exception):
+    """The first word is a prompt, not a command."""
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The options. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
+    words = _with_run(words)
+    try:
+        return _parser().parse_args(words)
+    except _PromptFoundError as found:
+        at = words.index(str(found))
+        return _parser().parse_args([*words[:at], "run", *words[at:]])
+
+
+def _with_run(words: Sequence[str]) -> list[str]:
+    """The words, in which `-p PROMPT` stands for `run PROMPT`."""
+    end = words.index("--") if "--" in words else len(words)
+    at = next((index for index, word in enumerate(words[:end]) if word in PROMPT_OPTIONS), None)
+    if at is None:
+        return [*words]
+    return [*words[:at], *([] if "run" in words[:at] else ["run"]), *words[at + 1 :]]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (see freeact-sub --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Overrides argparse: several words are a prompt; an unknown command is an error that suggests the nearest one."""
+        if action.dest == "command" and action.choices is not None and value not in action.choices:
+            if len(value.split()) > 1:
+                raise _PromptFoundError(value)
+            near = difflib.get_close_matches(value, list(action.choices), n=1)
+            meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(value)}`"
+            raise argparse.ArgumentError(None, f"unknown command {_short(value)!r} ({', '.join(action.choices)}): {meant}")
+        super()._check_value(action, value)
+
+
+def _run_command(prompt: str) -> str:
+    return f"freeact-sub run {shlex.quote(prompt) if prompt == _short(prompt) else 'PROMPT'}"
+
+
+def _short(text: str) -> str:
+    return textwrap.shorten(text, 80, placeholder=" ...")
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
+    add_options(common)
+    common.add_argument(
+        "--trust",
+        action="store_true",
+        help="trust the settings in the workspace as they are, from now on",
+    )
+    common.add_argument("--verbose", action="store_true", help="show everything that every agent does, children included")
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    parser = _Parser(
+        prog="freeact-sub",
+        description="An agent that acts by running code in its own Jupyter kernel, and hands work to child agents. "
+        "Without a command: a conversation in the terminal; with a prompt alone, `-p PROMPT` or one on standard input: run.",
+        epilog="Exit status: 0 completed, 1 failed, a limit reached, or all denied as nobody was there to ask, "
+        "2 wrong usage or settings, 130 interrupted. "
+        "Settings: .freeact/config.toml in the workspace, FREEACT_… variables, then these options.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"freeact-sub {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    run = commands.add_parser(
+        "run",
+        help="run one prompt and exit",
+        description="Run one prompt and end with the answer.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; - or nothing: read it from standard input")
+    run.add_argument("--file", metavar="PATH", type=Path, help="read the prompt from a file")
+    run.add_argument(
+        "--output",
+        choices=("auto", "plain", "json", "text"),
+        default="auto",
+        help="auto: rich in a terminal, else plain; plain: lines of text; json: one event per line; text: only the answer",
+    )
+    run.add_argument("--quiet", action="store_const", dest="output", const="text", help="the same as --output text")
+    commands.add_parser(
+        "agents",
+        help="list the types of child agents",
+        description="List the named types of child agents, and what is wrong with files of others.",
+        epilog="Exit status: 0, or 1 if a file is wrong.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    _add_permissions(commands, common)
+    _add_gateway(commands, common)
+    _add_session_options(parser, chooses=True)
+    _add_session_options(run, chooses=False)
+    _add_sessions(commands, common)
+    return parser
+
+
+def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
+    permissions = commands.add_parser("permissions", help="list the permission rules, or check a call", allow_abbrev=False)
+    ways = permissions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    check = ways.add_parser(
+        "check",
+        help="show the decision about a call, and the rule that makes it",
+        description="Print what is decided about a call, the rule that decides, and the file it stands in.",
+        epilog="Exit status: 0 allowed, 1 denied, 3 asked for, 2 wrong usage or settings.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check.add_argument("call", metavar="CALL", help="a shell command, or a call of another --kind")
+    check.add_argument("--kind", default="shell", help="the kind of CALL (default: shell); `--kind help` lists them")
+    ways.add_parser("list", help="list all rules, in order of precedence", parents=[common], allow_abbrev=False)
+
+
+def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
+    gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
+    ways = gateway.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    check = ways.add_parser(
+        "check",
+        help="start a kernel there and test what agents need",
+        description="Start a kernel at a gateway, try what matters, and print the lines to start the gateway with.",
+        epilog="Exit status: 0 nothing is missing, 1 something is, 2 wrong usage or settings. "
+        "The token: FREEACT_KERNEL__GATEWAY__TOKEN.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    check.add_argument("url", metavar="URL", help="the URL of the gateway")
+    kernelspec = commands.add_parser("kernelspec", help="install a kernelspec for a gateway", allow_abbrev=False)
+    install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
+        "install",
+        help="make the gateway on this machine fork its kernels, behind a wall",
+        description="On a gateway's machine: write a kernelspec whose kernels are forked, behind a wall.",
+        allow_abbrev=False,
+    )
+    install.add_argument("--name", default="freeact", help="the name of the kernelspec (default: freeact)")
+    install.add_argument("--user", action="store_true", help="install for this user instead of this Python")
+    install.add_argument("--prefix", type=Path, metavar="DIR", help="install below this folder")
+    install.add_argument(
+        "--wall", choices=("none", *MODES), default="auto", help="the mode that has this wall (default: auto)"
+    )
+    install.add_argument("--network", action="store_true", help="leave kernels the network behind the wall of auto")
+
+
+def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> None:
+    """Adds `--continue` and `--resume`. Args: chooses: `--resume` alone shows a list to choose from."""
+    group = parser.add_mutually_exclusive_group()
+    last = "continue the latest session of this folder"
+    group.add_argument("--continue", dest="session", action="store_const", const=".", default=argparse.SUPPRESS, help=last)
+    number: Any = {"nargs": "?", "const": ""} if chooses else {}
+    text = "continue a session; without ID choose from a list" if chooses else "continue a session"
+    group.add_argument("--resume", dest="session", metavar="ID", default=argparse.SUPPRESS, help=text, **number)
+    again = "run the session's cells again, with approvals, instead of reading its variables from files"
+    parser.add_argument("--replay", action="store_true", default=argparse.SUPPRESS, help=again)
+
+
+def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
+    sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
+    ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
+    listed = ways.add_parser("list", help="list the sessions of this folder", parents=[common], allow_abbrev=False)
+    listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
+    show = ways.add_parser("show", help="print the transcript", parents=[common], allow_abbrev=False)
+    show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    show.add_argument("--agent", metavar="ID", help="only the agent of this id or key, for example a child")
+    export = ways.add_parser(
+        "export",
+        help="write a session to a file: a page, a notebook, a text, or its events",
+        description="Write the work of all agents of a session to a file to hand to somebody.",
+        parents=[common],
+        allow_abbrev=False,
+    )
+    export.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    forms = "html: one page without scripts; ipynb: a notebook that runs; md: text; jsonl: one event per line"
+    export.add_argument("--to", choices=("html", "ipynb", "md", "jsonl"), default="html", help=f"{forms} (default: html)")
+    export.add_argument("-o", "--out", metavar="FILE", type=Path, help="the file (default: standard output)")
+    fork = ways.add_parser("fork", help="copy a session, so that both can continue", parents=[common], allow_abbrev=False)
+    fork.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    remove = ways.add_parser("rm", help="remove a session", parents=[common], allow_abbrev=False)
+    remove.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
+    ways.add_parser(
+        "prune",
+        help="archive old sessions, and remove the oldest above the limit",
+        description="Archive the sessions that are older than sessions.archive_after_days, and remove the oldest while all "
+        "take more than sessions.max_bytes. It happens by itself once a day.",
+        parents=[common],
+        allow_abbrev=False,
+    )

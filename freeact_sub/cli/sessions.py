@@ -1,0 +1,137 @@
+"""`freeact-sub sessions`, `--continue` and `--resume`: a person lists, reads, exports, chooses and removes sessions."""
+
+import argparse
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.cli.streams import print_line, write_out
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import ConfigError
+from freeact_sub.sessions import SessionStore, StoredSession, list_sessions, state_folder
+from freeact_sub.sessions.sweeping import remove_session, sweep
+from freeact_sub.show.wording import session_line
+
+SHOWN: Final = 20
+"""Sessions that a list shows at a time."""
+
+
+def run_way(options: argparse.Namespace, config: Config) -> int:
+    """Runs the subcommand; returns the exit status."""
+    match options.way:
+        case "list":
+            return _list(None if options.everywhere else config.workspace)
+        case "show":
+            return _show(options.session_id, options.agent)
+        case "export":
+            return _export(options.session_id, options.to, options.out)
+        case "fork":
+            return _fork(options.session_id)
+        case "rm":
+            return _remove(options.session_id)
+        case _:
+            return _prune(config)
+
+
+def chosen(choice: str, workspace: Path) -> str:
+    """The id of the session that an option names. Args: choice: `.`: the newest. Empty: ask.
+
+    Raises:
+        SessionError: There is no such session.
+        ConfigError: Nobody is there to choose.
+    """
+    store = SessionStore(state_folder())
+    if choice == ".":
+        return store.newest(workspace).session_id
+    return store.find(choice).session_id if choice else _ask(store.sessions())
+
+
+def _ask(sessions: list[StoredSession]) -> str:
+    """Lets a person choose: by number, or by words that narrow the list."""
+    found = asked = [session for session in sessions if session.title]
+    if not asked:
+        raise ConfigError("no session to resume: start without --resume")
+    while True:
+        for number, session in enumerate(found[:SHOWN], 1):
+            print_line(f"{number:>3}  {session_line(session, folder=True)}")
+        if len(found) > SHOWN:
+            print_line(f"     and {len(found) - SHOWN} more")
+        sys.stderr.write("number, words to search for, or Enter to quit: ")
+        sys.stderr.flush()
+        text = sys.stdin.readline().strip()
+        if not text:
+            raise ConfigError("no session was chosen")
+        if text.isdecimal() and 1 <= int(text) <= min(len(found), SHOWN):
+            return found[int(text) - 1].session_id
+        words = text.lower().split()
+        narrowed = [
+            session for session in asked if all(word in session_line(session, folder=True).lower() for word in words)
+        ]
+        if not narrowed:
+            print_line(f"     no match: {text}")
+        found = narrowed or found
+
+
+def _list(workspace: Path | None) -> int:
+    sessions = [session for session in list_sessions(workspace) if session.title]
+    for session in sessions:
+        print_line(session_line(session, folder=workspace is None))
+    if not sessions:
+        print_line("no sessions" if workspace is None else f"no sessions in {workspace} (--all lists those of all folders)")
+    return 0
+
+
+def _show(session_id: str, agent: str | None) -> int:
+    from freeact_sub.show.agent_view import Views  # noqa: PLC0415  # slow to import
+    from freeact_sub.terminal.plain_lines import PlainLines  # noqa: PLC0415  # slow to import
+
+    store = SessionStore(state_folder())
+    session = store.find(session_id)
+    views = Views()
+    lines = PlainLines(views)
+    with store.reader(session.session_id) as reader:
+        wanted = None if agent is None else reader.agent(agent).agent_id
+        print_line(session_line(session, folder=True))
+        for event in reader.events():
+            views.observe(event)
+            if wanted in (None, event.agent_id):
+                write_out(lines.write(event))
+    return 0
+
+
+def _export(session_id: str, to: Any, file: Path | None) -> int:
+    from freeact_sub.export import export_session  # noqa: PLC0415  # slow to import
+
+    text = export_session(session_id, to, file=file)
+    if file is None:
+        write_out(text)
+    else:
+        print_line(f"written: {file}")
+    return 0
+
+
+def _fork(session_id: str) -> int:
+    print_line(SessionStore(state_folder()).fork(session_id))
+    return 0
+
+
+def _remove(session_id: str) -> int:
+    store = SessionStore(state_folder())
+    session = store.find(session_id)
+    remove_session(store, session.session_id)
+    print_line(f"removed: {session_line(session, folder=True)}")
+    return 0
+
+
+def _prune(config: Config) -> int:
+    settings = config.sessions
+    swept = sweep(
+        SessionStore(state_folder()),
+        config.workspace,
+        archive_after_days=settings.archive_after_days,
+        max_bytes=settings.max_bytes,
+        stop=threading.Event(),
+    )
+    print_line(f"archived: {', '.join(swept.archived) or 'none'}; removed: {', '.join(swept.removed) or 'none'}")
+    return 0

@@ -1,0 +1,84 @@
+"""The settings of a command line, and the question whether files in the workspace may decide about them.
+
+Nothing that takes time is imported at module level.
+"""
+
+import argparse
+import contextlib
+import functools
+import os
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.cli.streams import asking_terminal, tell
+from freeact_sub.config.command_options import load_arguments
+from freeact_sub.errors import ConfigError, UntrustedError
+
+if TYPE_CHECKING:
+    from freeact_sub.config.schema import Config
+
+INTERRUPTED: Final = 130
+"""The exit status after Ctrl-C."""
+
+
+def read_settings(options: argparse.Namespace, *, headless: str | None = None, looking: bool = False) -> "Config":
+    """The settings.
+
+    Args:
+        options: The command line.
+        headless: The value of `headless` if no setting and no option has one.
+        looking: The settings are only shown, so untrusted files count too, with a note.
+    """
+    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
+
+    with _ctrl_c_leaves(), lean_imports():
+        from freeact_sub.config.load import load_config  # noqa: PLC0415
+        from freeact_sub.config.schema import user_folder  # noqa: PLC0415
+        from freeact_sub.config.trust import Trust  # noqa: PLC0415
+
+    trust: Trust | None = Trust(user_folder())
+    load = functools.partial(load_config, **load_arguments(options))
+    try:
+        config = load(trust=trust)
+    except UntrustedError as error:
+        if looking and not hasattr(options, "trust"):
+            tell(f"note: {error}")
+            trust = None
+        elif not _vouched(options, error):
+            if not error.only_texts:
+                raise
+            tell(f"note: not read: {error}")
+            load.keywords["arguments"] |= {"instruction_files": (), "command_folders": ()}
+        elif trust is not None:
+            try:
+                trust.add(error.files)
+            except ConfigError as problem:
+                tell(f"note: {problem}")
+        config = load(trust=trust)
+    return config if config.headless is not None or headless is None else config.model_copy(update={"headless": headless})
+
+
+@contextlib.contextmanager
+def _ctrl_c_leaves() -> Iterator[None]:
+    """Makes Ctrl-C end the program at once: inside the import of an extension `KeyboardInterrupt` can become any error."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _vouched(options: argparse.Namespace, error: UntrustedError) -> bool:
+    """Whether somebody has trusted the files, or does so now."""
+    if hasattr(options, "trust"):
+        return True
+    terminal = asking_terminal()
+    if terminal is None or error.headless:
+        return False
+    from freeact_sub.terminal.questions.trust_question import ask  # noqa: PLC0415
+
+    return ask(error.files, terminal)

@@ -1,0 +1,1 @@
+"""The input line, and what a person writes into it besides commands."""
