@@ -23,7 +23,7 @@ _HOMES = {
         "SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError "
         "WorkspaceConflictError"
     ),
-    "freeact_sub.ending": "RunStatus",
+    "freeact_sub.events.ending": "RunStatus",
     "freeact_sub.events": (
         "AgentEvent AgentFinished AgentMessage AgentStarted ApprovalAnswered ApprovalRequest Cancelled Compacted "
         "CodeExecutionOutput CodeExecutionOutputChunk Decision Event KernelLost MessageKind ModelProgress Notice "

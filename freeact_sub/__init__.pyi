@@ -29,7 +29,7 @@ from freeact_sub.config.schema import (
     SubagentsConfig as SubagentsConfig,
     TerminalConfig as TerminalConfig,
 )
-from freeact_sub.ending import (
+from freeact_sub.events.ending import (
     RunStatus as RunStatus,
 )
 from freeact_sub.errors import (

@@ -26,7 +26,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.strategy_step import SearchedState
+from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.text import one_line
 
 CELL_TOOL = "execute_ipython_cell"

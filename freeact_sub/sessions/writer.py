@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.errors import SessionError
-from freeact_sub.json_lines import json_line
+from freeact_sub.events.json_lines import json_line
 from freeact_sub.sessions.backlog import Backlog
 from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import connect

@@ -33,7 +33,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.strategy_step import SearchedState
+from freeact_sub.events.strategy_step import SearchedState
 
 ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}
 CHILD: dict[str, Any] = {"agent_id": "agent-bbbb1111", "parent_id": "agent-aaaa0000", "depth": 1}

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from freeact_sub.agents.from_code.base import tool_call_id_of, validated
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.events import StrategyProgress
+from freeact_sub.events.strategy_step import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
-from freeact_sub.strategy_step import SearchedState, StrategyStep
 
 MAX_CHARS: Final = 500
 """Characters of each text in a step: code in a kernel writes them."""

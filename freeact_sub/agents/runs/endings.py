@@ -12,8 +12,8 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.models import Model
 
-from freeact_sub.ending import RunStatus
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
+from freeact_sub.events.ending import RunStatus
 from freeact_sub.models.failures import failure
 from freeact_sub.text import one_line, wrong_fields
 

@@ -21,7 +21,7 @@ from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget
-from freeact_sub.ending import RunStatus
+from freeact_sub.events.ending import RunStatus
 
 if TYPE_CHECKING:
     from freeact_sub.agents.tree import AgentNode

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.ending import Ending, RunStatus
 from freeact_sub.events import AgentFinished
+from freeact_sub.events.ending import Ending, RunStatus
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from pydantic_core import to_jsonable_python
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.cells import StreamText
-from freeact_sub.ending import Ending
 from freeact_sub.events import (
     AgentEvent,
     CodeExecutionOutput,
@@ -27,7 +26,8 @@ from freeact_sub.events import (
     ThoughtsChunk,
     ToolOutput,
 )
-from freeact_sub.json_lines import content
+from freeact_sub.events.ending import Ending
+from freeact_sub.events.json_lines import content
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter
 
 if TYPE_CHECKING:

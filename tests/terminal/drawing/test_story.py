@@ -23,9 +23,9 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.questions import Questions
-from freeact_sub.strategy_step import SearchedState
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
 from freeact_sub.terminal.drawing.live import live_area

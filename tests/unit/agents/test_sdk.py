@@ -96,7 +96,7 @@ def test_the_version_is_the_one_of_the_project():
 
 
 def test_statuses_are_the_ones_that_the_design_names():
-    from freeact_sub.ending import RunStatus
+    from freeact_sub.events.ending import RunStatus
 
     assert set(typing.get_args(RunStatus)) == {
         "completed",

@@ -26,12 +26,12 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
+from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
 from freeact_sub.export.document import fenced
 from freeact_sub.export.report import Cell, Question, ToolUse, report_of
 from freeact_sub.export.timeline import timeline_of
 from freeact_sub.sessions import SessionStore, state_folder
-from freeact_sub.strategy_step import SearchedState
 from freeact_sub.testing import first_prompt
 
 HOSTILE = (

@@ -23,7 +23,7 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.json_lines import json_line
+from freeact_sub.events.json_lines import json_line
 from freeact_sub.sessions import SessionStore
 from freeact_sub.sessions.database import MIGRATIONS, NAME, connect
 

@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from support.searches import Hidden, Words
 
-from freeact_sub.ending import RunStatus
 from freeact_sub.errors import SpawnForbiddenError, StrategyError
+from freeact_sub.events.ending import RunStatus
 from freeact_sub.strategies import (
     LATS,
     BeamSearch,

@@ -1,33 +1,23 @@
-"""The events of a run: one flat, ordered stream per root run, of frozen values.
-
-Every agent of a tree writes to the same stream; its header (`agent_id`, `parent_id`, `depth`) says who an event is from. The
-channel stamps the header when it takes an event in (`channel.py`), which keeps `seq` free of gaps.
-
-For each run of an agent there is exactly one `AgentStarted` and one `AgentFinished`, which comes last of that run's. A child
-that has ended and is asked on begins another run, under the same `agent_id`.
-"""
+"""The header of events, and every kind of event."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.ending import Ending
-from freeact_sub.errors import ConfigError
-from freeact_sub.json_lines import content, json_line
+from freeact_sub.events.answers import NOBODY, Answerable, Decision
+from freeact_sub.events.ending import Ending
+from freeact_sub.events.json_lines import content, json_line
+from freeact_sub.events.strategy_step import StrategyStep
 from freeact_sub.modes import Mode
-from freeact_sub.strategy_step import StrategyStep
 
 MessageKind: TypeAlias = Literal["request", "response", "status", "cancel"]
 """`request`: a question; `response`: its answer; `status`: news that need no answer; `cancel`: end your work."""
-
-Remember: TypeAlias = Literal["session", "project"]
-"""For how long an answer holds beyond its call."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,40 +162,7 @@ class CodeExecutionOutput(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decision:
-    """An answer to an approval request."""
-
-    allowed: bool
-    reason: str = ""
-    """The reason of a denial, for the model."""
-    remember: Remember | None = None
-    """Allow later calls like it too: in this session, or always in this project. None: this call alone."""
-    pattern: str | None = None
-    """The pattern of calls like it. None: the request's suggestion."""
-    code: str | None = None
-    """Code to run instead of the cell that is asked about. None: as it is."""
-    nobody: bool = field(default=False, compare=False)
-    """True: nobody answered, and this decision counts instead."""
-
-
-class AnswerReceiver(Protocol):
-    """Takes the answer to a question: the gate that asks it."""
-
-    def answer(self, request_id: str, decision: Decision) -> bool:
-        """Takes an answer, from any thread. Returns False if the question is already answered or withdrawn."""
-        ...
-
-    def shown(self, request_id: str) -> None:
-        """A front end has put the question before a person."""
-        ...
-
-
-ASKED: Final[dict[str, AnswerReceiver]] = {}
-"""Receivers of open questions by request id; an event is a value, and holds only the id."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApprovalRequest(AgentEvent):
+class ApprovalRequest(Answerable, AgentEvent):
     """A call waits for an answer; other calls continue.
 
     Requests of several agents may be open at once and may be answered in any order. The first answer counts.
@@ -222,48 +179,8 @@ class ApprovalRequest(AgentEvent):
     """Editable patterns that would allow such calls from now on. Empty: such calls are asked about each time."""
     headless: bool = False
     """True: no person is asked; the answer follows at once."""
-    if_nobody: Decision = Decision(allowed=False, nobody=True)
+    if_nobody: Decision = NOBODY
     """The answer that counts if nobody gives one."""
-
-    def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
-        """Lets the call run. Returns False if it was answered already.
-
-        Args:
-            remember: Allow calls like it too, in this session or in this project. None: this call alone.
-            pattern: The pattern of calls like it, such as `shell:git push *`. None: the suggestion.
-            code: What runs instead of a cell's code; the model reads that it was changed, and into what. None: the cell.
-
-        Raises:
-            ValueError: The pattern is wrong, or there is code for what is no cell; the question stays open.
-            ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
-        """
-        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
-
-    def deny(self, reason: str = "") -> bool:
-        """Denies the call; the model reads the reason and continues. Returns False if it was answered already."""
-        return self.decide(Decision(allowed=False, reason=reason))
-
-    def shown(self) -> None:
-        """Notes that a front end shows the question, so that the log does not report it as unanswered."""
-        if gate := ASKED.get(self.request_id):
-            gate.shown(self.request_id)
-
-    def decide(self, decision: Decision) -> bool:
-        """Gives any answer. Returns False if the request is already answered or withdrawn.
-
-        A rule that cannot be written into the project's file is reported by a `Notice`.
-
-        Raises:
-            ValueError: The answer's pattern is wrong, or has code for what is no cell; the question stays open.
-        """
-        try:
-            return self._answer(decision)
-        except ConfigError:
-            return True
-
-    def _answer(self, decision: Decision) -> bool:
-        gate = ASKED.get(self.request_id)
-        return gate is not None and gate.answer(self.request_id, decision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +311,3 @@ def json_schema() -> dict[str, Any]:
 @cache
 def _adapter() -> TypeAdapter[Event]:
     return TypeAdapter(Annotated[Event, Field(discriminator="type")], config=ConfigDict(use_attribute_docstrings=True))
-
-
-if __name__ == "__main__":
-    print(json.dumps(json_schema(), indent=2))  # noqa: T201  # that is what it is called for

@@ -1,0 +1,92 @@
+"""`Decision`: the answer to an approval request, and the way it takes from a front end to the gate that waits for it."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol, TypeAlias
+
+from freeact_sub.errors import ConfigError
+
+Remember: TypeAlias = Literal["session", "project"]
+"""For how long an answer holds beyond its call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """An answer to an approval request."""
+
+    allowed: bool
+    reason: str = ""
+    """The reason of a denial, for the model."""
+    remember: Remember | None = None
+    """Allow later calls like it too: in this session, or always in this project. None: this call alone."""
+    pattern: str | None = None
+    """The pattern of calls like it. None: the request's suggestion."""
+    code: str | None = None
+    """Code to run instead of the cell that is asked about. None: as it is."""
+    nobody: bool = field(default=False, compare=False)
+    """True: nobody answered, and this decision counts instead."""
+
+
+NOBODY: Final = Decision(allowed=False, nobody=True)
+"""The answer that counts if nobody gives one."""
+
+
+class AnswerReceiver(Protocol):
+    """Takes the answer to a question: the gate that asks it."""
+
+    def answer(self, request_id: str, decision: Decision) -> bool:
+        """Takes an answer, from any thread. Returns False if the question is already answered or withdrawn."""
+        ...
+
+    def shown(self, request_id: str) -> None:
+        """A front end has put the question before a person."""
+        ...
+
+
+ASKED: Final[dict[str, AnswerReceiver]] = {}
+"""Receivers of open questions by request id; an event is a value, and holds only the id."""
+
+
+class Answerable:
+    """The answers to an approval request."""
+
+    request_id: str
+
+    def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
+        """Lets the call run. Returns False if it was answered already.
+
+        Args:
+            remember: Allow calls like it too, in this session or in this project. None: this call alone.
+            pattern: The pattern of calls like it, such as `shell:git push *`. None: the suggestion.
+            code: What runs instead of a cell's code; the model reads that it was changed, and into what. None: the cell.
+
+        Raises:
+            ValueError: The pattern is wrong, or there is code for what is no cell; the question stays open.
+            ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
+        """
+        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
+
+    def deny(self, reason: str = "") -> bool:
+        """Denies the call; the model reads the reason and continues. Returns False if it was answered already."""
+        return self.decide(Decision(allowed=False, reason=reason))
+
+    def shown(self) -> None:
+        """Notes that a front end shows the question, so that the log does not report it as unanswered."""
+        if gate := ASKED.get(self.request_id):
+            gate.shown(self.request_id)
+
+    def decide(self, decision: Decision) -> bool:
+        """Gives any answer. Returns False if the request is already answered or withdrawn.
+
+        A rule that cannot be written into the project's file is reported by a `Notice`.
+
+        Raises:
+            ValueError: The answer's pattern is wrong, or has code for what is no cell; the question stays open.
+        """
+        try:
+            return self._answer(decision)
+        except ConfigError:
+            return True
+
+    def _answer(self, decision: Decision) -> bool:
+        gate = ASKED.get(self.request_id)
+        return gate is not None and gate.answer(self.request_id, decision)
