@@ -6,6 +6,7 @@ from freeact_sub.approvals.policy import Policy, Ruling, narrowed
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rules, Verdict, load_rules, make_rules, shipped_rules
 from freeact_sub.approvals.rules.rule_files import RuleFiles
+from freeact_sub.approvals.timely import decide_in_time
 from freeact_sub.approvals.unasked import unasked_writes
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Ruling",
     "Verdict",
     "decide",
+    "decide_in_time",
     "load_rules",
     "make_rules",
     "narrowed",

@@ -11,10 +11,9 @@ from itertools import islice
 from typing import Final
 
 from freeact_sub.approvals.access import judge_read
-from freeact_sub.approvals.paths import possible_paths, real_path
+from freeact_sub.approvals.paths import may_look, possible_paths, real_path
 from freeact_sub.approvals.policy import Policy, Ruling, strictest, unless_full
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
-from freeact_sub.system.mounts import silent_mounts
 
 MAX_FILES: Final = 10_000
 """Files to look at before a person is asked instead."""
@@ -22,7 +21,7 @@ READ: Final = Ruling(verdict="allow", rule="it is read")
 
 
 class TooManyError(Exception):
-    """A folder or wildcard has more than `MAX_FILES` files, or nobody can tell how many: what is mounted does not answer."""
+    """A folder or wildcard has more than `MAX_FILES` files, or nobody may look."""
 
 
 def judge_folder(word: str, folder: str, policy: Policy, *, hidden: bool = True) -> Ruling:
@@ -113,12 +112,8 @@ def _matching(part: str, folder: str) -> Iterator[str]:
 def files_below(*starts: str, hidden: bool = True) -> Iterator[str]:
     """All files below folders, links followed. Args: hidden: include files with a leading dot."""
     todo, seen, left = list(starts), set[str](), MAX_FILES
-    silent = silent_mounts(real_path(os.path.commonpath(starts))) if starts else frozenset()
     while todo:
-        place = todo.pop()
-        if place in silent:  # it would keep `real_path` waiting as well
-            raise TooManyError
-        path = real_path(place)
+        path = real_path(todo.pop())
         if path in seen:
             continue
         seen.add(path)
@@ -143,6 +138,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
+    if not may_look():
+        raise TooManyError
     try:
         with os.scandir(folder) as entries:
             return list(entries)

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.open_approval import OpenApproval
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
@@ -25,6 +24,7 @@ from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rule, make_rules
 from freeact_sub.approvals.rules.rule_files import RuleFiles
 from freeact_sub.approvals.tally import Tally
+from freeact_sub.approvals.timely import decide_in_time
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
@@ -115,7 +115,7 @@ class Gate:
         Raises:
             ApprovalDeniedError: The call must not run; carries the reason.
         """
-        ruling = self.ruling(call, policy)
+        ruling = await self.ruling(call, policy)
         for problem in self._files.notices() if self._files is not None else ():
             emitter.put(Notice(content=problem))
         tally = self._tallies.get(emitter.agent_id, Tally())
@@ -131,15 +131,17 @@ class Gate:
         tally.decide(decision)
         if not decision.allowed:
             raise ApprovalDeniedError(decision.reason)
-        ruling = self.ruling(call, policy)  # while a person thought, rules, links and what wildcards find may have changed
+        ruling = await self.ruling(
+            call, policy
+        )  # while a person thought, rules, links and what wildcards find may have changed
         if ruling.verdict == "deny":
             raise ApprovalDeniedError(ruling.reason)
         return decision.code
 
-    def ruling(self, call: Call, policy: Policy) -> Ruling:
+    async def ruling(self, call: Call, policy: Policy) -> Ruling:
         """Judges a call by the policy and by what was allowed in this session."""
         as_saved = policy if self._files is None else policy.with_rules(self._files.rules)
-        return decide(call, as_saved.with_session(self.session))
+        return await decide_in_time(call, as_saved.with_session(self.session))
 
     @property
     def open_requests(self) -> tuple[ApprovalRequest, ...]:
@@ -206,7 +208,7 @@ class Gate:
                     question.decide(if_nobody)
                 decision = await question.answer
             if decision.allowed and decision.remember:
-                self._remember(decision, ruling)
+                await self._remember(decision, ruling)
             for problem in item.problems:
                 caller.emit(Notice(content=problem))
             return decision
@@ -254,12 +256,12 @@ class Gate:
             return f"the answer holds for this session only: {error}"
         return ""
 
-    def _remember(self, decision: Decision, ruling: Ruling) -> None:
+    async def _remember(self, decision: Decision, ruling: Ruling) -> None:
         """Allows calls like this one from now on, open questions included."""
         rules = make_rules({"allow": _patterns(decision, ruling)})
         self.session = (*self.session, *(rule for rule in rules if rule not in self.session))
         for item in tuple(self._open.values()):
-            if self.ruling(item.question.call, item.policy).verdict == "allow":
+            if (await self.ruling(item.question.call, item.policy)).verdict == "allow":
                 item.question.decide(Decision(allowed=True))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
-from freeact_sub.approvals.paths import is_within, possible_paths
+from freeact_sub.approvals.paths import is_within, may_look, possible_paths
 from freeact_sub.approvals.rules.patterns import UNKNOWN
 from freeact_sub.system.git_index import read_index
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
@@ -33,7 +33,7 @@ SHOWING: Final = frozenset({"filter", "diff"})
 MAX_REPOSITORIES: Final = 100
 """A repository with its submodules and what is around it."""
 LOOK_SECONDS: Final = 3.0
-"""Bound on one look: the event loop waits for it, and a person is asked instead."""
+"""Bound on one look; a person is asked instead."""
 ATTRIBUTES: Final = ".gitattributes"
 
 
@@ -54,7 +54,7 @@ def tracked_files(folder: str, workspace: Path, sections: AbstractSet[str], oper
         StartsProgramError: git may start a program there.
     """
     start = possible_paths("", folder, workspace)[-1]
-    around = () if UNKNOWN in start else (start, *map(str, Path(start).parents))
+    around = () if UNKNOWN in start or not may_look() else (start, *map(str, Path(start).parents))
     trees = deque(tree for tree in around if os.path.lexists(f"{tree}/.git") or os.path.isdir(f"{tree}/objects"))
     if not trees:
         raise StartsProgramError("no repository is seen there")

@@ -3,6 +3,9 @@
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +16,23 @@ HARMLESS: Final = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/st
 
 MAX_BUNDLE: Final = 1_000_000
 """Characters of a file to look at."""
+_by_names: Final = ContextVar("by names alone", default=False)
 _IN_PROCESS: Final = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/cwd(?:/|$)")
+
+
+@contextmanager
+def by_names_alone() -> Iterator[None]:
+    """Meanwhile no decision of this task looks at a file: a path is what it says, and what is in a folder is not known."""
+    token = _by_names.set(True)
+    try:
+        yield
+    finally:
+        _by_names.reset(token)
+
+
+def may_look() -> bool:
+    """Whether a decision may look at files."""
+    return not _by_names.get()
 
 
 def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
@@ -42,7 +61,7 @@ def possible_paths(word: str, folder: str, workspace: Path) -> tuple[str, ...]:
 def real_path(path: str) -> str:
     """A path with its symbolic links followed; an unknown path if one cannot be followed."""
     try:
-        return os.path.realpath(path)
+        return os.path.realpath(path) if may_look() else os.path.normpath(path)
     except (OSError, ValueError):
         return UNKNOWN  # `/proc/PID/root` of somebody else's process; a name that no file can have
 
@@ -50,7 +69,7 @@ def real_path(path: str) -> str:
 def has_only_certificates(path: str) -> bool:
     """Whether a file holds public certificates and no key."""
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
+        if not may_look() or not stat.S_ISREG(Path(path).stat().st_mode):
             return False
         with Path(path).open("rb") as file:
             content = file.read(MAX_BUNDLE + 1)

@@ -1,8 +1,9 @@
 """Permission rules as a person reads them: the decision about a call with its rule, or all rules."""
 
+import asyncio
 import json
 
-from freeact_sub.approvals import Policy, Verdict, decide, load_rules
+from freeact_sub.approvals import Policy, Verdict, decide_in_time, load_rules
 from freeact_sub.calls import CALLS, Call
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
@@ -10,12 +11,12 @@ from freeact_sub.text import visible
 
 
 def ruling_text(config: Config, kind: str, text: str) -> tuple[Verdict, str]:
-    """The verdict on a call, and a line about it.
+    """The verdict on a call, and a line about it. Not for the thread of an event loop.
 
     Raises:
         ConfigError: The text is not what the kind needs, or a file with rules is wrong.
     """
-    ruling = decide(call_of(kind, text), policy_of(config))
+    ruling = asyncio.run(decide_in_time(call_of(kind, text), policy_of(config)))
     return ruling.verdict, visible(f"{ruling.verdict}: {ruling.reason}")
 
 

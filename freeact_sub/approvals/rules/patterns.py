@@ -105,10 +105,15 @@ class Pattern:
 
         They match all paths that the pattern matches, and perhaps more: they serve quick tests.
         """
-        return _places(self.kind, self.glob, str(workspace), os.environ.get("HOME", "")) if self.glob else ((".*", ".*"),)
+        return _places(self.kind, self.glob, str(workspace), self._home) if self.glob else ((".*", ".*"),)
 
     def _globs(self, workspace: Path) -> "tuple[_Glob, ...]":
-        return _globs(self.kind, self.glob, str(workspace), os.environ.get("HOME", ""))
+        return _globs(self.kind, self.glob, str(workspace), self._home)
+
+    @property
+    def _home(self) -> str:
+        """The folder that `~` stands for, which is slow to look up, if the glob has it."""
+        return os.environ.get("HOME", "") if self.glob.startswith("~") else ""
 
 
 def parse_pattern(text: str) -> Pattern:

@@ -2,11 +2,10 @@
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from freeact_sub.approvals.access import judge_read
 from freeact_sub.approvals.folder_reads import (
@@ -20,7 +19,7 @@ from freeact_sub.approvals.folder_reads import (
     too_many,
 )
 from freeact_sub.approvals.git_programs import StartsProgramError, tracked_files
-from freeact_sub.approvals.paths import possible_paths, with_home
+from freeact_sub.approvals.paths import may_look, possible_paths, with_home
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import UNKNOWN, WILD
 from freeact_sub.approvals.shell.folder_readers import (
@@ -48,22 +47,31 @@ MAX_WILDCARDS: Final = 20
 """Words with wildcards of a command before a person is asked instead."""
 MAX_NAMES: Final = 2_000
 """Names of files to look for in a command; with more, one of them may be any file."""
+Found: TypeAlias = Mapping[str, dict[str, list[str]] | None]
+"""By folder that a command starts in, the names that each of its words with a wildcard finds there. None: too many."""
 _MARKS: Final = re.compile(r"[=:,@'\"()\s<>!{}\[\]|;&^`]")
 _TEXT: Final = re.compile(r"[\s'\"()]")
 
 
-def about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Iterator[Ruling]:
-    """Judges what a command reads. Args: reading: its words as its program reads them."""
+def about_files(command: SimpleCommand, reading: Reading, found: Found, policy: Policy) -> Iterator[Ruling]:
+    """Judges what a command reads.
+
+    Args:
+        command: The command.
+        reading: Its words as its program reads them.
+        found: What its wildcards find; empty if they are replaced by it.
+        policy: The agent's policy.
+    """
     program = command.words[0].rpartition("/")[2].lower()  # some disks do not distinguish capitals
     if program in OPEN_NOTHING:
         return
     words = of_module((program, *command.words[1:]))
-    try:
-        for folder in command.folders:
-            yield from _about_names(words, reading.values, folder, policy)
-    except TooManyError:
-        yield too_many(policy)
-        return  # what they name as folders are too many as well
+    for folder in command.folders:
+        there = found.get(folder, {}) if program not in ONLY_NAME else {}
+        if there is None:
+            yield too_many(policy)
+            return  # what they name as folders are too many as well
+        yield from _about_names(words, reading.values, folder, there, policy)
     if reads_lists(words):  # where a rule only asks, a person's own rule for the program has said yes
         yield judge_read(UNKNOWN, "", replace(policy, mode="full"))
     places = [joined(start, inner) for start in command.folders for inner in ("", *entered(words))]
@@ -79,37 +87,38 @@ def about_files(command: SimpleCommand, reading: Reading, policy: Policy) -> Ite
         yield from (_as_possible(ruling) for ruling in (*folders, *tracked))
 
 
-def with_options_found(command: SimpleCommand, policy: Policy) -> Iterator[SimpleCommand]:
+def what_is_found(command: SimpleCommand, policy: Policy) -> Found:
+    """What the wildcards of a command find."""
+    bases = {folder: possible_paths("", folder, policy.workspace)[-1] for folder in command.folders}
+    return {folder: _found(command.words, base) for folder, base in bases.items()}
+
+
+def with_options_found(command: SimpleCommand, found: Found) -> Iterator[SimpleCommand]:
     """The command with the files that its wildcards find, where the name of one may be an option: `-r`, `@list`, `+cmd`."""
-    for folder in command.folders:
-        base = possible_paths("", folder, policy.workspace)[-1]
-        with suppress(TooManyError):  # which `about_files` asks about
-            found = _found(command.words, base)
-            words = tuple(name for word in command.words for name in found.get(word) or [word])
-            if any(word.startswith(("-", "@", "+")) for word in set(words).difference(command.words)):
-                words = words if len(words) <= MAX_NAMES else (words[0], UNKNOWN)
-                yield replace(command, words=words, folders=(folder,))
+    for folder, there in found.items():
+        words = tuple(name for word in command.words for name in (there or {}).get(word) or [word])
+        if any(word.startswith(("-", "@", "+")) for word in set(words).difference(command.words)):
+            words = words if len(words) <= MAX_NAMES else (words[0], UNKNOWN)
+            yield replace(command, words=words, folders=(folder,))
 
 
-def _found(words: tuple[str, ...], base: str) -> dict[str, list[str]]:
-    """The names that each word with a wildcard finds in a folder.
-
-    Raises:
-        TooManyError: They are more than a decision may take the time for.
-    """
+def _found(words: tuple[str, ...], base: str) -> dict[str, list[str]] | None:
+    """The names that each word with a wildcard finds in a folder. None: more than a decision may take the time for."""
     wild = [word for word in words if WILD in word and UNKNOWN not in word + base]
     if len(wild) > MAX_WILDCARDS:
-        raise TooManyError
-    found = {word: sorted(expanded(with_home(word), base)) for word in dict.fromkeys(wild)}
-    if sum(len(found[word]) for word in wild) > MAX_FILES:
-        raise TooManyError
-    return found
+        return None
+    try:
+        found = {word: sorted(expanded(with_home(word), base)) for word in dict.fromkeys(wild)}
+    except TooManyError:
+        return None
+    return found if sum(len(found[word]) for word in wild) <= MAX_FILES else None
 
 
-def _about_names(words: tuple[str, ...], values: tuple[str, ...], folder: str, policy: Policy) -> Iterator[Ruling]:
-    rules, base = FileRules(policy), possible_paths("", folder, policy.workspace)[-1]
+def _about_names(
+    words: tuple[str, ...], values: tuple[str, ...], folder: str, there: dict[str, list[str]], policy: Policy
+) -> Iterator[Ruling]:
+    rules = FileRules(policy)
     written = [word if UNKNOWN in word else word.replace(WILD, "*") for word in (*values, *words[1:])]
-    there = _found(words[1:], base) if words[0] not in ONLY_NAME else {}
     # who names hidden files may mean one that is not there yet
     written += [word for word in there if word.rpartition("/")[2].startswith(".")]
     found = dict.fromkeys(name for word in written for name in _names_in(word) if name)
@@ -127,7 +136,7 @@ def _about_folders(
 ) -> Iterator[Ruling]:
     """Judges the folders among the names in a command's words, and the one that it starts in if it reads that."""
     is_place = os.path.lexists if words[0] == "git" else os.path.isdir
-    has_place = any(is_place(path) for name in inside for path in _paths(name, places, policy))
+    has_place = may_look() and any(is_place(path) for name in inside for path in _paths(name, places, policy))
     here = ["."] if reads_here(words, named, has_place=has_place) else []
     hidden = not skips_hidden(words)
     yield from (
@@ -155,7 +164,7 @@ def _as_possible(ruling: Ruling) -> Ruling:
 def _existing(words: tuple[str, ...], folders: list[str], policy: Policy) -> tuple[str, ...]:
     """The first word that is no option, and those after it that are paths of files which are there."""
     first, *others = [word for word in words[1:] if not word.startswith("-")] or [""]
-    return (first, *(word for word in others if any(map(os.path.lexists, _paths(word, folders, policy)))))
+    return (first, *(word for word in others if may_look() and any(map(os.path.lexists, _paths(word, folders, policy)))))
 
 
 def _paths(name: str, folders: list[str], policy: Policy) -> list[str]:

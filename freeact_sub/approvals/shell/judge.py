@@ -13,7 +13,7 @@ from freeact_sub.approvals.rules.patterns import UNKNOWN, Pattern, escaped
 from freeact_sub.approvals.rules.rule import SHIPPED
 from freeact_sub.approvals.rules.suggest import command_pattern
 from freeact_sub.approvals.shell import dangers
-from freeact_sub.approvals.shell.command_files import about_files, joined, with_options_found
+from freeact_sub.approvals.shell.command_files import Found, about_files, joined, what_is_found, with_options_found
 from freeact_sub.approvals.shell.hidden import hidden_commands, hidden_texts
 from freeact_sub.approvals.shell.program_options import Reading, read_options
 from freeact_sub.approvals.shell.script import Script, SimpleCommand, read_script
@@ -62,8 +62,10 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
             yield judge_write(file.path, place, policy) if file.writes else judge_read(file.path, place, policy)
     for command in script.commands:
         moved = replace(command, folders=tuple(joined(call.cwd, folder) for folder in command.folders))
-        for read in (moved, *with_options_found(moved, policy)):
-            yield replace(ruling := _command(read, policy), part=ruling.part or command.text)
+        found = what_is_found(moved, policy)
+        for read in (moved, *with_options_found(moved, found)):
+            ruling = _command(read, found if read is moved else {}, policy)
+            yield replace(ruling, part=ruling.part or command.text)
     if not script.commands and not script.files and not script.opaque:
         yield Ruling(verdict="allow", rule="it starts no program")
 
@@ -91,9 +93,9 @@ def _about_connections(script: Script, call: ShellCommand, policy: Policy) -> It
             yield replace(forbidden, verdict="ask", rule=f"it may be a connection: {forbidden.rule}", lasting=False)
 
 
-def _command(command: SimpleCommand, policy: Policy) -> Ruling:
+def _command(command: SimpleCommand, found: Found, policy: Policy) -> Ruling:
     reading = read_options((command.words[0].rpartition("/")[2], *command.words[1:]))
-    rulings = [ruling for ruling in about_files(command, reading, policy) if ruling.verdict != "allow"]
+    rulings = [ruling for ruling in about_files(command, reading, found, policy) if ruling.verdict != "allow"]
     danger = dangers.danger_of(command, policy.workspace)
     if danger == "sure":
         return Ruling(verdict="deny", rule=dangers.SENTENCE, lasting=False)

@@ -107,8 +107,8 @@ def read_script(text: str) -> Script:
 
 
 @cache
-def _parser() -> tree_sitter.Parser:
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+def _language() -> tree_sitter.Language:
+    return tree_sitter.Language(tree_sitter_bash.language())
 
 
 class _Walk(WordReader):
@@ -131,7 +131,7 @@ class _Walk(WordReader):
             raise OpaqueError("the command has characters that cannot be seen")
         if re.search(r"(?<!\$)\{\w+(\[[^\]]*\])?\}[<>]", text):
             raise OpaqueError("a redirection sets a variable")
-        root = _parser().parse(encoded(text)).root_node
+        root = tree_sitter.Parser(_language()).parse(encoded(text)).root_node  # a parser is one thread's
         self._statement(root)
         if root.has_error:  # also where nothing of it was looked at
             raise OpaqueError(f"the command is not understood: {shown_part(root)}")

@@ -171,6 +171,14 @@ def test_wildcards_without_end_are_asked_about_and_read_few_folders(policy, tmp_
     assert len(read) < 4 * 2_500, "each file is looked into once for each line at most"
 
 
+def test_what_a_wildcard_finds_is_looked_up_once_in_a_decision(policy, tmp_path, monkeypatch):
+    (tmp_path / "plain" / "-n").touch()
+    read = []
+    monkeypatch.setattr("os.scandir", lambda folder, scandir=os.scandir: (read.append(folder), scandir(folder))[1])
+    assert decide(ShellCommand(command="cat * *", cwd="plain"), policy["ask"]).verdict == "allow"
+    assert read.count(str(tmp_path / "plain")) == 1
+
+
 @pytest.mark.parametrize("command", ["rg x 'a\\0b'", "cp -r $'a\\0b' y", "cp -r a\0b y", "diff a\0b y"])
 def test_a_name_that_no_file_can_have_is_decided_about(policy, command):
     for mode in MODES:

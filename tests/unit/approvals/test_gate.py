@@ -95,7 +95,7 @@ async def test_what_is_allowed_for_the_session_is_that_kind_alone(channel, ask, 
     (await channel.receive()).approve(remember="session")
     await task
     policy = Policy(workspace=Path("/work space"))
-    assert [gate.ruling(other, policy).verdict for other in CALLS] == [
+    assert [(await gate.ruling(other, policy)).verdict for other in CALLS] == [
         "allow" if other is call else "ask" for other in CALLS
     ]
 
@@ -106,8 +106,8 @@ async def test_what_is_denied_stays_denied_whatever_is_allowed_for_the_session(c
     task = ask(gate, ShellCommand(command="git push origin"), policy)
     (await channel.receive()).approve(remember="session", pattern="shell")
     await task
-    assert gate.ruling(ShellCommand(command="git commit"), policy).verdict == "allow"
-    assert gate.ruling(ShellCommand(command="git push --force origin"), policy).verdict == "deny"
+    assert (await gate.ruling(ShellCommand(command="git commit"), policy)).verdict == "allow"
+    assert (await gate.ruling(ShellCommand(command="git push --force origin"), policy)).verdict == "deny"
 
 
 async def test_what_is_denied_by_the_time_of_the_answer_does_not_run(channel, ask, policy, tmp_path):
@@ -138,8 +138,8 @@ async def test_the_pattern_can_be_edited_and_is_kept_in_the_project(channel, ask
     assert request.approve(remember="project", pattern="shell:make *")
     await task
     kept = Policy(workspace=tmp_path, rules=load_rules([file]))
-    assert Gate().ruling(ShellCommand(command="make clean"), kept).verdict == "allow"
-    assert Gate().ruling(ShellCommand(command="git push"), kept).verdict == "ask"
+    assert (await Gate().ruling(ShellCommand(command="make clean"), kept)).verdict == "allow"
+    assert (await Gate().ruling(ShellCommand(command="git push"), kept)).verdict == "ask"
     assert Trust(tmp_path / "own").knows(file, file.read_bytes())
 
 
@@ -154,7 +154,7 @@ async def test_a_project_that_cannot_be_written_to_is_told_and_the_session_remem
     notice = await channel.receive()
     assert isinstance(notice, Notice)
     assert "this session only" in notice.content
-    assert gate.ruling(CALLS[0], policy).verdict == "allow"
+    assert (await gate.ruling(CALLS[0], policy)).verdict == "allow"
 
 
 async def test_nobody_to_answer_means_no_and_never_a_hang(channel, ask):
