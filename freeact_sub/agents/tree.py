@@ -1,10 +1,14 @@
 """`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are working.
 
-The host decides ids, depth and parenthood here; it never reads them from a kernel.
+The host decides ids, keys, depth and parenthood here; it never reads them from a kernel. A key is a durable name that shows
+an agent's ancestors, and the only source of its depth: `agent:ROOT` is a root, `agent:ROOT:subagent:ID` a child of it, and
+each further level adds `:sub:ID`. A malformed key has depth 0 and no parent, so it never gains rights.
 """
 
 import itertools
+import re
 import secrets
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.agent_keys import child_key, depth_of, root_key
 from freeact_sub.agents.between_runs import BetweenRuns
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.factory import ExecutionContext
@@ -32,6 +35,25 @@ from freeact_sub.tools import SpawnRequest
 if TYPE_CHECKING:
     from freeact_sub.agents.children.owner import ChildOwner
     from freeact_sub.agents.runs.loop import AgentLoop
+
+_KEY: Final = re.compile(r"agent:[^:\s]+(?P<chain>:subagent:[^:\s]+(?::sub:[^:\s]+)*)?")
+
+
+def root_key(agent_id: str) -> str:
+    """Return the key of a root agent with this id."""
+    return f"agent:{agent_id}"
+
+
+def child_key(parent: str) -> str:
+    """Return a new key below a parent's."""
+    return f"{parent}:{'sub' if depth_of(parent) else 'subagent'}:{uuid.uuid4()}"
+
+
+def depth_of(key: str) -> int:
+    """Return the number of ancestors; 0 for a root and for a malformed key."""
+    found = _KEY.fullmatch(key)
+    return len((found["chain"] or "").split(":")) // 2 if found else 0
+
 
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""

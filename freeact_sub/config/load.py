@@ -6,6 +6,7 @@ was found.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ from freeact_sub.config.parsing import check, parse_json, parse_toml
 from freeact_sub.config.schema import AGENT_TYPES, CONFIG_FILE, PERMISSIONS_FILE, Config, McpServerConfig, user_folder
 from freeact_sub.config.section import words_of
 from freeact_sub.config.trust import Trust
-from freeact_sub.config.variables import fill_variables
 from freeact_sub.errors import ConfigError, UntrustedError
 from freeact_sub.system.safe_files import files_in, full_path, is_file, is_folder, read_file
 
@@ -219,3 +219,32 @@ def _validate(model: type[_Model], settings: Mapping[str, Any], where: str = "")
         return model.model_validate(settings)
     except ValidationError as error:
         raise ConfigError(where + words_of(model, error)) from error
+
+
+def fill_variables(value: Any, variables: Mapping[str, str], path: Path) -> Any:
+    """Fills in `${VAR}` and `${VAR:-default}` in all texts of a value.
+
+    Args:
+        value: A JSON value.
+        variables: The environment variables.
+        path: The file of the value, for the error.
+
+    Raises:
+        ConfigError: A variable without a default is not set.
+    """
+    if isinstance(value, dict):
+        return {name: fill_variables(item, variables, path) for name, item in value.items()}
+    if isinstance(value, list):
+        return [fill_variables(item, variables, path) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def fill(match: re.Match[str]) -> str:
+        name, default = match["name"], match["default"]
+        if name in variables:
+            return variables[name]
+        if default is not None:
+            return default
+        raise ConfigError(f"{path} needs the environment variable {name}: set it, or write ${{{name}:-default}}")
+
+    return re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>(?:[^}$]|\$(?!\{))*+))?\}", fill, value)

@@ -46,7 +46,7 @@ from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutp
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager
-from freeact_sub.terminal.pictures.ways import cell_size
+from freeact_sub.terminal.pictures.pictures import cell_size
 from freeact_sub.terminal.questions.guard import GUARD_SECONDS
 
 WAITING_CHARS: Final = 100_000

@@ -4,8 +4,11 @@ import asyncio
 import base64
 import binascii
 import functools
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel
 from pydantic_ai import BinaryContent
@@ -15,12 +18,24 @@ from freeact_sub.cells import ClearOutput, ExecuteReply, MimeBundle
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
-from freeact_sub.tools.pictures import save_pictures
+from freeact_sub.system.safe_files import write_new
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
 from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
 
 NO_OUTPUT = "(the cell ran without output; print what you need to see)"
 """Only the model reads this."""
+SUFFIXES: Final = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/svg+xml": ".svg",
+}
+"""By media type; the first type in a display counts."""
+MAX_SAVED: Final = 100
+"""Pictures of one cell that are saved."""
+
+logger = logging.getLogger(__name__)
 
 
 class ExecuteArguments(BaseModel):
@@ -118,3 +133,39 @@ def _images(displays: tuple[MimeBundle, ...]) -> Iterator[BinaryContent]:
                 except (binascii.Error, ValueError, TypeError):
                     continue
                 break
+
+
+def save_pictures(displays: Sequence[MimeBundle], folder: Path, tool_call_id: str, *, root: Path) -> tuple[str, ...]:
+    """Saves the pictures among the displays of a cell; returns their paths in order. Blocks.
+
+    Args:
+        displays: The displays of the cell.
+        folder: The folder for the files.
+        tool_call_id: The call that ran the cell.
+        root: The folder from which `folder` is reached without following a link.
+    """
+    saved: list[str] = []
+    for suffix, content in _pictures(displays):
+        file = output_file(folder, tool_call_id, suffix)
+        try:
+            write_new(file, content, root=root)
+        except OSError as error:
+            logger.warning("pictures of a cell cannot be written to %s: %s", file, error)
+            break
+        saved.append(str(file))
+        if len(saved) == MAX_SAVED:
+            break
+    return tuple(saved)
+
+
+def _pictures(displays: Sequence[MimeBundle]) -> Iterator[tuple[str, bytes]]:
+    for data in displays:
+        kind = next((kind for kind in SUFFIXES if isinstance(data.get(kind), str)), None)
+        if kind is None:
+            continue
+        text: str = data[kind]
+        try:
+            content = text.encode("utf-8", "replace") if kind == "image/svg+xml" else base64.b64decode(text)
+        except (binascii.Error, ValueError):
+            continue
+        yield SUFFIXES[kind], content

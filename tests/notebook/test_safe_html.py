@@ -11,7 +11,7 @@ from support.sample_events import one_of_each, request
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.show.agent_view import AgentView, Views
-from freeact_sub.show.row_html import event_html
+from freeact_sub.show.feed import event_html
 from freeact_sub.show.safe_html import (
     HTML_CHARS,
     PICTURE_BYTES,

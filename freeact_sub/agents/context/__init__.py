@@ -1,10 +1,9 @@
 """The context window of an agent's model: what fills it, and how a conversation is shortened before it is full.
 
 - `sizes`: how many tokens each part of a conversation takes.
-- `outputs`: replaces old outputs with notes that name a file.
 - `summary`: replaces all but the beginning and the newest turns with a summary.
-- `compactor`: decides when to do which, and emits the event. Its hook is the first of a run, so that a user's capabilities
-  see the shortened conversation.
+- `compactor`: decides when to do which, replaces old outputs with notes that name a file, and emits the event. Its hook is
+  the first of a run, so that a user's capabilities see the shortened conversation.
 
 The summary is a `CompactionPart` of pydantic-ai in the request that begins the conversation; each provider's client knows
 how to send it. The ready-made compaction of `pydantic-ai-harness` is not used: each of its releases pins one release of

@@ -13,11 +13,10 @@ from rich.table import Table
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
 from freeact_sub.terminal.commands import looking
-from freeact_sub.terminal.commands.context import Compaction, context_text
+from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, goes_along
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
-from freeact_sub.terminal.commands.undo import PROMPT_CHARS, Rewind, goes_along
 from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 

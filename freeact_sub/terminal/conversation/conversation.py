@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
-from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
 from freeact_sub.terminal.commands.own import own_commands, prompt_of
 from freeact_sub.terminal.commands.sessions import NEW, Opening, opened
 from freeact_sub.terminal.commands.settings import changes
-from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.table import COMMANDS
-from freeact_sub.terminal.commands.undo import Rewind
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.person import Person
 from freeact_sub.terminal.conversation.present import Asked, Phase, Present

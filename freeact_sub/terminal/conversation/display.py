@@ -14,12 +14,11 @@ from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.conversation.written import WrittenFiles
-from freeact_sub.terminal.drawing.area import story_area
+from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
-from freeact_sub.terminal.drawing.waiting import waiting_lines
 from freeact_sub.terminal.driver import Keyboard
 from freeact_sub.terminal.pager import Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures

@@ -6,8 +6,8 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.show.agent_view import AgentView
+from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
-from freeact_sub.terminal.commands.shell import TypedCommand
 from freeact_sub.terminal.commands.table import Result, offers, run_command
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.agents_table import find_agent

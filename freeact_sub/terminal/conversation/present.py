@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from freeact_sub.config.schema import Config
 from freeact_sub.modes import Mode
-from freeact_sub.terminal.commands.context import Compaction
+from freeact_sub.terminal.commands.orders import Compaction, Rewind, TypedCommand
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import Opening
-from freeact_sub.terminal.commands.shell import TypedCommand
-from freeact_sub.terminal.commands.undo import Rewind
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
     from freeact_sub.agents import Agent, AgentInfo, Run

@@ -1,6 +1,7 @@
-"""The changing rows above the input line: the agent's words, an action without output yet, children, a question."""
+"""The changing rows above the input line: words, actions, children and questions; prompts that wait; the effect of a key."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,12 +12,15 @@ from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, pres
 from freeact_sub.terminal.drawing.live import silence
 from freeact_sub.terminal.drawing.parts import Cut
 from freeact_sub.terminal.drawing.story import Story, head_lines
-from freeact_sub.text import clean
+from freeact_sub.text import clean, visible, whole_line
 
 CARD_ALONE = 15
 """With at most so many rows a question stands alone."""
 TEXT_ROWS = 16
 """Rows of the agent's words, while they grow."""
+
+QUEUED_SHOWN: Final = 3
+"""Number of prompts with a line; the newest ones."""
 
 
 def story_area(views: Views, story: Story, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
@@ -56,3 +60,21 @@ def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[Rend
     if shown := clean(root.output.rest()).strip("\n"):
         parts.append(Cut(body=Text(f"  {shown}", "dim", overflow="fold"), rows=2, tail=True))
     return parts or ([waits] if (waits := silence(root)) else [])
+
+
+def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[RenderableType]:
+    """Draws the lines.
+
+    Args:
+        prompts: The waiting prompts as they were typed, the next one first.
+        hint: A note that stays until something else is entered; empty: none.
+        can_send: An agent at work can get the prompts now.
+    """
+    lines = [Text(f"queued: {visible(whole_line(prompt))}", "dim", no_wrap=True, overflow="ellipsis") for prompt in prompts]
+    if (left := len(prompts) - QUEUED_SHOWN) > 0:
+        lines[:left] = [Text(f"… {left} more queued", "dim")]
+    if prompts:
+        lines.append(Text(f"{'Enter sends them now · ' if can_send else ''}↑ takes the last one back", "dim"))
+    if hint:
+        lines.append(Text(visible(hint), "dim", overflow="fold"))
+    return [*lines]

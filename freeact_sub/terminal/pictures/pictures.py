@@ -1,16 +1,18 @@
 """`Pictures`: draws picture files into the terminal, if it can."""
 
 import asyncio
+import fcntl
 import importlib.util
 import os
+import struct
 import sys
+import termios
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from freeact_sub.system.safe_files import read_file
-from freeact_sub.terminal.pictures.ways import Way, way_of
 
 MAX_BYTES: Final = 8_000_000
 MAX_SHOWN: Final = 4
@@ -19,6 +21,13 @@ MAX_COLUMNS: Final = 90
 MAX_ROWS: Final = 24
 LIMIT_SECONDS: Final = 60.0
 """Seconds for the encoder; its CPU time has a bound of its own, which is reached long before."""
+Way: TypeAlias = Literal["kitty", "iterm2", "sixel", "blocks", "off"]
+BY_PROGRAM: Final[dict[str, Way]] = {"ghostty": "kitty", "iTerm.app": "iterm2", "WezTerm": "iterm2", "mintty": "iterm2"}
+"""Ways by the value of `TERM_PROGRAM`."""
+BY_TERM: Final[dict[str, Way]] = {"xterm-kitty": "kitty", "xterm-ghostty": "kitty", "foot": "sixel", "mlterm": "sixel"}
+"""Ways by the beginning of `TERM`."""
+CELL: Final = (10, 20)
+"""Width and height of a character in pixels if the terminal does not report them."""
 
 
 class Pictures:
@@ -78,3 +87,36 @@ async def _encoded(content: bytes, arguments: list[str]) -> str:
                 process.kill()
             await process.wait()
     return output.decode() if process.returncode == 0 else ""
+
+
+def way_of(setting: Literal["auto"] | Way, environment: Mapping[str, str]) -> Way:
+    """The way to draw pictures.
+
+    It does not query the terminal, whose answer may land in a shell.
+
+    Args:
+        setting: `terminal.pictures`.
+        environment: The variables by which a terminal is known.
+    """
+    if setting != "auto":
+        return setting
+    if environment.keys() & {"TMUX", "STY"}:  # they keep what they do not know for themselves
+        return "off"
+    if environment.get("LC_TERMINAL") == "iTerm2":  # ssh takes it along
+        return "iterm2"
+    if way := BY_PROGRAM.get(environment.get("TERM_PROGRAM", "")):
+        return way
+    if "KONSOLE_VERSION" in environment:
+        return "sixel"
+    term = environment.get("TERM", "")
+    return next((way for name, way in BY_TERM.items() if term.startswith(name)), "off")
+
+
+def cell_size(terminal: int) -> tuple[int, int]:
+    """The width and height of a character in pixels. Args: terminal: a descriptor."""
+    try:
+        answer = fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8))
+    except OSError:
+        return CELL
+    rows, columns, width, height = struct.unpack("HHHH", answer)
+    return (width // columns, height // rows) if columns and rows and width >= columns and height >= rows else CELL

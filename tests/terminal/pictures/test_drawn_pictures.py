@@ -17,8 +17,7 @@ from support.waiting import LOADED_MACHINE_SECONDS
 
 from freeact_sub.terminal.pictures import pictures
 from freeact_sub.terminal.pictures.encoder import fitted
-from freeact_sub.terminal.pictures.pictures import Pictures
-from freeact_sub.terminal.pictures.ways import CELL, Way, cell_size, way_of
+from freeact_sub.terminal.pictures.pictures import CELL, Pictures, Way, cell_size, way_of
 
 WAYS: tuple[Way, ...] = ("kitty", "iterm2", "sixel", "blocks")
 

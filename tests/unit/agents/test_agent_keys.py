@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeact_sub.agents.agent_keys import child_key, depth_of, root_key
+from freeact_sub.agents.tree import child_key, depth_of, root_key
 
 tokens = st.text(st.characters(blacklist_characters=":", blacklist_categories=("Z", "C")), min_size=1, max_size=12)
 

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeact_sub.models.small.line_ends import with_line_ends
+from freeact_sub.models.small.arguments import with_line_ends
 from freeact_sub.models.small.python_syntax import parse_python
 
 PIECES = [

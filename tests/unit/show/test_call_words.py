@@ -23,8 +23,8 @@ from freeact_sub.calls import (
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.show.agent_view import Views
+from freeact_sub.show.feed import event_html
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.row_html import event_html
 from freeact_sub.show.typed_answers import always_means
 from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.plain_lines import PlainLines

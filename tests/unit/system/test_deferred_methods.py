@@ -11,14 +11,14 @@ from types import FunctionType
 import cloudpickle
 import pytest
 
-from freeact_sub.system import deferred_methods
+from freeact_sub.system import deferred_imports
 from freeact_sub.system.deferred_imports import import_lean
 
 TWIG = {"__annotations__": {"length": int}, "length": 1, "__doc__": "Short."}
 NAMES = {"__annotations__": {"x": int}, "__doc__": "One number."}
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="dataclasses compiles all methods of a class at once")
 
-with deferred_methods.methods_compiled_when_used():
+with deferred_imports.methods_compiled_when_used():
 
     @dataclass(frozen=True, order=True, slots=True)
     class Point:
@@ -52,7 +52,7 @@ with deferred_methods.methods_compiled_when_used():
 
 def twig() -> type:
     """A class that is under no name in a module."""
-    with deferred_methods.methods_compiled_when_used():
+    with deferred_imports.methods_compiled_when_used():
         return dataclass(type("Twig", (Tree,), dict(TWIG)))
 
 
@@ -103,7 +103,7 @@ def test_only_classes_of_an_import_wait_and_only_of_its_thread():
     def make() -> None:
         made["there"] = dataclass(type("There", (), NAMES))
 
-    with deferred_methods.methods_compiled_when_used():
+    with deferred_imports.methods_compiled_when_used():
         thread = threading.Thread(target=make)
         thread.start()
         thread.join()

@@ -1,0 +1,132 @@
+"""What a person orders that takes its turn among the prompts, when no run is active: undo, a compaction, a command."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.errors import FreeactError
+from freeact_sub.text import one_line, visible
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent, UndoReport
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent, Run
+    from freeact_sub.agents.context.sizes import ContextUse
+from typing import TYPE_CHECKING
+
+from freeact_sub.calls import CodeAction, ShellCommand
+from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
+
+if TYPE_CHECKING:
+    from freeact_sub.agents import Agent, Run
+
+SHOWN: Final = 10
+FEW: Final = 2
+PROMPT_CHARS: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewind:
+    """`/undo`, `/rewind N` and `/redo`."""
+
+    prompts: int
+    """The number of prompts: above 0 they are restored; below, undone."""
+    to_change: bool = False
+    """The first prompt that was undone comes back to the line."""
+
+    async def done(self, agent: "Agent") -> tuple[str, str]:
+        """Carries it out; returns a note for the person, and the text for the line, empty if there is none."""
+        try:
+            report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
+        except FreeactError as error:
+            return str(error), ""
+        told = "\n".join(_lines(report, "restored" if self.prompts > 0 else "undone"))
+        return told, report.prompts[0] if self.to_change else ""
+
+
+def goes_along(report: "UndoReport") -> str:
+    """A few words about what comes back with a prompt besides the conversation."""
+    files = "without files" if report.files_problem else f"files {_some(report.files, FEW)}" if report.files else "no file"
+    return f"{files} · {'without variables' if report.variables_problem else 'variables'}"
+
+
+def _lines(report: "UndoReport", what: str) -> list[str]:
+    lines = [f"{what}: {one_line(prompt, PROMPT_CHARS)}" for prompt in report.prompts]
+    if report.files:
+        lines.append(f"files: {_some(report.files)}")
+    if report.files_problem:
+        lines.append(f"not all files are as they were: {report.files_problem}")
+    if report.variables_problem:
+        lines.append(f"variables are not as they were: {report.variables_problem}")
+    if report.lost:
+        lines.append(f"variables that did not come back: {_some(tuple(lost.name for lost in report.lost))}")
+    return lines
+
+
+def _some(names: tuple[str, ...], shown: int = SHOWN) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return visible(", ".join(names[:shown])) + more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    """`/compact`."""
+
+    keep: str
+    """The facts that the summary keeps above all."""
+
+    @property
+    def title(self) -> str:
+        """The name of the run."""
+        return "a summary"
+
+    def run(self, agent: "Agent") -> "Run":
+        """Starts it."""
+        return agent.run_compaction(self.keep)
+
+
+def context_text(use: "ContextUse") -> str:
+    """A line for each kind of content that fills the window."""
+    window = use.window_tokens
+    share = f" of {window:,} ({use.tokens / window:.0%})" if window else "; the size of the window is not known"
+    parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}
+    lines = [f"{name:<14}{tokens:>10,}" for name, tokens in parts.items()]
+    return "\n".join([f"about {use.tokens:,} tokens{share}", *lines])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedCommand:
+    """`!command`: a command in the agent's kernel; the next prompt carries its output."""
+
+    command: str
+
+    @property
+    def code(self) -> str:
+        """The cell that runs it."""
+        return f"%%bash\n{self.command}" if "\n" in self.command else f"!{self.command}"
+
+    @property
+    def title(self) -> str:
+        """The name of the run."""
+        return f"!{self.command}"
+
+    def run(self, agent: "Agent") -> "Run":
+        """Starts it."""
+        return agent.run_cell(self.code)
+
+    def answers(self, event: Event) -> bool:
+        """Whether the event asks about this command, which the person has allowed by typing it. Denials by rules stay."""
+        if not isinstance(event, ApprovalRequest):
+            return False
+        call = event.call
+        is_it = call.command == self.command if isinstance(call, ShellCommand) else call == CodeAction(code=self.code)
+        if is_it:
+            event.decide(Decision(allowed=True))
+        return is_it
+
+    def told(self, event: Event) -> str:
+        """The text about the command for the model, once the event is its output."""
+        if not isinstance(event, CodeExecutionOutput):
+            return ""
+        return f"[The user has run this command in the workspace:]\n{self.command}\n[Its output:]\n{event.text}"
