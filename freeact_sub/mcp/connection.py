@@ -5,25 +5,27 @@ layer less between us and the server's process (`MCPToolset` keeps the process a
 its shutdown is shielded and bounded at every step. The price is its rule that a client is left by the task that entered
 it. Hence the owner task: it enters, hands the client out, waits, and leaves. Requests come from any task.
 
-`transports.py` reaches the server. A connection is used once: when it fails or is lost, the next use makes another.
-
-This module and `transports.py` import the SDK (0.8 s), so they are imported when the first connection is made.
+`transports.py` reaches the server, and imports the SDK. A connection is used once: when it fails or is lost, the next use
+makes another.
 """
 
 import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-import mcp
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
 from freeact_sub.mcp.transports import reason_of, transport_for
+
+if TYPE_CHECKING:
+    import mcp
 
 logger = logging.getLogger(__name__)
 
@@ -91,11 +93,13 @@ class McpConnection:
             result = await self._request(
                 lambda client: client.call_tool(tool, args), what=what, setting="call_timeout_seconds", seconds=seconds
             )
-        except mcp.MCPError as error:
-            return failure(error.message)  # for example for its arguments
         except McpError:
             raise
         except Exception as error:  # noqa: BLE001  # the border to the SDK, as above
+            import mcp  # noqa: PLC0415  # see `transports.py`
+
+            if isinstance(error, mcp.MCPError):
+                return failure(error.message)  # for example for its arguments
             # the answer does not keep to the protocol, or to the tool's own output schema
             return failure(f"the answer of {what} cannot be used: {error}")
         return read_result(result)
@@ -112,7 +116,7 @@ class McpConnection:
             self._owner.cancel()
             await asyncio.wait({self._owner}, timeout=1)
 
-    async def _request(self, send: Callable[[mcp.Client], Awaitable[T]], *, what: str, setting: str, seconds: float) -> T:
+    async def _request(self, send: Callable[["mcp.Client"], Awaitable[T]], *, what: str, setting: str, seconds: float) -> T:
         client = await asyncio.shield(self._ready)
         # A task of its own, since the SDK may take seconds to give a request up: it tells the server, and waits until
         # the server reads. Nor does the SDK's own timeout run while the server reads nothing.
@@ -144,15 +148,18 @@ class McpConnection:
         try:
             with self._scope:
                 if not self._closing:
-                    await self._use(mcp.Client(self._transport.open(self._limit_start, self._stop.set)))
+                    async with self._transport.open(self._limit_start, self._stop.set) as streams:
+                        await self._use(streams)
         except Exception as error:  # noqa: BLE001  # the border to the SDK: whatever ends it becomes an `McpError`
             self._failure = _leaf(error)
         finally:
             if not self._ready.done():
                 self._ready.set_exception(self._start_error())
 
-    async def _use(self, opening: mcp.Client) -> None:
-        async with opening as client:
+    async def _use(self, streams: Any) -> None:
+        import mcp  # noqa: PLC0415  # see `transports.py`
+
+        async with mcp.Client(nullcontext(streams)) as client:
             self._scope.deadline = math.inf
             self._ready.set_result(client)
             try:
@@ -186,7 +193,7 @@ class McpConnection:
         return McpError(f"MCP server {self._server!r} {text}", server=self._server)
 
 
-async def _list_tools(client: mcp.Client) -> tuple[McpTool, ...]:
+async def _list_tools(client: "mcp.Client") -> tuple[McpTool, ...]:
     if client.server_capabilities.tools is None:
         return ()
     tools: list[McpTool] = []

@@ -9,21 +9,17 @@ import asyncio
 import collections
 import difflib
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
+from freeact_sub.mcp.connection import McpConnection
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.deferred_imports import import_lean
 
-if TYPE_CHECKING:
-    from freeact_sub.mcp.connection import McpConnection
-
-CONNECTIONS: Final = "freeact_sub.mcp.connection"
 CLOSE_SECONDS: Final = 7.0
 """Longer than a connection takes to kill its server."""
 SHOWN_NAMES: Final = 30
@@ -106,7 +102,7 @@ class McpServers:
         except (TypeError, ValueError) as error:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
         self._take_over(server)
-        return await (await self._connection(server)).call(tool, dict(args))
+        return await (self._connection(server)).call(tool, dict(args))
 
     def hand_over(self, server: str) -> "McpConnection | None":
         """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
@@ -150,7 +146,7 @@ class McpServers:
     async def _list(self, server: str) -> ToolListing:
         self._take_over(server)
         try:
-            connection = await self._connection(server)
+            connection = self._connection(server)
             # which the SDK needs for the first answer to a call; here the server, which starts meanwhile, takes longer
             tools, _ = await asyncio.gather(connection.list_tools(), asyncio.to_thread(import_lean, "jsonschema"))
         except McpError as error:
@@ -171,11 +167,7 @@ class McpServers:
             self._current[server] = connection
             self._connections.append(connection)
 
-    async def _connection(self, server: str) -> "McpConnection":
-        if CONNECTIONS not in sys.modules:  # it takes half a second, in which kernels start
-            await asyncio.to_thread(import_lean, CONNECTIONS)
-        from freeact_sub.mcp.connection import McpConnection  # noqa: PLC0415  # most agents use none
-
+    def _connection(self, server: str) -> McpConnection:
         if self._closed:
             raise McpError(f"the connection to MCP server {server!r} is closed: its agent has ended", server=server)
         connection = self._current.get(server)

@@ -1,9 +1,10 @@
 """Streams between an MCP server and the SDK: they bound messages, and log one line where the SDK logs a thousand."""
 
+import asyncio
 import json
 import logging
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, Self
@@ -20,10 +21,11 @@ from mcp_types import (
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
+    jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 
-from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
+from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, CHUNK_BYTES, KEPT_BYTES
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
@@ -84,8 +86,6 @@ for _name in ("client", *(f"mcp.{name}" for name in ("client.client", "client.st
     logging.getLogger(_name).addFilter(SELDOM)
 for _name in ("jsonrpc_dispatcher", "dispatcher", "tool_name_validation"):
     logging.getLogger(f"mcp.shared.{_name}").addFilter(SELDOM)
-# each line that is no message, with a traceback; `Garbage` tells of them
-logging.getLogger("mcp.client.stdio").addFilter(lambda record: record.funcName != "_parse_line")
 
 
 class BoundedStream(httpx2.AsyncByteStream):
@@ -108,6 +108,55 @@ class BoundedStream(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         """Closes the stream."""
         await self._stream.aclose()
+
+
+class ProcessOutput:
+    """Reads the messages that a server's program writes, one a line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        self._pipe = process.stdout
+        self._lines: deque[bytes] = deque()
+        self._begun = b""
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Returns the next message, or why a line is none."""
+        while not self._lines:
+            if not (chunk := await self._pipe.read(CHUNK_BYTES)):
+                raise anyio.EndOfStream
+            *lines, self._begun = (self._begun + chunk).split(b"\n")
+            self._lines.extend(lines)
+        await asyncio.sleep(0)  # a thousand lines in one chunk keep nobody waiting
+        try:
+            line = self._lines.popleft().decode(errors="replace")
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            return error
+
+    async def aclose(self) -> None:
+        """Nothing: who has started the program closes its pipes."""
+
+
+class ProcessInput:
+    """Writes messages for a server's program."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        self._pipe = process.stdin
+        self._turn = asyncio.Lock()
+
+    async def send(self, message: SessionMessage) -> None:
+        """Writes a message; waits while the program does not read."""
+        async with self._turn:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                self._pipe.write(f"{text}\n".encode())
+                await self._pipe.drain()
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        """Nothing, as above."""
 
 
 class OpenRequests:
@@ -140,7 +189,7 @@ class OpenRequests:
 
 
 class _Stream:
-    """Wraps a stream of the SDK."""
+    """Wraps a stream of the SDK, or of a process."""
 
     def __init__(self, stream: Any, requests: OpenRequests) -> None:
         self._stream = stream

@@ -1,7 +1,8 @@
 """How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it; `transport_for` chooses.
 
 A stdio server is started through the process guard, so that it and everything it has started end with us, even after a
-`kill -9`.
+`kill -9`. The SDK, which takes half a second to import, is imported when the first server's program has been started: it
+starts meanwhile. That is why the SDK's own `stdio_client` is not used.
 """
 
 import asyncio
@@ -12,23 +13,28 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
-import mcp
-from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.mcp.streams import AnsweringStream, BoundedStream, Garbage, OpenRequests, WatchedStream
-from freeact_sub.system.closing import carry_out
+from freeact_sub.system.closing import carry_out, end_guarded, end_task
+from freeact_sub.system.deferred_imports import import_lean
 from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
 from freeact_sub.system.safe_files import beneath, is_folder
 
+if TYPE_CHECKING:
+    import mcp
+
+STREAMS: Final = "freeact_sub.mcp.streams"
+"""The module that imports the SDK."""
+PASSED_ON: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""Variables of ours that a server gets: they hold no secret."""
+EXIT_SECONDS: Final = 2.0
+"""For a server to end once its input is closed, and again once it is told to end, and once it is killed."""
 CONNECT_SECONDS: Final = 30.0
 """For a TCP connection; the server's settings bound the wait for an answer."""
 LOG_BYTES: Final = 10_000_000
@@ -68,7 +74,7 @@ class Transport(ABC):
     def loss(self, failure: BaseException | None) -> str:
         """How the server was lost during a request, in words that follow its name."""
 
-    def has_forgotten(self, client: mcp.Client) -> bool:
+    def has_forgotten(self, client: "mcp.Client") -> bool:
         """Whether the server no longer knows our session, so that only a new connection helps."""
         del client
         return False
@@ -84,25 +90,33 @@ class StdioTransport(Transport):
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
         """See `Transport.open`."""
         config = self.config
-        environment = get_default_environment() | config.env
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | config.env
         self._check_command(environment)
         async with _process_folder() as folder:
             bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
-            parameters = mcp.StdioServerParameters(
-                command=GUARD_COMMAND[0],
-                args=[*GUARD_COMMAND[1:], str(os.getpid()), *bounds, str(config.command), *config.args],
-                env=environment | {VARIABLE: str(folder)},
-                cwd=config.cwd,
-                encoding_error_handler="replace",  # else one wrong byte would end all reading without a word
-            )
             opener = beneath(self.log_root)
             with open(self.log_file, "a+", encoding="utf-8", opener=opener) as log:  # noqa: ASYNC230  # one small open on a local disk
                 self._log_start = log.tell()
-                async with mcp.stdio_client(parameters, errlog=log) as (incoming, outgoing):
-                    on_begin()
-                    requests, garbage = OpenRequests(), Garbage(self.server)
-                    watched = WatchedStream(incoming, requests, on_end=on_end, on_garbage=garbage.add)
-                    yield watched, AnsweringStream(outgoing, requests)
+                process = await asyncio.create_subprocess_exec(
+                    *(*GUARD_COMMAND, str(os.getpid()), *bounds, str(config.command), *config.args),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    env=environment | {VARIABLE: str(folder)},
+                    cwd=config.cwd,
+                    start_new_session=True,
+                )
+            try:
+                await asyncio.to_thread(import_lean, STREAMS)
+                from freeact_sub.mcp import streams  # noqa: PLC0415  # see the module's docstring
+
+                on_begin()
+                requests, garbage = streams.OpenRequests(), streams.Garbage(self.server)
+                written, read = streams.ProcessOutput(process), streams.ProcessInput(process)
+                watched = streams.WatchedStream(written, requests, on_end=on_end, on_garbage=garbage.add)
+                yield watched, streams.AnsweringStream(read, requests)
+            finally:
+                await carry_out(_end(process))
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
@@ -151,6 +165,11 @@ class HttpTransport(Transport):
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
         """See `Transport.open`."""
         del on_end
+        await asyncio.to_thread(import_lean, STREAMS)
+        from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
+
+        from freeact_sub.mcp import streams  # noqa: PLC0415
+
         client = httpx2.AsyncClient(
             # what is small on its way may fill the memory once it is unpacked
             headers={"Accept-Encoding": "identity", **self.config.headers},
@@ -159,9 +178,9 @@ class HttpTransport(Transport):
             event_hooks={"response": [self._note_status, self._bound]},
         )
         on_begin()
-        async with client, streamable_http_client(str(self.config.url), http_client=client) as streams:
-            requests = OpenRequests()
-            yield WatchedStream(streams[0], requests), AnsweringStream(streams[1], requests)
+        async with client, streamable_http_client(str(self.config.url), http_client=client) as (incoming, outgoing):
+            requests = streams.OpenRequests()
+            yield streams.WatchedStream(incoming, requests), streams.AnsweringStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
@@ -172,8 +191,10 @@ class HttpTransport(Transport):
         """See `Transport.loss`."""
         return f"at {self._url} was lost during the request ({reason_of(failure)}); the next call connects anew"
 
-    def has_forgotten(self, client: mcp.Client) -> bool:
+    def has_forgotten(self, client: "mcp.Client") -> bool:
         """See `Transport.has_forgotten`."""
+        from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS  # noqa: PLC0415  # as above
+
         return self._status.startswith("404") and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
     @property
@@ -192,6 +213,8 @@ class HttpTransport(Transport):
         if encoding.strip().lower() not in ("", "identity"):
             raise httpx2.ReadError(f"the answer is packed ({encoding[:40]}), which was not asked for")
         if isinstance(response.stream, httpx2.AsyncByteStream):
+            from freeact_sub.mcp.streams import BoundedStream  # noqa: PLC0415  # as above
+
             response.stream = BoundedStream(response.stream, self.config.max_answer_bytes)
 
 
@@ -214,6 +237,24 @@ async def _process_folder() -> AsyncIterator[Path]:
         yield folder
     finally:
         await carry_out(asyncio.to_thread(_end_all_of, folder))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Closes the server's input, at which it is to end; ends it if it does not."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    ended = asyncio.create_task(process.wait())
+    rest = asyncio.create_task(_read_to_end(process.stdout))  # who cannot write does not read that the input is closed
+    if not (await asyncio.wait({ended}, timeout=EXIT_SECONDS))[0]:
+        await end_guarded(process, ended, timeout_seconds=EXIT_SECONDS)
+    for task in (ended, rest):
+        await end_task(task)
+
+
+async def _read_to_end(output: asyncio.StreamReader) -> None:
+    while await output.read(1 << 16):
+        pass
 
 
 def _end_all_of(folder: Path) -> None:
