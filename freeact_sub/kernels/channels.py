@@ -21,7 +21,8 @@ from freeact_sub.errors import KernelLostError
 from freeact_sub.kernels.messages import MessageError, check_size
 
 ChannelName: TypeAlias = Literal["iopub", "shell", "control"]
-CHANNELS: Final[tuple[ChannelName, ...]] = ("iopub", "shell", "control")
+CHANNELS: Final[tuple[ChannelName, ...]] = ("shell", "control", "iopub")
+"""In the order in which they are connected: of a kernel with bound sockets, the others are once something comes on iopub."""
 DELIMITER: Final[bytes] = DELIM
 ZmqSocket: TypeAlias = Socket[bytes]
 ZmqContext: TypeAlias = Context[ZmqSocket]

@@ -102,19 +102,25 @@ class KernelClient:
         self._lost = asyncio.Event()
         self.lost_reason: str | None = None
 
-    async def open(self, channels: KernelChannels) -> None:
-        """Begins to read, and waits until the kernel answers on every channel.
-
-        Each has a connection of its own, and after this the addresses may go: one that is not connected by then never is.
+    async def open(self, channels: KernelChannels, *, greets: bool = False) -> None:
+        """Begins to read, and waits until the kernel is ready for a cell.
 
         Args:
             channels: To the kernel. The client closes them.
+            greets: It greets a subscriber to iopub, and not before it is ready. False: it is asked on every channel, which
+                takes it as long as a cell.
 
         Raises:
             KernelStartError: The kernel ended before it was ready.
         """
         self._channels = channels
         channels.listen(self._hear)
+        await (self._wait_any(self._subscribed) if greets else self._ask(channels))
+        if self.lost_reason is not None:
+            raise KernelStartError(f"the kernel ended while it started: {self.lost_reason}")
+
+    async def _ask(self, channels: KernelChannels) -> None:
+        """Waits until the kernel has answered on every channel, or has ended."""
         on_shell, on_control = asyncio.Event(), asyncio.Event()
         self._probes[channels.send("control", "kernel_info_request", {})] = on_control
         while self.lost_reason is None and not self._subscribed.is_set():
@@ -125,8 +131,6 @@ class KernelClient:
             await self._wait_any(self._subscribed, timeout_seconds=READY_RETRY_SECONDS)
         await self._wait_any(on_control)
         self._probes.clear()
-        if self.lost_reason is not None:
-            raise KernelStartError(f"the kernel ended while it started: {self.lost_reason}")
 
     async def aclose(self) -> None:
         """Closes the channels; the kernel itself is the provider's business."""

@@ -131,7 +131,7 @@ class JupyterKernel:
     async def _start(self, channels: KernelChannels) -> None:
         if self._launcher.exited is not None:
             self._launcher.exited.add_done_callback(self._on_exit)
-        await self._client.open(channels)
+        await self._client.open(channels, greets=self._launcher.greets)
         if not self._launcher.has_guest:
             await self._install()
         await self._launcher.settle()

@@ -15,6 +15,8 @@ class Launcher(Protocol):
 
     has_guest: bool
     """Whether `agent` exists in the kernel from the start. False: a first cell installs it."""
+    greets: bool
+    """Whether the kernel greets a subscriber to iopub, and not before it is ready for a cell (`KernelClient.open`)."""
     exited: asyncio.Future[str] | None
     """Set when the process has ended, to the end of a sentence that says how. None: it was not started."""
 

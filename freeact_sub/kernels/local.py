@@ -10,6 +10,7 @@ import logging
 import secrets
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -53,6 +54,7 @@ class LocalLauncher(Launcher, Protocol):
     """A launcher of this machine, with what all of them share: a private folder with the kernel's sockets, and a wall."""
 
     has_guest: bool = False
+    greets: bool = False
     exited: asyncio.Future[str] | None = None
     """See `Launcher`."""
     spec: KernelSpec
@@ -100,9 +102,12 @@ class LocalLauncher(Launcher, Protocol):
             return
         for name in (CONNECTION_FILE, *(name for name in self.folder.names() if name.startswith("k-"))):
             self.folder.remove_file(name)
+        ends = _ends_of({self._address(channel): channel for channel in CHANNELS})
         # any subscriber to iopub reads the output; the other sockets do nothing without the key
-        if _ends_of(f"{self._manager.ip}-{self._manager.iopub_port}") > ENDS_OF_A_SOCKET:
+        if ends["iopub"] > ENDS_OF_A_SOCKET:
             raise KernelStartError("somebody else has connected to the kernel while it started")
+        if ends and any(ends[channel] < ENDS_OF_A_SOCKET for channel in CHANNELS):  # it never will be: its address is gone
+            raise KernelStartError("a channel of the kernel was not connected while it started")
 
     async def aclose(self, *, lost: bool) -> None:
         """See `Launcher`."""
@@ -147,13 +152,17 @@ class LocalLauncher(Launcher, Protocol):
 
     def _connected(self, channel: ChannelName) -> ZmqSocket:
         """As the manager's own, which are those of `zmq.asyncio`."""
-        manager: Any = self._manager
         socket = self.context.socket(SUB if channel == "iopub" else DEALER)
         socket.sndhwm = 0  # what a kernel has not taken yet waits, however much it is
         if channel == "iopub":
             socket.subscribe(b"")
-        socket.connect(f"ipc://{manager.ip}-{getattr(manager, f'{channel}_port')}")
+        socket.connect(f"ipc://{self._address(channel)}")
         return socket
+
+    def _address(self, channel: ChannelName) -> str:
+        """The path of the kernel's socket."""
+        manager: Any = self._manager
+        return f"{manager.ip}-{getattr(manager, f'{channel}_port')}"
 
 
 class SubprocessLauncher(LocalLauncher):
@@ -260,9 +269,10 @@ def local_place(mode: Mode, settings: KernelConfig, workspace: Path) -> KernelPl
     return KernelPlace(wall=wall, environment=settings.environment(), description=description)
 
 
-def _ends_of(address: str) -> int:
-    """Returns how many sockets of this machine have this path; 0 if unknown."""
+def _ends_of(addresses: Mapping[str, ChannelName]) -> Counter[ChannelName]:
+    """Returns how many sockets of this machine have the path of each channel; nothing if that is unknown."""
     with contextlib.suppress(FileNotFoundError):  # not Linux
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
-        return sum(line.endswith(f" {address}") for line in lines)
-    return 0
+        ours = tuple(f" {address}" for address in addresses)
+        return Counter(addresses[line.split(maxsplit=7)[7]] for line in lines if line.endswith(ours))
+    return Counter()

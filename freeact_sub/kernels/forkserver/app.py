@@ -148,9 +148,10 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
         hook.pub_socket = self.shell.display_pub.pub_socket = self.iopub_socket
 
     def start(self) -> None:
-        """As the original, which would warn of the missing debugger."""
+        """As the original, which would warn of the missing debugger. Then whoever has subscribed is greeted."""
         self.shell.exit_now = False
         super(IPythonKernel, self).start()
+        self.iopub_thread.schedule(self.iopub_thread.greet)
 
     @property
     def _supports_kernel_subshells(self) -> bool:

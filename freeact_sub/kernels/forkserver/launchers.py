@@ -36,6 +36,7 @@ class ForkLauncher(LocalLauncher):
         """Args: server: forks the kernel. folder: of the kernel's own; None: a new one."""
         super().__init__(spec, context, folder or KernelFolder(server.new_folder()))
         self.server = server
+        self.greets = bool(server.ready.get("prebuilt"))  # else it has ipykernel's own app
         self._process: tuple[int, asyncio.Future[int]] | None = None
         """Its id and its exit code, when it has ended; None: it was not started."""
 
@@ -94,6 +95,7 @@ class BranchLauncher(ForkLauncher):
     def __init__(self, spec: KernelSpec, origin: ForkLauncher, branches: Branches, folder: KernelFolder) -> None:
         """Args: origin: of the kernel that forks itself. branches: of that kernel. folder: of the branch's own."""
         super().__init__(spec, origin.context, origin.server, folder=folder)
+        self.greets = False  # its sockets may not be bound yet, so its channels are connected in any order
         self._origin = origin
         self.generation = origin.generation + 1
         self._branches = branches

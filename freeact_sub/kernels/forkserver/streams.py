@@ -6,6 +6,7 @@ Loaded by `server.py`; it needs ipykernel and the standard library only.
 import codecs
 import contextlib
 import contextvars
+import importlib
 import os
 import select
 import socket
@@ -15,7 +16,9 @@ import threading
 from typing import Any
 
 from ipykernel.iostream import IOPubThread, OutStream
+from zmq.eventloop.zmqstream import ZMQStream
 
+zmq: Any = importlib.import_module("zmq")
 READABLE = 1
 PIECE_BYTES = 60_000
 """Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
@@ -26,8 +29,9 @@ FRAME = struct.Struct("=I")
 PIPE_BYTES = 65_536
 """Bytes that a pipe holds: all of them are read at once."""
 
+IOPUB = ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_setup_event_pipe", "_run_event_pipe_gc", "_really_send")
 for kind, names in (
-    (IOPubThread, ("_setup_pipe_in", "_setup_pipe_out", "_handle_pipe_msg", "_setup_event_pipe", "_run_event_pipe_gc")),
+    (IOPubThread, (*IOPUB, "_setup_xpub_listener", "_handle_subscription")),
     (OutStream, ("_setup_stream_redirects", "_schedule_flush", "_flush", "_rotate_buffers", "_is_master_process")),
 ):
     for overridden in names:
@@ -102,6 +106,22 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
 
     async def _run_event_pipe_gc(self) -> None:
         """There are no pipes of threads."""
+
+    _xpub_stream: Any = None
+
+    def _setup_xpub_listener(self) -> None:
+        """Subscribers wait until the kernel is ready."""
+
+    def greet(self) -> None:
+        """Greets all subscribers from now on. Called in this thread."""
+        self._xpub_stream = ZMQStream(self.socket, self.io_loop)
+        self._xpub_stream.on_recv(self._handle_subscription)
+
+    def _really_send(self, *arguments: Any, **options: Any) -> None:
+        """As the original. A subscription that zmq noted meanwhile is read: its descriptor does not tell of it any more."""
+        super()._really_send(*arguments, **options)
+        if self._xpub_stream and self._is_master_process() and self.socket.getsockopt(zmq.EVENTS) & READABLE:
+            self._xpub_stream.flush(READABLE)
 
     _is_woken = False
 

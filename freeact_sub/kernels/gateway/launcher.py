@@ -22,7 +22,7 @@ GUEST_END_SECONDS: Final = 1.0
 class GatewayLauncher:
     """Starts a kernel at the server that has the fewest of ours. See `Launcher`."""
 
-    has_guest = False
+    has_guest = greets = False
     scratch = None
     own_files = None
 

@@ -14,7 +14,7 @@ from jupyter_client.session import DELIM, Session
 from support.thorough import examples
 
 from freeact_sub.cells import CellError, DisplayData, StreamText
-from freeact_sub.errors import KernelLostError
+from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.kernels import client as client_module
 from freeact_sub.kernels.channels import CHANNELS, signed_parts
@@ -195,6 +195,28 @@ async def opened(first: str = "shell") -> AsyncIterator[tuple[KernelClient, Play
 async def test_a_kernel_is_open_once_it_has_answered_on_every_channel(first):
     async with opened(first) as (client, _, _):
         assert client.lost_reason is None
+
+
+async def test_a_kernel_that_greets_is_open_then_and_is_asked_nothing():
+    channels, client = PlayedChannels(), KernelClient(Owner())
+    opening = asyncio.create_task(client.open(channels, greets=True))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not opening.done()
+    channels.put("iopub", {"msg_type": "iopub_welcome"}, {}, {}, {})
+    await opening
+    assert channels.sent.empty()
+    await client.aclose()
+
+
+async def test_a_kernel_that_ends_before_it_greets_has_not_started():
+    client = KernelClient(Owner())
+    opening = asyncio.create_task(client.open(PlayedChannels(), greets=True))
+    await asyncio.sleep(0)
+    client.lose("its process ended with exit code 3")
+    with pytest.raises(KernelStartError, match="exit code 3"):
+        await opening
+    await client.aclose()
 
 
 HOSTILE = {
