@@ -1,8 +1,6 @@
 """What only forked kernels have to show: independence, what survives no kill, spares, fallbacks."""
 
 import asyncio
-import contextlib
-import json
 import os
 import random
 import signal
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import zmq
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.waiting import eventually, is_running
 
@@ -40,34 +37,6 @@ async def test_kernels_are_prebuilt_and_forked_from_one_single_threaded_process(
         parents = {psutil.Process(kernel.pid).ppid() for kernel in (one, two)}
         assert len(parents) == 1
         assert psutil.Process(parents.pop()).ppid() == server.pid
-
-
-async def test_a_subscriber_that_comes_while_a_kernel_puts_out_text_is_greeted(provider, tmp_path):
-    """zmq notes a subscription while it sends, and its descriptor does not tell of it any more."""
-    async with open_kernel(provider, tmp_path) as kernel:
-        connection = json.loads(kernel.connection_file.read_text())
-        path, done = f"{connection['ip']}-{connection['iopub_port']}", tmp_path / "done"
-        code = f"import os\nwhile not os.path.exists({str(done)!r}):\n    print('x', flush=True)"
-        cell = asyncio.create_task(run_cell(kernel, code))
-        with zmq.Context() as context:
-            try:
-                for _ in range(40):
-                    with context.socket(zmq.SUB) as subscriber:
-                        subscriber.linger = 0
-                        subscriber.subscribe(b"")
-                        subscriber.connect(f"ipc://{path}")
-                        await eventually(lambda subscriber=subscriber: was_greeted(subscriber))
-            finally:
-                done.touch()
-                await cell
-
-
-def was_greeted(subscriber: zmq.Socket[bytes]) -> bool:
-    with contextlib.suppress(zmq.Again):
-        while b"iopub_welcome" not in b"".join(subscriber.recv_multipart(zmq.DONTWAIT)):
-            pass
-        return True
-    return False
 
 
 async def test_randomness_differs_between_forked_kernels(tmp_path):
