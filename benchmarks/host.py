@@ -1,6 +1,6 @@
-"""What the host, this process, does for an agent's turn, a child, an `ask` and an event: processor time, a scripted model.
+"""What the host does for a turn, a child, an `ask`, an event and a piece of an answer: processor time, a scripted model.
 
-`host` is the processor time of this process, `kernel` that of the processes below it (the root's kernel, and the server and
+`host` is the processor time of this process, the host, `kernel` that of the processes below it (the root's kernel, and the server and
 spares), `wall` the time by the clock; all of one item. The stages say where the host's time goes: the share of each package
 among the functions that a profiler has seen, of the time that was measured without it.
 """
@@ -33,11 +33,13 @@ CASES: Final = {
     "child without a cell": "cell for _ in range({n}): agent.task('hi')",
     "child with a cell": "cell for _ in range({n}): agent.task('cell x = 1')",
     "event": "cell for i in range({n}): display(i)",
+    "delta": "letters {n}",
 }
 """By name: the prompt; `{n}`: how often."""
 ROOT: Final = "root turn with a cell"
-COUNTS: Final = {"event": 2000, ROOT: 20, "child without a cell": 20, "child with a cell": 20}
-SHORT: Final = dict(zip((ROOT, *CASES), ("turn", "ask", "asks", "typed ask", "child", "child, cell", "event"), strict=True))
+COUNTS: Final = {"event": 2000, "delta": 2000, ROOT: 20, "child without a cell": 20, "child with a cell": 20}
+_COLUMNS: Final = ("turn", "ask", "asks", "typed ask", "child", "child, cell", "event", "delta")
+SHORT: Final = dict(zip((ROOT, *CASES), _COLUMNS, strict=True))
 """Names of the columns of stages."""
 GOALS_MS: Final = {
     "ask, one after the other": 3.0,
@@ -172,11 +174,13 @@ def _rows(series: Series) -> list[Row]:
 
 
 def _script(messages: list[ModelMessage], info: Any) -> Any:
-    """`cell CODE` runs a cell; `number` hands over one; all else is answered."""
+    """`cell CODE` runs a cell; `number` hands over one; `letters N` are so many deltas; all else is answered."""
     prompt, answers = latest_prompt(messages)
     verb, _, code = prompt.partition(" ")
     if verb == "number":
         return ToolCallPart(info.output_tools[0].name, {"value": 7})
+    if verb == "letters":
+        return ["x"] * int(code)
     return ToolCallPart("execute_ipython_cell", {"code": code}) if verb == "cell" and not answers else "done"
 
 

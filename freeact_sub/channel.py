@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -94,8 +95,10 @@ class EventChannel:
 
     def _append(self, event: AgentEvent, header: Mapping[str, Any], *, took_room: bool) -> AgentEvent:
         stamped: AgentEvent = object.__new__(type(event))  # `replace` takes three times as long
-        vars(stamped).update(vars(event))
-        vars(stamped).update(header, seq=self._next_seq, time=time.time())
+        fields = vars(stamped)
+        fields |= vars(event)
+        fields |= header
+        fields["seq"], fields["time"] = self._next_seq, time.time()
         self._next_seq += 1
         for tap in self._taps:
             tap(stamped)
@@ -107,7 +110,7 @@ class EventChannel:
 class _Room(asyncio.Semaphore):
     def take(self) -> bool:
         """Acquire it if that needs no waiting."""
-        if self.locked():
+        if self._value == 0 or self._waiters:
             return False
         self._value -= 1
         return True
@@ -124,24 +127,23 @@ class Emitter:
 
     async def emit(self, event: AgentEvent, *, tool_call_id: str | None = None) -> AgentEvent | None:
         """Sends an event, waits for a slow reader. Returns it as the reader gets it. None: the channel is closed."""
-        return await self.channel.send(event, self._header(event, tool_call_id))
+        return await self.channel.send(event, self._header(tool_call_id))
 
     def offer(self, event: AgentEvent, *, tool_call_id: str | None = None) -> bool:
         """Sends an event, unless it would have to wait for a slow reader. Returns whether it need not be sent any more."""
-        return self.channel.offer(event, self._header(event, tool_call_id))
+        return self.channel.offer(event, self._header(tool_call_id))
 
     def put(self, event: AgentEvent, *, tool_call_id: str | None = None) -> None:
         """Sends an event without waiting, for endings."""
-        self.channel.put(event, self._header(event, tool_call_id))
+        self.channel.put(event, self._header(tool_call_id))
 
     def signed(self, event: AgentEvent) -> AgentEvent:
         """The event with the agent's header."""
-        return replace(event, **self._header(event, None))
+        return replace(event, **self._agent)
 
-    def _header(self, event: AgentEvent, tool_call_id: str | None) -> dict[str, Any]:
-        return {
-            "agent_id": self.agent_id,
-            "parent_id": self.parent_id,
-            "depth": self.depth,
-            "tool_call_id": tool_call_id or event.tool_call_id,
-        }
+    def _header(self, tool_call_id: str | None) -> dict[str, Any]:
+        return {**self._agent, "tool_call_id": tool_call_id} if tool_call_id else self._agent
+
+    @cached_property
+    def _agent(self) -> dict[str, Any]:
+        return {"agent_id": self.agent_id, "parent_id": self.parent_id, "depth": self.depth}

@@ -17,10 +17,10 @@ from freeact_sub.models.build import (
     profile_of,
     usable_model,
 )
-from freeact_sub.models.progress import RequestState, watch
+from freeact_sub.models.progress import Meter, watch
 
 __all__ = [
-    "RequestState",
+    "Meter",
     "acting_by",
     "acts_by_blocks",
     "build_model",

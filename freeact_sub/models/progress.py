@@ -35,25 +35,24 @@ class RequestState:
         return (self.pieces - 1) / (self.seconds - self.first_event_seconds)
 
 
-Watcher: TypeAlias = Callable[[RequestState], None]
+Watcher: TypeAlias = Callable[["Meter"], None]
 
 _watcher: ContextVar[Watcher | None] = ContextVar("freeact_sub_model_progress", default=None)
 
 
 @contextmanager
 def watch(watcher: Watcher) -> Iterator[None]:
-    """Calls the watcher when a request made inside begins, and for each piece; outer watchers are called first.
+    """Calls the watcher when the state of a request made inside changes, with each piece; outer watchers are called first.
 
     A watcher must be quick and must not raise.
     """
     outer = _watcher.get()
 
-    def report(progress: RequestState) -> None:
-        if outer is not None:
-            outer(progress)
-        watcher(progress)
+    def report(meter: "Meter") -> None:
+        outer(meter)
+        watcher(meter)
 
-    token = _watcher.set(report)
+    token = _watcher.set(watcher if outer is None else report)
     try:
         yield
     finally:
@@ -66,7 +65,7 @@ class Meter:
     def __init__(self, model_name: str) -> None:
         self.model_name = model_name
         self._watcher = _watcher.get()
-        self._began = time.monotonic()
+        self._began = self._changed = time.monotonic()
         self._first: float | None = None
         self._pieces = 0
         self._attempt = 1
@@ -92,14 +91,23 @@ class Meter:
             self._paused = seconds
             self._report()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the request waits for a busy provider."""
+        return self._paused is not None
+
+    @property
+    def state(self) -> RequestState:
+        """As it was when it last changed."""
+        return RequestState(
+            seconds=self._changed - self._began,
+            first_event_seconds=self._first,
+            pieces=self._pieces,
+            attempt=self._attempt,
+            paused_seconds=self._paused,
+        )
+
     def _report(self) -> None:
+        self._changed = time.monotonic()
         if self._watcher is not None:
-            self._watcher(
-                RequestState(
-                    seconds=time.monotonic() - self._began,
-                    first_event_seconds=self._first,
-                    pieces=self._pieces,
-                    attempt=self._attempt,
-                    paused_seconds=self._paused,
-                )
-            )
+            self._watcher(self)

@@ -38,7 +38,7 @@ from freeact_sub.models.attempts import Attempt, Bill, current_bill
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
-from freeact_sub.models.wrapped_stream import ADDED, WrappedStream
+from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, events_of
 
 CHARS_PER_TOKEN: Final = 3
 """A low estimate: a token of code, tables or English has more."""
@@ -193,11 +193,11 @@ class SteadyStream(WrappedStream):
         following = 0
         while True:
             try:
-                async for event in self.answering.silence.watched(self.inner_source()):
+                async for event in self.answering.silence.watched(events_of(self.inner)):
                     if isinstance(event, ADDED):
                         continue
                     self.meter.piece()
-                    if isinstance(event, PartStartEvent | PartDeltaEvent):
+                    if isinstance(event, (PartStartEvent, PartDeltaEvent)):
                         if self.first_index:
                             event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
                         following = max(following, event.index + 1)

@@ -28,12 +28,6 @@ class WrappedStream(StreamedResponse):
 
     inner: StreamedResponse
 
-    def inner_source(self) -> AsyncIterable[ModelResponseStreamEvent]:
-        """The inner stream. What pydantic-ai puts around the events of every stream it need not put around each of ours."""
-        inner = self.inner
-        plain = isinstance(inner, WrappedStream) and inner._request_deadline is None  # noqa: SLF001  # of pydantic-ai
-        return inner._get_event_iterator() if plain else inner  # noqa: SLF001
-
     def copy_end(self) -> None:
         """Takes over what is known of a response once its stream has ended, in whatever way."""
         for name in _COPIED:
@@ -85,3 +79,12 @@ class WrappedStream(StreamedResponse):
     async def _get_event_iterator(self) -> Any:  # pragma: no cover  # subclasses say it
         raise NotImplementedError
         yield
+
+
+def events_of(stream: StreamedResponse) -> AsyncIterable[ModelResponseStreamEvent]:
+    """The events of a stream, read once. What pydantic-ai puts around those of every stream, ours do without.
+
+    Of ours, the events that pydantic-ai adds (`ADDED`) do not come.
+    """
+    plain = isinstance(stream, WrappedStream) and stream._request_deadline is None  # noqa: SLF001  # of pydantic-ai
+    return stream._get_event_iterator() if plain else stream  # noqa: SLF001

@@ -26,7 +26,9 @@ class RequestProgress(AbstractCapability[Any]):
     emitter: Emitter
     only_pauses: bool = False
     """Show only waits for a busy provider."""
-    _latest: models.RequestState | None = field(default=None, init=False)
+    _meter: models.Meter | None = field(default=None, init=False)
+    """Of the latest request whose state has changed."""
+    _paused: bool = field(default=False, init=False)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -39,7 +41,7 @@ class RequestProgress(AbstractCapability[Any]):
         del ctx
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._latest = None
+        self._meter, self._paused = None, False
         timers: list[asyncio.TimerHandle] = []
 
         def emit() -> None:
@@ -53,16 +55,15 @@ class RequestProgress(AbstractCapability[Any]):
         finally:
             timers[0].cancel()
 
-    def _note(self, progress: models.RequestState) -> None:
-        before, self._latest = self._latest, progress
-        pauses, paused = progress.paused_seconds is not None, before is not None and before.paused_seconds is not None
-        if pauses != paused or (pauses and self.only_pauses):
-            self.emitter.put(self._event(progress.seconds))
+    def _note(self, meter: models.Meter) -> None:
+        self._meter, before, self._paused = meter, self._paused, meter.is_paused
+        if self._paused != before or (self._paused and self.only_pauses):
+            self.emitter.put(self._event(meter.state.seconds))
 
     def _event(self, seconds: float) -> ModelProgress:
-        known = self._latest
-        if known is None:
+        if self._meter is None:
             return ModelProgress(seconds=seconds, tokens=0)
+        known = self._meter.state
         return ModelProgress(
             seconds=seconds,
             tokens=known.pieces,

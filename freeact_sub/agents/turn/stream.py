@@ -16,7 +16,6 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     PartDeltaEvent,
-    PartEndEvent,
     PartStartEvent,
     TextPart,
     TextPartDelta,
@@ -30,6 +29,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk, ToolOutput
+from freeact_sub.models.wrapped_stream import events_of
 
 
 class EmittingModel(WrapperModel):
@@ -53,7 +53,7 @@ class EmittingModel(WrapperModel):
         self.cut_off = ModelResponse(parts=[], model_name=self.model_name, state="interrupted")
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             try:
-                await emit_events(stream, self._emitter)
+                await emit_events(events_of(stream), self._emitter)
             finally:
                 response = stream.get()
                 self.cut_off = replace(response, state="interrupted")  # also while the stream is closed
@@ -77,10 +77,18 @@ def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], Asyn
 
 async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
     """Emit chunks and whole blocks of text and thinking, and the answers to calls that never ran."""
+    blocks = _Blocks()
     async for event in events:
-        translated = _translate(event)
+        if isinstance(event, PartDeltaEvent):
+            translated = blocks.continued(event)
+        else:
+            if isinstance(event, PartStartEvent) and (whole := blocks.ended()) is not None:
+                await emitter.emit(whole)
+            translated = _translate(event, blocks)
         if translated is not None and not emitter.offer(translated):
             await emitter.emit(translated)
+    if (whole := blocks.ended()) is not None:
+        await emitter.emit(whole)
 
 
 async def emit_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Emitter) -> None:
@@ -99,23 +107,54 @@ async def emit_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Em
             await emitter.emit(_retried(part))
 
 
-def _translate(event: Any) -> AgentEvent | None:
+def _translate(event: Any, blocks: "_Blocks") -> AgentEvent | None:
     match event:
-        case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-            translated: AgentEvent = ResponseChunk(content=text)
-        case PartStartEvent(part=ThinkingPart(content=text)):
-            translated = ThoughtsChunk(content=text)
-        case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
-            translated = ThoughtsChunk(content=text)
-        case PartEndEvent(part=TextPart(content=text)):
-            translated = Response(content=text)
-        case PartEndEvent(part=ThinkingPart(content=text)):
-            translated = Thoughts(content=text)
+        case PartStartEvent():
+            return blocks.begun(event)
         case FunctionToolResultEvent(part=ToolReturnPart(outcome="retried") as part):
             return _retried(part)
-        case _:
+    return None
+
+
+class _Blocks:
+    """Makes events of the texts of a response; our streams do not tell of the end of a part."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        """Of the newest part, if that is text or thinking."""
+        self._texts: list[str] = []
+        """Of that part."""
+        self._whole: type[Response | Thoughts] = Response
+
+    def begun(self, event: PartStartEvent) -> AgentEvent | None:
+        """The newest part has begun. Returns its first chunk, if it has text already."""
+        part = event.part
+        if not isinstance(part, TextPart | ThinkingPart):
+            self._index = -1
             return None
-    return translated if text else None
+        self._index, self._whole = event.index, Response if isinstance(part, TextPart) else Thoughts
+        return self._chunk(event.index, ResponseChunk if self._whole is Response else ThoughtsChunk, part.content)
+
+    def continued(self, event: PartDeltaEvent) -> AgentEvent | None:
+        """A part has grown. Returns the chunk, if it is text."""
+        delta = event.delta
+        if isinstance(delta, TextPartDelta):
+            return self._chunk(event.index, ResponseChunk, delta.content_delta)
+        if isinstance(delta, ThinkingPartDelta):
+            return self._chunk(event.index, ThoughtsChunk, delta.content_delta)
+        return None
+
+    def ended(self) -> AgentEvent | None:
+        """The newest part is whole, or there is none. Returns its block, if it has text."""
+        text, self._texts = "".join(self._texts), []
+        return self._whole(content=text) if text else None
+
+    def _chunk(self, index: int, kind: type[ResponseChunk | ThoughtsChunk], text: str | None) -> AgentEvent | None:
+        if not text:
+            return None
+        if index == self._index:
+            self._texts.append(text)
+        return kind(content=text)
 
 
 def _retried(part: ToolReturnPart[Any]) -> ToolOutput:

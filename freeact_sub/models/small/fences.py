@@ -136,6 +136,9 @@ class GrowingReply:
 
     def add(self, text: str) -> str:
         """Adds new text; returns what has become certain to be words."""
+        if not (self._held or self._holds or "\n" in text or "`" in text or "~" in text):  # most pieces
+            self._line = _end_of(self._line + text)
+            return self._pass_on(text)
         given = []
         for piece in _LINES.findall(text):
             self._held.append(piece)

@@ -175,7 +175,7 @@ async def test_a_reply_that_is_held_back_counts_as_an_answer(tmp_path):
 async def test_progress_is_told(tmp_path):
     told: list[RequestState] = []
     async with ChatServer(in_order(["a ", Drop()], ["It ", "is ", "42."])) as server, agent_of(server, tmp_path) as agent:
-        with watch(told.append):
+        with watch(lambda meter: told.append(meter.state)):
             await read(agent.run("go"))
     assert told[0].first_event_seconds is None
     assert [progress.attempt for progress in told] == sorted(progress.attempt for progress in told)

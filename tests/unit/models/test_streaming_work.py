@@ -5,13 +5,20 @@ come with each new piece holds it then.
 """
 
 import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pydantic_ai.messages import ToolCallPart
-from support.agents import read
+from pydantic_ai.messages import ThinkingPart
+from pydantic_ai.models import Model, StreamedResponse
+from support.agents import cell, of_kind, read
 
 import freeact_sub
+from freeact_sub import Agent, Config
+from freeact_sub.events import Response, ResponseChunk
+from freeact_sub.testing import FakeKernelProvider
 
 PACKAGE = str(Path(freeact_sub.__file__).parent)
 
@@ -82,8 +89,82 @@ async def test_the_check_for_small_models_is_linear_too(make):
     assert await ratio_of(make, lambda size: [REPLIES["JSON"](size), "Done."], 2_000, **config) < 2.5
 
 
-async def test_arguments_are_work_in_proportion_to_their_length(make):
-    def turns(size):
-        return [[ToolCallPart("execute_ipython_cell", {"code": "x = 1\n" * (size // 6)})], "Done."]
+PARTS = {
+    "one call": lambda size: [cell("x = 1\n" * (size // 6))],
+    "several calls": lambda size: [cell("x = 1\n" * (size // 18))] * 3,
+    "thinking": lambda size: [ThinkingPart("I count the words. " * (size // 19)), "So."],
+    "thoughts, words and a call": lambda size: [
+        ThinkingPart("x " * (size // 6)),
+        "y " * (size // 6),
+        cell("# " * (size // 6)),
+    ],
+}
 
-    assert await ratio_of(make, turns, 2_000) < 2.5
+
+@pytest.mark.parametrize("code_actions", ["tool", "block"])
+@pytest.mark.parametrize("kind", PARTS)
+async def test_other_parts_are_work_in_proportion_to_their_length(make, kind, code_actions):
+    assert await ratio_of(make, lambda size: [PARTS[kind](size), "Done."], 2_000, code_actions=code_actions) < 2.5
+
+
+@dataclass(kw_only=True)
+class OwnStream(StreamedResponse):
+    text: str
+    model_name = "own"
+    provider_name = provider_url = None
+    timestamp = datetime(2026, 1, 1, tzinfo=UTC)
+
+    async def _get_event_iterator(self):
+        for letter in self.text:
+            for event in self._parts_manager.handle_text_delta(vendor_part_id=0, content=letter):
+                yield event
+
+
+class OwnModel(Model):
+    """Of a person who has written one without any class of ours: sends single characters."""
+
+    model_name = "own"
+    system = "own"
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    async def request(self, *_):
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def request_stream(self, _messages, _settings, parameters, _context=None):
+        yield OwnStream(model_request_parameters=parameters, text=self.text)
+
+
+@pytest.mark.parametrize("code_actions", ["tool", "block"])
+@pytest.mark.parametrize("kind", ["prose", "one line", "other fence", "JSON"])
+async def test_single_characters_of_a_model_of_ones_own_are_too(tmp_path, kind, code_actions):
+    chars = []
+    for size in (1_000, 2_000):
+        text = REPLIES[kind](size)
+        config = Config(workspace=tmp_path, mode="full", code_actions=code_actions)
+        async with Agent(config, model=OwnModel(text), kernel_provider=FakeKernelProvider()) as agent:
+            with Held() as held:
+                events, _ = await read(agent.run("go"))
+        chars.append(held.chars)
+        assert "".join(event.content for event in of_kind(events, ResponseChunk)) == text
+        assert [event.content for event in of_kind(events, Response)] == [text]
+    assert chars[1] / chars[0] < 2.5
+
+
+async def test_what_pydantic_ai_puts_around_a_stream_is_put_around_the_models_own_alone(make):
+    passed = 0  # on the way in and out of it; the model's own stream waits for each piece, which is another way in
+
+    def count(frame, event, _):
+        nonlocal passed
+        passed += event == "call" and frame.f_code.co_name == "iterator_with_part_end"
+
+    async with make(["word " * 200], chunk_chars=1) as agent:
+        sys.setprofile(count)
+        try:
+            await read(agent.run("go"))
+        finally:
+            sys.setprofile(None)
+    assert 1_000 <= passed < 2_500
