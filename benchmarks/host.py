@@ -1,6 +1,6 @@
 """What the host does for a turn, a child, an `ask`, an event and a piece of an answer: processor time, a scripted model.
 
-`host` is the processor time of this process, the host, `kernel` that of the processes below it (the root's kernel, and the server and
+`host` is the processor time of this process, `kernel` that of the processes below it (the root's kernel, and the server and
 spares), `wall` the time by the clock; all of one item. The stages say where the host's time goes: the share of each package
 among the functions that a profiler has seen, of the time that was measured without it.
 """
