@@ -49,10 +49,11 @@ def watch(watcher: Watcher) -> Iterator[None]:
     outer = _watcher.get()
 
     def report(meter: "Meter") -> None:
-        outer(meter)
+        if outer is not None:
+            outer(meter)
         watcher(meter)
 
-    token = _watcher.set(watcher if outer is None else report)
+    token = _watcher.set(report)
     try:
         yield
     finally:
