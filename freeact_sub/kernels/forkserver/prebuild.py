@@ -75,8 +75,8 @@ def write_connection_file(request: dict[str, Any]) -> None:
         os.close(file)
 
 
-def finish(app: Any, request: dict[str, Any]) -> None:
-    """Takes the steps of `IPKernelApp.initialize` that remain after the fork, in its order."""
+def bind(app: Any, request: dict[str, Any]) -> None:
+    """Takes the first of the steps of `IPKernelApp.initialize` that remain after the fork: clients can connect then."""
     app.session.pid, app.session.session = os.getpid(), str(uuid.uuid4())
     app.connection_file = request["connection_file"]
     app.load_connection_info(request["connection"])
@@ -85,8 +85,10 @@ def finish(app: Any, request: dict[str, Any]) -> None:
     app.init_heartbeat()
     if request["attach"]:
         write_connection_file(request)
-    os.write(3, b"b")
-    os.close(3)
+
+
+def finish(app: Any) -> None:
+    """Takes the others, in their order."""
     app.init_io()
     app.init_signal()
     app.init_kernel()

@@ -103,7 +103,7 @@ class ForkServer:
                 start_new_session=True,
             )
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        self._send({"preload": list(self.key.preload), "guest": guest_source()})
+        self._send({"preload": list(self.key.preload), "guest": guest_source(), "rehearsal": str(self.new_folder())})
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await reader.readline()
