@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
-from freeact_sub.models.openai_requests import send_json_as_it_is
+from freeact_sub.models.openai_client import spare_work
 from freeact_sub.modes import CodeActions, Profile
 from freeact_sub.system.deferred_imports import lean_imports
 from freeact_sub.text import how_to_install
@@ -111,7 +111,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         same = full.partition(":")[0] == (config.model or full).partition(":")[0]
         config = config.model_copy(update={"model": wanted, "base_url": config.base_url if same else None})
     model = build_model(config) if isinstance(wanted, str | None) else wanted
-    send_json_as_it_is()
+    spare_work()
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
     steady = SteadyModel(
