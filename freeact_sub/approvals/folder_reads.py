@@ -89,9 +89,10 @@ def expanded(word: str, folder: str) -> Iterator[str]:
         TooManyError: They are more than `MAX_FILES`.
     """
     first, *parts = word.split("/")
+    start = "" if word.startswith("/") else f"{folder}/"
     found = [first] if WILD not in first else _bounded(_matching(first, folder))
     for part in parts:
-        inner = ((place, _matching(part, f"{folder}/{place}") if WILD in part else [part]) for place in found)
+        inner = ((place, _matching(part, f"{start}{place}/") if WILD in part else [part]) for place in found)
         found = _bounded(f"{place}/{name}" for place, names in inner for name in names)
     yield from found
 

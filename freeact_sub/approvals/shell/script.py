@@ -315,7 +315,9 @@ class _Walk(WordReader):
                 for part in child.named_children:
                     self._statement(part)
             elif child.is_named and child.type not in ("heredoc_start", "heredoc_end", "file_descriptor"):
-                self._statement(child) if child.type in GROUPS | {"command", "file_redirect"} else self.word(child)
+                if child.type not in GROUPS | {"command", "file_redirect"}:  # words of the command in front of it
+                    raise OpaqueError("a command has words after a here-document")
+                self._statement(child)
 
     # Guards
 

@@ -1,4 +1,4 @@
-"""Finds connections through `/dev/tcp/HOST/PORT`, which looks like a file and is a connection for the shell."""
+"""Finds connections through `/dev/tcp/HOST/PORT`, which look like files and are connections for the shell; gawk has such too."""
 
 import re
 import socket
@@ -13,6 +13,8 @@ from freeact_sub.calls import NetworkConnect
 
 WRITTEN: Final = re.compile(r"/dev/(tcp|udp)/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
 """Matches such a path anywhere in a script, also in a part that cannot be parsed."""
+INET: Final = re.compile(r"/inet[46]?/(tcp|udp)/[^/\s]*/([^\s/;|&<>()'\"`$\\]+)/([\w-]+)")
+"""Matches the same for gawk, to which it is such a path as the name of any file."""
 NAMED: Final = re.compile(r"/dev/(tcp|udp)/([^/]+)/([^/]+)")
 ANY: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
 
@@ -20,7 +22,7 @@ ANY: Final = Pattern(kind="tool", glob="/dev/[tu][cd]p/*/*")
 def connections(text: str, script: Script) -> Iterator[tuple[str, ...]]:
     """The possible connections of a script, each with the spellings that rules may use, the plain one first."""
     words = [word for command in script.commands for word in command.words[1:]]
-    for pattern, places in ((WRITTEN, [text]), (NAMED, [*words, *(file.path for file in script.files)])):
+    for pattern, places in ((WRITTEN, [text]), (INET, [text]), (NAMED, [*words, *(file.path for file in script.files)])):
         for place in places:
             for protocol, host, port in pattern.findall(place):
                 yield _spelled(protocol, host, port)

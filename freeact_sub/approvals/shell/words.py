@@ -103,6 +103,8 @@ class WordReader(ABC):
                 if not re.fullmatch(r"\$\(\([\d\s+*/%()<>=!&|^~-]*\)\)", text_of(node)):
                     raise OpaqueError(f"an expression with more than numbers is evaluated: {shown_part(node)}")
             elif node.type == "test_command":
+                if not text_of(node).startswith("[[") and re.search(r"[<>]", text_of(node)):
+                    raise OpaqueError(f"a test may have a redirection: {shown_part(node)}")  # in `[[ a > b ]]` it compares
                 self._test(node)
             elif node.type != "simple_expansion":
                 self.word(node)

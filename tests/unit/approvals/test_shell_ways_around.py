@@ -150,6 +150,35 @@ def test_relatives_of_everyday_commands_that_do_more_are_asked_for(command, tmp_
     assert verdict(command, tmp_path) == "ask"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("cat <<X {secret}\na\nX", "env <<X touch p\na\nX", "find <<X . -delete\na\nX", "sort <<'X' -o {outside}\na\nX", "cat <<X '{secret}'\na\nX"),
+        *('cat <<X "$x"\na\nX', "ls | env <<X touch p\na\nX", "git <<X push\na\nX", "[ a > {outside} ]", "[ a >> {outside} ]", "[ -n a >{outside} ]"),
+        *("! [ a > {outside} ]", "if [ ! a > {outside} ]; then ls; fi", "[ a -o b > {outside} ]", "[ a = b > {outside} ]", "[ a < {secret} ]"),
+        *("awk '{{print}}' /inet/tcp/0/127.0.0.1/80", "gawk '{{print}}' /inet6/udp/0/h/80", "awk '{{print $1}}' '/inet4/tcp//h/http'"),
+    ],
+)  # fmt: skip
+def test_words_behind_a_here_document_and_redirections_in_a_test_count(command, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    places = {"secret": folder / ".env", "outside": tmp_path / "p"}
+    places["secret"].touch()
+    assert verdict(command.format(**places), folder, allow=["shell:gawk *"]) == "ask"
+
+
+def test_a_wildcard_in_a_path_from_the_root_or_home_finds_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("home/keys", "work", "plain"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "home/keys/id_rsa").touch()
+    (tmp_path / "plain/file").touch()
+    for command in (f"cat {tmp_path}/home/keys/*", f"cat {tmp_path}/h*/keys/id_*", "cat ~/k*/*", "cat ~/keys/i?_rsa"):
+        assert verdict(command, tmp_path / "work") == "ask", command
+        assert verdict(command, tmp_path / "work", "full", deny=["file:**/id_rsa"]) == "deny", command
+    assert verdict(f"cat {tmp_path}/plain/*", tmp_path / "work") == "allow"
+
+
 def test_a_link_that_leads_to_itself_is_no_folder(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     assert {verdict(command, tmp_path) for command in ("grep -r x .", "grep x *", "rg x", "diff . .")} == {"allow"}
