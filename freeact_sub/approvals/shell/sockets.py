@@ -1,4 +1,4 @@
-"""Finds connections through `/dev/tcp/HOST/PORT`, which look like files and are connections for the shell; gawk has such too."""
+"""Finds connections through `/dev/tcp/HOST/PORT`, which look like files and are connections for a shell; gawk has others."""
 
 import re
 import socket
