@@ -6,7 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.kernels import open_kernel, run_cell
+from support.kernels import open_kernel, run_cell, spec
+
+from freeact_sub.kernels import ForkKernelProvider
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
 
@@ -40,3 +42,26 @@ async def test_a_kernel_finds_nothing_of_the_life_that_its_fork_server_has_lived
         assert kinds == ["pipe", "pipe", "socket"], opened
         text = (await run_cell(kernel, LOOK)).text
         assert text.startswith("atexit "), text
+
+
+VAIN = """
+from IPython.core.formatters import DisplayFormatter
+format_any = DisplayFormatter.format
+def format(self, value, *arguments, **options):
+    if value == 2:  # as is shown to nobody before the fork
+        raise TypeError("of another IPython")
+    return format_any(self, value, *arguments, **options)
+DisplayFormatter.format = format
+"""
+
+
+async def test_what_was_built_before_the_fork_in_vain_is_in_no_kernels_way(tmp_path, caplog):
+    (tmp_path / "vain.py").write_text(VAIN)
+    provider = ForkKernelProvider(spares=0, preload=("vain",))
+    environment = dict(spec(tmp_path).environment) | {"PYTHONPATH": str(tmp_path)}
+    try:
+        async with open_kernel(provider, tmp_path, environment=environment) as kernel:
+            assert (await run_cell(kernel, "type(agent).__name__")).text == "'AgentProxy'\n"
+    finally:
+        await provider.aclose()
+    assert "forked after imports only" in caplog.text

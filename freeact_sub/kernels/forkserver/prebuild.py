@@ -59,6 +59,16 @@ def prebuild() -> Any:
     return app
 
 
+def forget() -> None:
+    """Lets go of what `prebuild` had built when it failed: a kernel then makes an app, a shell and a kernel of its own."""
+    from ipykernel.ipkernel import IPythonKernel
+    from ipykernel.kernelapp import IPKernelApp
+    from ipykernel.zmqshell import ZMQInteractiveShell
+
+    for kind in (IPKernelApp, IPythonKernel, ZMQInteractiveShell):
+        kind.clear_instance()
+
+
 def warm_up(shell: Any) -> None:
     """Runs one silent cell, and shows its value to nobody: what IPython makes at the first one is there before the fork."""
     shell.run_cell("1 + 1", store_history=False, silent=True)

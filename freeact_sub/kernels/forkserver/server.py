@@ -80,6 +80,7 @@ class Server:
             self.prebuilt = True
         except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import
             reason = f"{type(error).__name__}: {error}"
+            sys.modules["freeact_prebuild"].forget()
         if self.prebuilt:
             try:
                 sys.modules["freeact_rehearsal"].rehearse(self.app, settings["rehearsal"])
