@@ -96,7 +96,7 @@ class ZmqChannels:
 
     def _take(self, hear: Hear, channel: ChannelName, came: list[bytes] | Exception) -> None:
         try:
-            hear(channel, came if isinstance(came, Exception) else signed_parts(came, self._session.sign))
+            hear(channel, came if isinstance(came, Exception) else signed_parts(came, self._session.auth))
         except MessageError as error:
             hear(channel, error)
 
@@ -165,12 +165,12 @@ def _frames(socket: ZmqSocket) -> list[bytes]:
     return frames
 
 
-def signed_parts(frames: list[bytes], sign: Callable[[list[bytes]], bytes]) -> list[bytes]:
+def signed_parts(frames: list[bytes], auth: hmac.HMAC | None) -> list[bytes]:
     """The parts of a message as zmq brings it.
 
     Args:
         frames: As they came.
-        sign: Makes the signature of the parts.
+        auth: Of the session, with the kernel's key. None: messages are not signed.
 
     Raises:
         MessageError: It is no Jupyter message, or is not signed with the kernel's key.
@@ -182,6 +182,13 @@ def signed_parts(frames: list[bytes], sign: Callable[[list[bytes]], bytes]) -> l
         signature, *parts = frames[start:]
     except ValueError as error:
         raise MessageError(f"it is no Jupyter message ({error})") from error
-    if not hmac.compare_digest(sign(parts[:4]), signature):
+    if not hmac.compare_digest(b"" if auth is None else _signature(auth, parts), signature):
         raise MessageError("its signature is wrong")
     return parts
+
+
+def _signature(auth: hmac.HMAC, parts: list[bytes]) -> bytes:
+    """As `Session.sign`, in a third of its time: all parts at once."""
+    digest = auth.copy()
+    digest.update(b"".join(parts[:4]))
+    return digest.hexdigest().encode()

@@ -78,7 +78,36 @@ def test_any_bytes_are_refused(frames, with_signature):
     if with_signature:
         frames = signed(*frames)
     with pytest.raises(MessageError):
-        read_message(signed_parts(frames, SESSION.sign))
+        read_message(signed_parts(frames, SESSION.auth))
+
+
+@given(st.lists(st.binary(max_size=40), min_size=4, max_size=6), st.integers(0, 3))
+def test_a_signature_covers_header_parent_metadata_and_content(parts, changed):
+    frames = signed(*parts)
+    assert signed_parts(frames, SESSION.auth) == parts
+    frames[3 + changed] += b"x"
+    with pytest.raises(MessageError, match="signature"):
+        signed_parts(frames, SESSION.auth)
+
+
+def test_a_kernel_without_a_key_has_empty_signatures():
+    without = Session(key=b"")
+    assert signed_parts([DELIM, b"", b"{}", b"{}", b"{}", b"{}"], without.auth) == [b"{}"] * 4
+    with pytest.raises(MessageError, match="signature"):
+        signed_parts([DELIM, b"x", b"{}", b"{}", b"{}", b"{}"], without.auth)
+
+
+@given(st.text(" \t\n\r\f\u00a0\ufeff{}x", max_size=3), JSON, st.text(" \t\n\r\f\u00a0\ufeff{}x", max_size=3))
+def test_space_around_json_is_skipped_and_nothing_else_is(before, value, after):
+    content = f"{before}{json.dumps({'a': value})}{after}"
+    parts = [*encoded({"msg_type": "status"}, {}, {}), content.encode()]
+    try:
+        expected = json.loads(content)
+    except ValueError:
+        with pytest.raises(MessageError):
+            read_message(parts)
+    else:
+        assert repr(read_message(parts).content) == repr(expected)
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 900, 5_000, 1_000_000])
