@@ -88,7 +88,7 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
 
 
 def _read(part: bytes) -> Any:
-    """The JSON of a part, in UTF-8. `json.loads` takes longer to look for encoding and spaces than to read a small message."""
+    """The JSON of a part, in UTF-8. `json.loads` looks longer for encoding and spaces than it reads a small message."""
     if part == b"{}":
         return {}
     text = str(part, "utf-8", "surrogatepass").strip(JSON_SPACE)
