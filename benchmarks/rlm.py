@@ -2,7 +2,8 @@
 
 rlms is measured where `RLMS_PYTHON` names a Python that has it (`python -m venv there; there/bin/pip install rlms==0.1.3`);
 it stays out of our environment. `wall` is by the clock of the program; `cpu` that of the host's process for the whole run
-(rlms: with its REPLs, which are in it); `overspent` what was answered beyond the limit, by the server's count.
+(rlms: with its REPLs, which are in it); `overspent` what was answered beyond the limit, by the server's count. A piece of a
+long answer is measured beside an agent of pydantic-ai, because rlms does not stream.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,16 +21,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic_ai import Agent as PlainAgent
+
 from benchmarks.common import Goal, OtherLoad, Series, main, report
-from benchmarks.rlm_model import CHILD, DOLLARS, INPUT_TOKENS, LEAF, LOOP, OUTPUT_TOKENS
+from benchmarks.rlm_model import CHILD, DOLLARS, INPUT_TOKENS, LEAF, LOOP, OUTPUT_TOKENS, WORDS
 from freeact_sub import Agent, Config
 from freeact_sub.config.budget import Budget
+from freeact_sub.models import build_model
 
 HERE: Final = Path(__file__).parent
 LIMIT_SECONDS: Final = 600
 TOKENS: Final = 20 * (INPUT_TOKENS + OUTPUT_TOKENS)
 MONEY: Final = 20 * DOLLARS
 CHILDREN: Final = 16
+PIECE: Final = "a piece of a streamed answer: cpu of one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +110,9 @@ def run(*, small: bool = False) -> dict[str, Any]:
                 if python:
                     _post(f"{address}/program", _as_block(case))
                     _note("rlms", case, _theirs(python, address, case), _look(address), series, units)
+            for who, used in asyncio.run(_pieces(address, 20 if small else 2000)).items():
+                units[PIECE] = "µs"
+                series.add(PIECE, who, used)
     rows = [row for name in series.values if (row := series.row(name, units[name], *_goals(name, small=small))) is not None]
     notes = [] if python else ["rlms is not measured: RLMS_PYTHON names no Python that has it"]
     return report("rlm", rows, load, notes)
@@ -128,18 +137,44 @@ def _note(who: str, case: _Case, done: dict[str, Any], answered: int, series: Se
         series.add(name, who, (done["cpu"] if kind == "cpu" else float(done["output"])) * 1000 / case.count)
 
 
+def _config(folder: str, address: str, delay_ms: int) -> Config:
+    return Config(
+        workspace=Path(folder),
+        mode="full",
+        model="openai-chat:gpt-4o",
+        base_url=f"{address}/d{delay_ms}/v1",
+        subagents={"max_concurrent": 20},
+        models={"max_concurrent": 50},
+        kernel={"cell_timeout_seconds": None},
+    )
+
+
+async def _pieces(address: str, count: int) -> dict[str, float]:
+    """The processor time of this process, of one of so many, in microseconds; the first answer of each is not counted."""
+    found = {}
+
+    async def read(_: Any, events: Any) -> None:
+        async for _ in events:
+            pass
+
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
+        config = _config(folder, address, 0)
+        async with Agent(config) as agent:
+            plain = PlainAgent(build_model(config))
+            for _ in range(2):
+                agent.history.clear()
+                used = time.process_time()
+                async for _ in agent.stream(f"{WORDS} {count}"):
+                    pass
+                between = time.process_time()
+                await plain.run(f"{WORDS} {count}", event_stream_handler=read)
+                found = {"ours": between - used, "pydantic-ai": time.process_time() - between}
+    return {who: seconds * 1e6 / count for who, seconds in found.items()}
+
+
 async def _ours(address: str, case: _Case) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        config = Config(
-            workspace=Path(folder),
-            mode="full",
-            model="openai-chat:gpt-4o",
-            base_url=f"{address}/d{case.delay_ms}/v1",
-            subagents={"max_concurrent": 20},
-            models={"max_concurrent": 50},
-            kernel={"cell_timeout_seconds": None},
-        )
-        async with Agent(config) as agent:
+        async with Agent(_config(folder, address, case.delay_ms)) as agent:
             used = resource.getrusage(resource.RUSAGE_SELF)
             result = await agent.run("go", budget=Budget(**case.budget)).result()
             now = resource.getrusage(resource.RUSAGE_SELF)

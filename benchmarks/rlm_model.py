@@ -12,7 +12,7 @@ from typing import Any
 INPUT_TOKENS, OUTPUT_TOKENS = 1000, 100
 DOLLARS = 0.0035
 """Of one answer: what gpt-4o costs for so many tokens."""
-LEAF, CHILD, LOOP = "@@LEAF", "@@CHILD", "@@LOOP"
+LEAF, CHILD, LOOP, WORDS = "@@LEAF", "@@CHILD", "@@LOOP", "@@WORDS"
 
 state: dict[str, Any] = {"program": "", "answered": 0}
 
@@ -21,6 +21,8 @@ def answer(request: dict[str, Any]) -> tuple[str, str | None]:
     """Text, and code for a tool call."""
     messages = request["messages"]
     said = [str(message.get("content") or "") for message in messages if message["role"] == "user"]
+    if WORDS in said[-1]:
+        return "word " * int(said[-1].partition(WORDS)[2].split()[0]), None
     if request.get("tools"):
         ran = messages[-1]["role"] == "tool"
         if LOOP in said[0]:
@@ -49,10 +51,12 @@ def body_of(request: dict[str, Any]) -> tuple[str, bytes]:
         choice = {"index": 0, "finish_reason": finish, "message": message}
         whole = base | {"object": "chat.completion", "choices": [choice], "usage": usage}
         return "application/json", json.dumps(whole).encode()
+    base["object"] = "chat.completion.chunk"
+    deltas = [message | {"content": word} for word in text.split(" ")] if text.startswith("word ") else [message]
     chunks = [
-        base | {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": message, "finish_reason": None}]},
-        base | {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
-        base | {"object": "chat.completion.chunk", "choices": [], "usage": usage},
+        *(base | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas),
+        base | {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]},
+        base | {"choices": [], "usage": usage},
     ]
     lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks]
     return "text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode()
