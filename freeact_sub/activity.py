@@ -29,7 +29,7 @@ from freeact_sub.text import busy, one_line
 
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20
-"""The strategies at work of which an agent's latest steps are kept."""
+"""How many running strategies of an agent have their latest step kept."""
 
 
 @dataclass(kw_only=True)

@@ -164,7 +164,7 @@ class NetworkConnect(Action):
     def parse(cls, text: str) -> Self:
         host, _, port = text.rpartition(":")
         if not host or not port.isdecimal():
-            raise ValueError(f"{text!r} is no host with a port: write HOST:PORT, such as example.org:443")
+            raise ValueError(f"{text!r} is not a host with a port: write HOST:PORT, such as example.org:443")
         return cls(host=host.strip("[]"), port=int(port))
 
     @property
@@ -203,7 +203,7 @@ class McpCall(Action):
     def parse(cls, text: str) -> Self:
         server, _, tool = text.partition("/")
         if not tool:
-            raise ValueError(f"{text!r} is no tool of a server: write SERVER/TOOL")
+            raise ValueError(f"{text!r} is not a tool of a server: write SERVER/TOOL")
         return cls(server=server, tool=tool)
 
     @property
@@ -269,7 +269,7 @@ class SpawnCall(Action):
         label = f" ({whole_line(self.description)})" if self.description else ""
         if self.resume:
             where = " in the background" if self.background else ""
-            return f"asks to go on with the child {whole_line(self.resume)}{label}{where}{turns}"
+            return f"asks to continue the child {whole_line(self.resume)}{label}{where}{turns}"
         return f"asks to start {whole_line(self.child)}{label}{turns}"
 
 

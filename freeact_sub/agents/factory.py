@@ -31,7 +31,7 @@ class ExecutionContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether its run, or that of an ancestor, is being cancelled."""
+        """Whether its run, or an ancestor's, is being cancelled."""
         return self._cancelled()
 
 

@@ -115,7 +115,7 @@ def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
         adapter: TypeAdapter[Any] = TypeAdapter(output)
         schema = adapter.json_schema()
     except (PydanticUserError, PydanticSchemaGenerationError, TypeError, NameError) as error:
-        raise InvalidRequestError(f"agent.ask: output: there is no JSON schema of {output!r}: {error}") from error
+        raise InvalidRequestError(f"agent.ask: output: {output!r} has no JSON schema: {error}") from error
     plain = typed_answer_of(schema)
 
     async def check(value: Any) -> str:

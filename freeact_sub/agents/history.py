@@ -1,4 +1,4 @@
-"""Conversations to go on with: one that a program gives an agent, and those of children that have ended."""
+"""Conversations to continue: one that a program gives an agent, and those of children that have ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

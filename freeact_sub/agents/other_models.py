@@ -37,7 +37,7 @@ class OtherModels:
         full = self._config.models.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if not isinstance(full, str | Model):
             raise InvalidRequestError(
-                "the model of a child is a name of the setting `models`, `PROVIDER:NAME`, or a Model of pydantic-ai; "
+                "the model of a child must be a name in the setting `models`, `PROVIDER:NAME`, or a Model of pydantic-ai; "
                 f"this is a {type(full).__name__}"
             )
         key = full if isinstance(full, str) else id(full)

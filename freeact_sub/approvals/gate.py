@@ -153,7 +153,7 @@ class Gate:
         """Answers a question, from any thread. Returns False if no open question has this id.
 
         Raises:
-            ValueError: The answer's pattern is none, or it has code for what is no cell; the question stays open.
+            ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
             ConfigError: The answer counts, but the rule could not be written into the project's file.
         """
         if (item := self._open.get(request_id)) is None:

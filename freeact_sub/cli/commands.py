@@ -99,7 +99,7 @@ def _converse(options: argparse.Namespace) -> int:
     if not is_terminal(sys.stdin) and (prompt := standard_input()).strip():
         return _run(argparse.Namespace(**vars(options), prompt=prompt, output="auto"))
     if not is_interactive():
-        raise ConfigError("a conversation needs a terminal: use `freeact-sub run PROMPT`")
+        raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
     config = read_settings(options)
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("standard output is closed: there is nowhere to write to")
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
-        raise ConfigError("give the prompt either as an argument, or as - for standard input, or with --file PATH")
+        raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")
     prompt = read_prompt(options.prompt, path)
     terminal = asking_terminal()
     config = read_settings(options, headless=None if terminal is not None else "auto")

@@ -53,7 +53,7 @@ def read_prompt(argument: str | None, path: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the prompt from {path}: {error}") from error
     if not prompt.strip():
-        raise ConfigError("the prompt is empty: give it as an argument, or as - for standard input, or with --file PATH")
+        raise ConfigError("the prompt is empty: give it as an argument, as - for standard input, or with --file PATH")
     return prompt
 
 

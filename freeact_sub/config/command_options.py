@@ -73,5 +73,5 @@ def load_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 def _turns(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of turns: give 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of turns: give 1 or more")
     return int(text)

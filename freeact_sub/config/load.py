@@ -63,7 +63,7 @@ def load_config(
         "command_folders": (folder / COMMANDS, own / COMMANDS.name),
     }.items():
         is_there = {"permission_files": os.path.lexists, "instruction_files": is_file}.get(name, is_folder)
-        settings.setdefault(name, tuple(filter(is_there, paths)))  # what is no file is an error: its rules would be lost
+        settings.setdefault(name, tuple(filter(is_there, paths)))  # what is not a file is an error: its rules would be lost
     usual = (path for path in (folder / ".freeact/mcp.json", folder / "mcp.json") if os.path.lexists(path))
     found = _expanded(mcp_file) if mcp_file else next(usual, None)
     if found is not None:

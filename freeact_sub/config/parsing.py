@@ -82,7 +82,7 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{SHOWN.repr(text)} has a character that is none (half of a surrogate pair)") from None
+        raise ValueError(f"{SHOWN.repr(text)} has half of a surrogate pair") from None
     if "\0" in text:
         raise ValueError(f"{SHOWN.repr(text)} has a null character")
 

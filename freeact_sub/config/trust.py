@@ -50,9 +50,7 @@ class Trust:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise ConfigError(
-                f"what you trust cannot be remembered: cannot write {self._record}: {error.strerror}"
-            ) from error
+            raise ConfigError(f"cannot remember what you trust: cannot write {self._record}: {error.strerror}") from error
 
     def _read(self) -> dict[str, str]:
         """Reads the record; an unreadable or wrong one counts as empty."""

@@ -60,7 +60,7 @@ class Answerable:
             code: What runs instead of a cell's code; the model reads that it was changed, and into what. None: the cell.
 
         Raises:
-            ValueError: The pattern is wrong, or there is code for what is no cell; the question stays open.
+            ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
             ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
         """
         return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
@@ -80,7 +80,7 @@ class Answerable:
         A rule that cannot be written into the project's file is reported by a `Notice`.
 
         Raises:
-            ValueError: The answer's pattern is wrong, or has code for what is no cell; the question stays open.
+            ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
         """
         try:
             return self._answer(decision)

@@ -55,7 +55,7 @@ class AgentEvent:
 class AgentStarted(AgentEvent):
     """An agent begins a run.
 
-    A child's `tool_call_id` is that of its parent's call: `task`, `delegate` or a cell. None: the root's, or a program's.
+    A child's `tool_call_id` names its parent's call: `task`, `delegate` or a cell. None: the root's, or a program's.
     """
 
     type: Literal["AgentStarted"] = "AgentStarted"

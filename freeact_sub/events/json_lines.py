@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 
 def json_line(value: Any) -> str:
-    """The value as JSON without line breaks; file names that are no text are escaped."""
+    """The value as JSON without line breaks; file names that are not text are escaped."""
     try:
         return to_json(value, inf_nan_mode="strings", fallback=_of_no_json_type).decode()
     except ValueError:  # a circle, or half a character

@@ -30,7 +30,7 @@ ZmqContext: TypeAlias = Context[ZmqSocket]
 Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
 """Called with each message: the JSON of its header, parent, metadata and content, then its buffers. Must not raise.
 
-A `MessageError` stands for what is no message of this kernel; after any other exception nothing comes.
+A `MessageError` stands for what is not a message of this kernel; after any other exception nothing comes.
 """
 MESSAGES_AT_ONCE: Final = 50
 """Messages of a channel that are read in a row before other tasks get their turn."""
@@ -52,7 +52,7 @@ class KernelChannels(Protocol):
             content: The content of the message.
 
         Returns:
-            The message's id, which its answers have as that of their parent.
+            The message's id, which its answers name as their parent.
 
         Raises:
             KernelLostError: The channels are closed.
@@ -181,7 +181,7 @@ def signed_parts(frames: list[bytes], auth: hmac.HMAC | None) -> list[bytes]:
         start = frames.index(DELIMITER) + 1
         signature, *parts = frames[start:]
     except ValueError as error:
-        raise MessageError(f"it is no Jupyter message ({error})") from error
+        raise MessageError(f"it is not a Jupyter message ({error})") from error
     if not hmac.compare_digest(b"" if auth is None else _signature(auth, parts), signature):
         raise MessageError("its signature is wrong")
     return parts

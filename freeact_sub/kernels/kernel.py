@@ -182,7 +182,7 @@ class KernelProvider(Protocol):
 
         Args:
             mode: The mode of the agent.
-            settings: The kernels' settings, of which only what exists where they run counts.
+            settings: The kernels' settings; only what exists where they run counts.
             workspace: The workspace of the agent, on this machine.
 
         Raises:

@@ -77,11 +77,11 @@ def read_message(parts: Sequence[bytes], *, max_bytes: int = MAX_MESSAGE_BYTES) 
         kind, parent_id = _read(header)["msg_type"], _parent_id(parent)
         about, said = _read(metadata), _read(content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise MessageError(f"it is no Jupyter message ({error})") from error
+        raise MessageError(f"it is not a Jupyter message ({error})") from error
     except RecursionError:
         raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep") from None
     if not (isinstance(kind, str) and isinstance(about, dict) and isinstance(said, dict)):
-        raise MessageError("it is no Jupyter message")
+        raise MessageError("it is not a Jupyter message")
     if (_may_be_deep(metadata) and _is_deep(about)) or (_may_be_deep(content) and _is_deep(said)):
         raise RefusedMessageError(f"its content is nested more than {MAX_DEPTH} deep", request_id=said.get("id"))
     return Message(kind=kind, parent_id=parent_id if isinstance(parent_id, str) else None, content=said)

@@ -55,7 +55,7 @@ class Garbage:
             self._logged_at = anyio.current_time()
             line = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
             logger.warning(
-                "MCP server %r writes to its standard output what is no message (%d lines so far), such as: %.80r",
+                "MCP server %r writes to its standard output what is not a message (%d lines so far), such as: %.80r",
                 self._server,
                 self._count,
                 str(line),
@@ -102,7 +102,7 @@ class BoundedStream(httpx2.AsyncByteStream):
             end = max(chunk.rfind(b"\n\n"), chunk.rfind(b"\r\n\r\n"))
             size = len(chunk) - end if end >= 0 else size + len(chunk)
             if size > self._most:
-                raise httpx2.ReadError(f"an answer has more than the {self._most:,} bytes of the setting `max_answer_bytes`")
+                raise httpx2.ReadError(f"an answer exceeds the {self._most:,} bytes of the setting `max_answer_bytes`")
             yield chunk
 
     async def aclose(self) -> None:

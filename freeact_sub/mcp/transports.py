@@ -133,10 +133,10 @@ class StdioTransport(Transport):
         """Raises if the program is missing: that is clearer than the failure of its process."""
         command, folder = str(self.config.command), Path(self.config.cwd or ".")
         if not is_folder(folder):
-            raise self._error(f"cannot be started: its folder {folder} is not there; correct `cwd`")
+            raise self._error(f"cannot be started: its folder {folder} does not exist: correct `cwd`")
         path = str(folder / command) if "/" in command else command
         if shutil.which(path, path=environment.get("PATH")) is None:
-            raise self._error(f"cannot be started: there is no program {command!r}; install it, or correct `command`")
+            raise self._error(f"cannot be started: the program {command!r} was not found: install it, or correct `command`")
 
     def _error(self, text: str) -> McpError:
         return McpError(f"MCP server {self.server!r} {text}", server=self.server)
@@ -211,7 +211,7 @@ class HttpTransport(Transport):
         """Bounds the body of an answer; a larger one ends the connection before it fills the memory."""
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
-            raise httpx2.ReadError(f"the answer is packed ({encoding[:40]}), which was not asked for")
+            raise httpx2.ReadError(f"the answer is compressed ({encoding[:40]}), which was not requested")
         if isinstance(response.stream, httpx2.AsyncByteStream):
             from freeact_sub.mcp.streams import BoundedStream  # noqa: PLC0415  # as above
 

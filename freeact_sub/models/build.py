@@ -50,7 +50,7 @@ def build_model(config: Config) -> "Model":
     if not name:
         raise ConfigError(f"no model is set: pass --model, or set `model` in .freeact/config.toml; {NAME_HINT}")
     if name.endswith(":"):
-        raise ConfigError(f"the model {name!r} has no name behind its provider: {NAME_HINT}")
+        raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
     try:
         if config.base_url is None or not _is_known(name):
             return infer_model(name)
@@ -221,7 +221,7 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
     from pydantic_ai.providers import infer_provider_class  # noqa: PLC0415
 
     if not re.match(r"https?://[^/]", base_url):
-        raise ConfigError(f"setting `base_url`: {base_url!r} is no web address: write http://HOST:PORT/v1")
+        raise ConfigError(f"setting `base_url`: {base_url!r} is not a web address: write http://HOST:PORT/v1")
     provider = parse_model_id(name)[0] or ""
     provider_class: Any = infer_provider_class(provider)
     if "base_url" not in inspect.signature(provider_class).parameters:

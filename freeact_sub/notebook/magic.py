@@ -119,7 +119,7 @@ class AgentMagics:
             )
 
     async def agent_resume(self, line: str) -> None:
-        """`%agent_resume [SESSION]`: makes `%%agent` go on with a session. Default: the last one of this folder."""
+        """`%agent_resume [SESSION]`: makes `%%agent` continue a session. Default: the latest one of this folder."""
         options = _parse(_resume_options(), line)
         if options is None:
             return
@@ -142,7 +142,7 @@ class AgentMagics:
         found = self._agents.get(name)
         if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
             if settings:
-                raise UsageError(f"%%agent: {name!r} is an agent of yours: its settings are chosen where it is made")
+                raise UsageError(f"%%agent: {name!r} is your own agent: choose its settings where you make it")
             return variable
         if found is None:
             found = await self._start(name, options, _load_config(options), NEW)
@@ -155,7 +155,7 @@ class AgentMagics:
         return found
 
     async def _start(self, name: str, options: argparse.Namespace, config: Config, session: str) -> Agent:
-        """Makes an agent and keeps it for later cells. Args: session: `new`, or the id of one to go on with."""
+        """Makes an agent and keeps it for later cells. Args: session: `new`, or the id of a session to continue."""
         agent = Agent(config, session=session)
         await agent.open()  # until `%agent_close` or the kernel's end, which no `async with` can span
         self._agents[name], self._settings[name] = agent, given(options)

@@ -60,7 +60,7 @@ class Bodies:
         try:
             content = (self._folder / digest).read_bytes()
         except OSError as error:
-            raise SessionError(f"a text of the session is lost: {error}") from error
+            raise SessionError(f"a text of the session is missing: {error}") from error
         if hashlib.sha256(content).hexdigest() != digest:
             raise SessionError(f"a text of the session is damaged: {self._folder / digest}")
         return content.decode()

@@ -86,7 +86,7 @@ class SessionStore:
             return (exact or found)[0]
         if found:
             names = ", ".join(session.session_id for session in found[:5])
-            raise SessionError(f"several sessions begin with {session_id!r}: {names}")
+            raise SessionError(f"several sessions begin with {session_id!r}, so write more of the id: {names}")
         raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
 
     def newest(self, workspace: Path) -> StoredSession:
@@ -98,7 +98,7 @@ class SessionStore:
         for session in self.sessions(workspace):
             if session.title:
                 return session
-        raise SessionError(f"there is no session of {workspace} to go on with: start one without --continue")
+        raise SessionError(f"there is no session of {workspace} to continue: start one without --continue")
 
     def reader(self, session_id: str) -> SessionReader:
         """Returns a reader of a session; see `SessionReader`. Raises: SessionError: There is none, or it cannot be read."""

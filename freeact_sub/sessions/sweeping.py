@@ -28,7 +28,7 @@ LARGE: Final = (VARIABLES, FILES)
 STRAY_SECONDS: Final = DAY_SECONDS
 """How long outputs of agents without a session stay at least: nothing tells that such an agent is at work elsewhere."""
 MARK: Final = "swept"
-"""The file whose time is that of the last sweep."""
+"""A file that was last modified at the last sweep."""
 BLOCK_BYTES: Final = 512
 """The unit of `st_blocks`: code writes the outputs, and a file with holes is larger than what it takes."""
 OUTPUTS: Final = (".freeact", "outputs")
@@ -131,7 +131,7 @@ def _remove(store: SessionStore, session: StoredSession) -> bool:
 def _check_unused(store: SessionStore, session: StoredSession) -> None:
     """Raises SessionError if it was used, or removed, since the sweep began."""
     if store.find(session.session_id).updated != session.updated:
-        raise SessionError(f"the session {session.session_id} was used since")
+        raise SessionError(f"the session {session.session_id} has been used since")
 
 
 def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int:

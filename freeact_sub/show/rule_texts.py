@@ -42,7 +42,7 @@ def call_of(kind: str, text: str) -> Call:
     """The call that a text stands for, by the `form` of its kind."""
     if kind not in CALLS:
         kinds = "; ".join(f"{name}: {call.form}" for name, call in CALLS.items())
-        raise ConfigError(f"--kind is one of these, and CALL is what stands behind it: {kinds}")
+        raise ConfigError(f"--kind must be one of these, each with the form of its CALL: {kinds}")
     try:
         return CALLS[kind].parse(text)
     except ValueError as error:

@@ -56,7 +56,7 @@ class Reply:
     """Reads what a person types about one question, line by line, until it is an answer."""
 
     def __init__(self, *, asks_always: bool = False) -> None:
-        """Args: asks_always: a text that is no known word is asked back, whatever it is."""
+        """Args: asks_always: a text that is not a known word is asked back, whatever it is."""
         self._doubted = ""
         self._asks_always = asks_always
 

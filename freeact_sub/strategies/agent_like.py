@@ -97,7 +97,7 @@ def text_of(answer: Any) -> str:
         return answer
     try:
         return json.dumps(answer, default=_plain, ensure_ascii=False, sort_keys=True)
-    except (TypeError, ValueError):  # keys that are no text, or a value that holds itself
+    except (TypeError, ValueError):  # keys that are not text, or a value that holds itself
         return repr(answer)
 
 

@@ -27,7 +27,7 @@ class Debate:
     """The result of a debate."""
 
     answer: Any
-    """The judge's answer; without a judge, that of most debaters (see `Vote.answer` for ties)."""
+    """The judge's answer; without a judge, the answer of most debaters (see `Vote.answer` for ties)."""
     rounds: tuple[tuple[Any, ...], ...]
     """The answers of each round, in the order of the debaters; an exception stands for a missing one."""
     vote: Vote

@@ -68,6 +68,6 @@ async def mixture(  # the literature's names; all but two have a default
 def _aggregation(question: str, found: Sequence[Any]) -> str:
     answers = [answer for answer in found if not isinstance(answer, Exception)]
     if not answers:
-        raise StrategyError(f"no proposer has answered: {found[0]}") from found[0]
+        raise StrategyError(f"no proposer answered: {found[0]}") from found[0]
     responses = "\n".join(f"{number}. {text_of(answer)}" for number, answer in enumerate(answers, 1))
     return AGGREGATE.format(responses=responses, question=question)

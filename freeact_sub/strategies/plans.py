@@ -137,7 +137,7 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
             try:
                 review = await conversation.review(REVIEW.format(steps=done))
             except Exception as error:
-                raise StrategyError(f"the planner has given no answer: {error}\nThe steps so far:\n{done}") from error
+                raise StrategyError(f"the planner gave no answer: {error}\nThe steps so far:\n{done}") from error
             if not review.steps:
                 return PlanResult(answer=review.answer, steps=tuple(work.done), plans=plans)
             steps = review.steps
@@ -179,7 +179,7 @@ class _Conversation:
             if not problem:
                 return answer
             prompt = WRONG.format(problem=problem)
-        raise StrategyError(f"the planner has made no plan that can be carried out: {problem}")
+        raise StrategyError(f"the planner made no plan that can be carried out: {problem}")
 
 
 def _problem(steps: Sequence[Step]) -> str:

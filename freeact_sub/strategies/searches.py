@@ -37,7 +37,7 @@ class SearchResult(SearchPicture):
     trials: int
     """The number of trials that the algorithm requested."""
     warnings: tuple[str, ...] = ()
-    """Reasons why something could not be tried, and results of the player that are no score: each once, in order."""
+    """Reasons why something could not be tried, and results of the player that are not a score: each once, in order."""
 
     @property
     def answer(self) -> Any:
@@ -106,7 +106,7 @@ class Search:
         """See `SearchResult`. Raises StrategyError: no state was reached."""
         best = self._best
         if best is None:
-            raise StrategyError(f"the search has reached no state: {[*(self._warnings or ['nothing was proposed'])][-1]}")
+            raise StrategyError(f"the search reached no state: {[*(self._warnings or ['nothing was proposed'])][-1]}")
         return best
 
     @property
@@ -161,7 +161,7 @@ class Search:
         return [node for node, _ in pairs[:k]]
 
     async def aclose(self, *, keep: SearchNode | None = None) -> None:
-        """Close all states except the root's and that of a node the caller keeps."""
+        """Close all states except the root's and those that the caller keeps."""
         await self._close([node for node in self._nodes if node is not keep])
 
     async def __aenter__(self) -> Self:
@@ -181,7 +181,7 @@ class Search:
             known = {child.action for child in parent.children}
             proposed = await self._player.propose(parent, wanted)
             if isinstance(proposed, str) or not all(isinstance(action, str) for action in proposed):
-                raise TypeError(f"the player proposes {_cut(proposed)}, which is no list of texts")
+                raise TypeError(f"the player proposes {_cut(proposed)}, which is not a list of texts")
             self._proposed[parent] = [*dict.fromkeys([*(untried or ()), *(each for each in proposed if each not in known)])]
 
         parents = [*dict.fromkeys(parents)]

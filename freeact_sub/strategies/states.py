@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from freeact_sub.strategies.trees import with_descendants
 
 NEUTRAL: Final = 0.5
-"""The score of a simulation that could not start, and of a player's result that is no score."""
+"""The score of a simulation that could not start, and of a player's result that is not a score."""
 
 
 class State(Protocol):

@@ -82,7 +82,7 @@ def count(found: Iterable[Any], *, key: Callable[[Any], Any] = text_of) -> Vote:
         answers.append(answer)
     if not answers:
         why = failures[0] if failures else None
-        raise StrategyError(f"nobody has answered: {why or 'nobody was asked'}") from why
+        raise StrategyError(f"nobody answered: {why or 'nobody was asked'}") from why
     ranked = votes.most_common()  # stable: equal counts stay in the order of first appearance
     return Vote(
         answer=first[ranked[0][0]],

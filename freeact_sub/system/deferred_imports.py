@@ -25,7 +25,7 @@ from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 REEXPORTING: Final = ("openai.types", "anthropic.types", "anthropic.resources")
-"""Packages whose code, and that of the packages in them, is nothing but imports from their own modules."""
+"""Packages that contain nothing but imports from their own modules, as do the packages inside them."""
 
 CALLED_SELDOM: Final = {"rfc3987_syntax": "is_valid_syntax"}
 """Packages by the function that others import from them. This one makes a parser when it is imported, which takes a second;

@@ -26,7 +26,7 @@ def check_event_loop(home: asyncio.AbstractEventLoop | None) -> None:
         return
     if home.is_closed():
         raise FreeactError(
-            "the agent was opened in an event loop that has ended, and its kernel with it: make a new Agent, and open, use "
-            "and close it in one event loop"
+            "the event loop in which the agent was opened has ended, and the agent's kernel with it: make a new Agent, "
+            "and open, use and close it in one event loop"
         )
     raise FreeactError("the agent was opened in another event loop: use and close it there, or make a new Agent here")

@@ -27,7 +27,7 @@ def read_file(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except ValueError as error:
-        raise OSError(errno.EINVAL, f"it is no path ({error})", str(path)) from error
+        raise OSError(errno.EINVAL, f"it is not a path ({error})", str(path)) from error
     with os.fdopen(_regular(handle, str(path)), "rb") as file:
         content = file.read(max_bytes + 1)
     if content is None:  # the system's log, which says that it is a regular file
@@ -41,7 +41,7 @@ def full_path(path: Path | str) -> Path:
     """The absolute path without `~` and links; it need not exist.
 
     Raises:
-        OSError: There is no such user, the links form a circle, or the text is no path.
+        OSError: There is no such user, the links form a circle, or the text is not a path.
     """
     try:
         return Path(path).expanduser().resolve()

@@ -31,7 +31,7 @@ OpenAgent: TypeAlias = "Callable[[], Agent]"
 """Makes the agent. Called in a thread, since its imports take a second or two."""
 
 OpenSession: TypeAlias = "Callable[[str, Mapping[str, Any]], Agent]"
-"""Makes the agent of a session: `new`, or the id of one to go on with. It has the program's settings but for the given ones.
+"""Makes the agent of a session: `new`, or the id of a session to continue. The given settings replace the program's.
 Called in a thread."""
 
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]

@@ -27,5 +27,5 @@ class AskParent:
     async def run(self, arguments: AskParentArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""
         if context.ask_parent is None:
-            raise FreeactError("your parent waits for you and cannot answer: decide yourself, and say what you have assumed")
+            raise FreeactError("your parent is waiting for you and cannot answer: decide yourself, and say what you assumed")
         return ToolResult(text=await context.ask_parent(arguments.question))

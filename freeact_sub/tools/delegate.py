@@ -52,7 +52,7 @@ def order_of(depends_on: Sequence[Sequence[int]]) -> list[int]:
         for other in others:
             if not 0 <= other < len(depends_on):
                 last = len(depends_on) - 1
-                raise ValueError(f"subtask {index} depends on subtask {other}, and there are only the subtasks 0 to {last}")
+                raise ValueError(f"subtask {index} depends on subtask {other}, but there are only subtasks 0 to {last}")
     try:
         return [*TopologicalSorter(dict(enumerate(depends_on))).static_order()]
     except CycleError as error:

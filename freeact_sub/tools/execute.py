@@ -71,7 +71,7 @@ class ExecuteIPythonCell:
 
 
 async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecutionOutput:
-    """Runs a cell to its end, however it ends; its output streams as events, the last of which is returned."""
+    """Runs a cell to its end, however it ends; streams its output as events, and returns the last one."""
     settings = context.config.kernel
     started = time.monotonic()
     file = output_file(context.output_folder, context.tool_call_id)

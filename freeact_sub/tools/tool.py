@@ -31,7 +31,7 @@ class ToolResult:
     images: tuple[BinaryContent, ...] = ()
     outcome: Outcome = "success"
     sections: tuple[str, ...] = ()
-    """The parts of a text of which the model sees some of each if the whole is too long. Empty: the text is one part."""
+    """The parts of a text; if the whole is too long, the model sees some of each. Empty: the text is one part."""
     bounded: bool = False
     """The text is already within the model's bound."""
     file: str | None = None
@@ -144,7 +144,7 @@ class BackgroundChildren(Protocol):
         """Waits until these children (default: all) have ended, one asks a question, or the time is up.
 
         Raises:
-            FreeactError: An id is not that of a background child of this agent.
+            FreeactError: An id does not name a background child of this agent.
         """
         ...
 
@@ -163,7 +163,7 @@ class BackgroundChildren(Protocol):
 
         Raises:
             ApprovalDeniedError: It must not be asked on.
-            FreeactError: It is no child of this agent, or it cannot be asked on.
+            FreeactError: It is not a child of this agent, or it cannot begin another run.
         """
         ...
 
@@ -171,7 +171,7 @@ class BackgroundChildren(Protocol):
         """Cancels a child and its descendants; its state has what it found so far.
 
         Raises:
-            FreeactError: The id is not that of a background child of this agent.
+            FreeactError: The id does not name a background child of this agent.
         """
         ...
 

@@ -86,7 +86,7 @@ def plain(child):
     try:
         agent.children.message("agent-0", "who?")
     except ValueError as error:
-        print(str(error).startswith("'agent-0' is no child of yours"))
+        print(str(error).startswith("'agent-0' is not a child of yours"))
 
 plain(child)
 """

@@ -53,7 +53,7 @@ async def test_a_child_is_asked_on(tmp_path, monkeypatch):
     assert root_text(events).splitlines() == [
         "2 True True",
         "2 True False",
-        "'agent-0' is no child of yours, nor of one of your children",
+        "'agent-0' is not a child of yours, nor of one of your children",
     ]
     shown = [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth and event.text]
     assert shown == ["2 True True", "2 True False"]  # a lock is not kept in files

@@ -141,7 +141,7 @@ WRITES = {
     "open to append": ("open(OUT + '/file', 'a').close()", ["append /file"]),
     "open to read and write": ("open(OUT + '/file', 'r+').close()", ["write /file"]),
     "bytes": ("open(OUT.encode() + b'/new', 'w').close()", ["create /new"]),
-    "a name that is no text": ("open(OUT.encode() + b'/\\xff', 'w').close()", ["create /\\xff"]),
+    "a name that is not text": ("open(OUT.encode() + b'/\\xff', 'w').close()", ["create /\\xff"]),
     "pathlib": ("from pathlib import Path; Path(OUT, 'new').write_text('x')", ["create /new"]),
     "os.open": ("os.close(os.open(OUT + '/new', os.O_CREAT | os.O_WRONLY))", ["create /new"]),
     "a link in the workspace": ("open('way-out/new', 'w').close()", ["create /new"]),

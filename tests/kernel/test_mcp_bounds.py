@@ -1,4 +1,4 @@
-"""What a server of MCP writes is bounded: its answers, its log, and what is said of lines that are no messages."""
+"""What a server of MCP writes is bounded: its answers, its log, and what is said of lines that are not messages."""
 
 import asyncio
 import base64
@@ -60,7 +60,7 @@ async def test_lines_that_are_no_messages_are_told_of_once(host, caplog):
         for _ in range(2):
             assert not (await servers.call("plain", "noise", {"lines": 500})).is_error
     [said] = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert "'plain' writes to its standard output what is no message" in said.getMessage()
+    assert "'plain' writes to its standard output what is not a message" in said.getMessage()
     assert "noise 0" in said.getMessage()
     assert said.exc_info is None
 
@@ -209,7 +209,7 @@ async def test_a_packed_answer_is_refused(host):
     with http_server(gzip.compress(b"{" + b" " * 50_000_000), "application/json\r\nContent-Encoding: gzip") as url:
         config = McpServerConfig(url=url, init_timeout_seconds=LOADED_MACHINE_SECONDS)
         async with host.servers(web=config) as servers:
-            with pytest.raises(McpError, match="packed"):
+            with pytest.raises(McpError, match="compressed"):
                 await servers.tools("web")
 
 

@@ -51,9 +51,9 @@ def host(tmp_path: Path) -> McpHost:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"command": "no-such-program"}, "there is no program 'no-such-program'; install it"),
-        ({"command": "./run"}, "there is no program './run'; install it"),
-        ({"command": sys.executable, "cwd": "/no/such/folder"}, "its folder /no/such/folder is not there"),
+        ({"command": "no-such-program"}, "the program 'no-such-program' was not found: install it"),
+        ({"command": "./run"}, "the program './run' was not found: install it"),
+        ({"command": sys.executable, "cwd": "/no/such/folder"}, "its folder /no/such/folder does not exist"),
         ({"command": sys.executable, "args": ("-c", "")}, "ended before it was ready; its log is"),
         ({"url": "http://me:pw@127.0.0.1:1/mcp?key=pw"}, r"cannot be reached at http://127.0.0.1:1/mcp \("),
     ],

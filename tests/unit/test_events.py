@@ -103,7 +103,7 @@ def test_strange_values_are_json_all_the_same():
     assert args["nan"] == "nan"
     assert args["keys"] == {"(1, 2)": 3}
     assert args["circular"]["self"] == "…"
-    assert args["name"] == values["name"], "a file name that is no text comes back as it was"
+    assert args["name"] == values["name"], "a file name that is not text comes back as it was"
     assert args["money"] == "1.5"
 
 

@@ -64,7 +64,7 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
         try:
             return await earlier_child(other, caller, tree)
         except InvalidRequestError as error:
-            raise InvalidRequestError(f"the answer of {agent_id} was that of {other}, and {error}") from error
+            raise InvalidRequestError(f"{agent_id} reused the answer of {other}, and {error}") from error
     node, kept = tree.nodes.get(agent_id), tree.shared.histories.get(agent_id)
     ended_child(agent_id, tree)
     if node is not None and caller.agent_id not in {above.agent_id for above in _above(node)}:
@@ -164,7 +164,7 @@ def _above(node: AgentNode) -> Iterable[AgentNode]:
 
 
 def _no_child(agent_id: str) -> InvalidRequestError:
-    return InvalidRequestError(f"{agent_id!r} is no child of yours, nor of one of your children")
+    return InvalidRequestError(f"{agent_id!r} is not a child of yours, nor of one of your children")
 
 
 def _lineage_of(node: AgentNode) -> Lineage:

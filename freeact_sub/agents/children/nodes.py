@@ -1,4 +1,4 @@
-"""`KernelNode`: a live kernel without an agent: that of a kept child, or a branch without a model.
+"""`KernelNode`: a live kernel without an agent, either a kept child's or a branch without a model.
 
 Code that runs in a node is a cell of its owner, the agent that made it: the owner's run asks for approval, counts it and
 emits its events. The node's own mode and type, which may be narrower, decide what it may do. `NodeCode` represents it.
@@ -53,7 +53,7 @@ class KernelNode:
 
     @property
     def node_id(self) -> str:
-        """Its id: that of the child whose kernel it was, or its own."""
+        """Its id: the child's whose kernel it was, or its own."""
         return self.code.agent_id
 
     @property
@@ -276,7 +276,7 @@ class Nodes:
         return node
 
     def take_back(self, node: KernelNode, child: AgentNode) -> "AgentResources":
-        """A node is that of its child again, which is asked on: it is closed, and its kernel goes on."""
+        """Give a node's kernel back to its child, which begins another run: the node is closed, and its kernel stays."""
         node.give_away()
         del self._nodes[node.node_id]
         child.shared.kernel_places.pass_on(node.code, child)

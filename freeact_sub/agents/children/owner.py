@@ -257,11 +257,11 @@ class ChildOwner:
     def _origin_of(self, request: SpawnRequest) -> KernelNode | None:
         """Return the node whose kernel the child's copies."""
         if (request.history or request.own_files) and not request.branch and request.branch_of is None:
-            raise InvalidRequestError("history and own_files are those of a branch: ask for branch or branch_of too")
+            raise InvalidRequestError("history and own_files apply to a branch: give branch or branch_of too")
         if request.branch_of is None:
             return None
         if request.branch:
-            raise InvalidRequestError("branch copies the agent's own kernel, branch_of that of a node: ask for one of them")
+            raise InvalidRequestError("branch copies the agent's own kernel, branch_of a node's: give one of them")
         origin = request.branch_of if isinstance(request.branch_of, KernelNode) else self.nodes.find(str(request.branch_of))
         origin.check_open()
         return origin
@@ -286,7 +286,7 @@ class ChildOwner:
         before = None if plan.earlier is None else ended_child(plan.earlier.agent_id, self._tree)
         in_background = started_by == "background"
         if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
-            raise FreeactError(f"{MAX_IN_BACKGROUND} background children are at work: wait for some of them, or cancel some")
+            raise FreeactError(f"{MAX_IN_BACKGROUND} background children are at work: wait for one of them, or cancel one")
         check_spawn(self._node)
         node = self._tree.add_child(
             self._node,
@@ -346,7 +346,7 @@ class ChildOwner:
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise FreeactError("the agent's run takes no more children: it has not begun, or it ends")
+            raise FreeactError("the agent cannot start children now: its run has not begun, or is ending")
 
     def _in_background(self) -> Iterable[OwnedChild]:
         return (child for child in self._children.values() if child.started_by == "background")
@@ -354,5 +354,5 @@ class ChildOwner:
     def _find(self, agent_id: str) -> OwnedChild:
         known = {child.agent_id: child for child in self._in_background()}
         if agent_id not in known:
-            raise FreeactError(f"{agent_id!r} is no background child of yours: {', '.join(known) or 'there are none'}")
+            raise FreeactError(f"{agent_id!r} is not a background child of yours: {', '.join(known) or 'there are none'}")
         return known[agent_id]

@@ -50,7 +50,7 @@ def status_line(result: RunResult) -> str:
     written = _files("files written", result.files_written) + _files("files removed", result.files_removed)
     count = len(result.files_read)
     read = f"; {counted(count, 'file')} read" if count else ""
-    reused = f"; the answer is that of {result.reused_from} to the same task" if result.reused_from else ""
+    reused = f"; {result.reused_from} gave this answer to the same task" if result.reused_from else ""
     kept = f"; its kernel stays as node {result.node.node_id}" if result.node is not None else ""
     return f"[{result.agent_id}: {result.status}; {result.tree_usage}; {result.seconds:.1f} s{read}{written}{reused}{kept}]"
 

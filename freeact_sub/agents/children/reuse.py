@@ -1,7 +1,7 @@
 """Reuses the answer of an earlier child for an equal request (`subagents.cache`).
 
 Requests are equal if their digests (`sessions/answers.py`) and their model objects are. What a child looks at (files, the
-web) does not count. An answer that no session would keep is not reused either, nor that of a child that received values.
+web) does not count. Answers that no session would keep, and answers of children that received values, are not reused either.
 """
 
 from collections.abc import Awaitable, Callable
@@ -66,7 +66,7 @@ async def run_once(child: AgentNode, key: str, run: Callable[[Known], Awaitable[
         found = await cache.find(key)
         looked = True
         if found is not None:
-            text = f"the answer is that of {found.agent_id} to the same task (setting `subagents.cache`)"
+            text = f"{found.agent_id} gave this answer to the same task (setting `subagents.cache`)"
             child.emitter.put(Notice(content=text))
         return found
 

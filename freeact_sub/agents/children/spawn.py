@@ -114,7 +114,5 @@ def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAg
             "`async def run(prompt, context)`"
         )
     if request.branch or request.branch_of is not None or request.keep or request.prepare is not None or request.resume:
-        raise InvalidRequestError(
-            "this child answers by itself and has no kernel: ask without inputs, branch, keep and resume"
-        )
+        raise InvalidRequestError("this child is Python code and has no kernel: leave out inputs, branch, keep and resume")
     return request, made

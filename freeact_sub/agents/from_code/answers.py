@@ -108,7 +108,7 @@ def check_size(schema: Mapping[str, Any]) -> None:
         if not reference.startswith(REFERENCE) or name not in definitions:
             raise InvalidRequestError(f"output: its JSON schema refers to {reference!r}, which is not in its $defs")
         if name in above:
-            raise InvalidRequestError(f"output: {name} holds itself, which models cannot be asked for: use a list")
+            raise InvalidRequestError(f"output: {name} contains itself, which models do not support: use a list")
         if name not in known:
             known[name] = size(definitions[name], (*above, name), level + 1)
         return known[name]

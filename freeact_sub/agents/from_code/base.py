@@ -55,7 +55,7 @@ class HostRequests:
         handler = self._handlers.get(method)
         if handler is None and self._node.principal is not self._node:
             raise FreeactError(
-                f"no agent works in a node, so its code cannot ask for {method!r}: start a child with branch_of"
+                f"code in a node cannot ask for {method!r}, because no agent works there: start a child with branch_of"
             )
         if handler is None:
             raise FreeactError(f"the host does not know the request {method!r}")

@@ -55,7 +55,7 @@ class FileRequests:
             looking.add_done_callback(self._looking.discard)
 
     async def _look(self, since: int, until: int, code: str) -> None:
-        """Find what programs wrote. Args: code: that of the cell that started them."""
+        """Find what programs wrote. Args: code: the cell that started them."""
         work = self._node.run.files
         since -= CLOCK_STEP_NS  # for the guess too: another agent may have written the file just before
         found = await asyncio.to_thread(changed_files, self._node.shared.config.workspace, since, until)

@@ -1,4 +1,4 @@
-"""Agents and their session: what they write to it (`journal`), and how they go on with it (`resume`).
+"""Agents and their session: what they write to it (`journal`), and how they continue it (`resume`).
 
 Write-ahead: before a call runs its begin is committed, and before its result is used its result. So after a `kill -9` each
 call of the history is done, begun, or not begun; `resume` puts into the history what the model reads of it. A child or an

@@ -54,7 +54,7 @@ class AgentSession:
         """Choose a session.
 
         Args:
-            choice: `new`, or the id of one to go on with. None: there is none.
+            choice: `new`, or the id of a session to continue. None: no session.
             config: The settings; their secrets are written nowhere.
             notice: Tells people something.
             replay: The session's cells are run again; its variables are not read from files.

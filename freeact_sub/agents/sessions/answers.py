@@ -61,9 +61,7 @@ def known_answer(node: AgentNode, digest: str | None) -> RunResult | None:
     if known is None:
         return None
     earlier = known["agent_id"]
-    node.emitter.put(
-        Notice(content=f"the answer is that of {earlier}, which completed the same task before the program ended")
-    )
+    node.emitter.put(Notice(content=f"{earlier} gave this answer: it completed the same task before the program ended"))
     return RunResult(status="completed", output=known["output"], reused_from=earlier)
 
 

@@ -96,7 +96,7 @@ async def emit_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Em
 
     Args:
         ctx: The context of the next request.
-        outputs: Names of the tools that hand over answers, of which no event tells.
+        outputs: Names of the tools that hand over answers; no event reports them.
         emitter: The emitter of the agent.
     """
     latest = ctx.messages[-1] if ctx.messages else None

@@ -124,7 +124,7 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
         ConfigError: The file cannot be read, or its name is invalid.
     """
     if not NAME.fullmatch(path.stem):
-        raise ConfigError(f"its name must be of letters, digits, `-` and `_`, and not {path.stem!r}")
+        raise ConfigError(f"its name may have only letters, digits, `-` and `_`: rename {path.stem!r}")
     try:
         text = read_file(path).decode("utf-8-sig")
     except OSError as error:

@@ -65,7 +65,7 @@ def read_document(text: str) -> Document:
         raise BadLineError(f"it must begin with a line `{FENCE}`, the settings, and another line `{FENCE}`", line=1)
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == FENCE), None)
     if end is None:
-        raise BadLineError(f"the settings have no end: write a line `{FENCE}` behind them", line=1)
+        raise BadLineError(f"the settings have no end: write a line `{FENCE}` after them", line=1)
     if sum(map(len, lines[:end])) > MAX_CHARS:
         raise BadLineError(f"the settings have more than {MAX_CHARS:,} characters", line=2)
     reader = _YamlReader()
@@ -77,7 +77,7 @@ class _Composer(yaml.BaseLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]  # untyped in the stubs
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not read", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem="aliases (*name) are not allowed", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -94,9 +94,9 @@ class _YamlReader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = 2 + (mark.line if mark is not None else 0)
-            raise BadLineError(f"it is no YAML: {error.problem or error.context}", line=line) from error
+            raise BadLineError(f"it is not YAML: {error.problem or error.context}", line=line) from error
         except yaml.reader.ReaderError as error:
-            raise BadLineError(f"it is no YAML: {error.reason}", line=2 + text.count("\n", 0, error.position)) from error
+            raise BadLineError(f"it is not YAML: {error.reason}", line=2 + text.count("\n", 0, error.position)) from error
         except RecursionError as error:
             raise BadLineError("the settings are nested too deeply", line=2) from error
         if value is None:
@@ -113,7 +113,7 @@ class _YamlReader:
         line = 2 + node.start_mark.line  # line 1 is the fence
         self.lines.setdefault(path, line)
         if node.tag not in PLAIN_TAGS:
-            raise BadLineError(f"tags ({node.tag}) are not read", line=line)
+            raise BadLineError(f"tags ({node.tag}) are not allowed: write plain values", line=line)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -128,7 +128,7 @@ class _YamlReader:
             if not isinstance(key, yaml.ScalarNode):
                 raise BadLineError("a name must be text", line=line)
             if key.value in values:
-                raise BadLineError(f"`{key.value}` stands there twice", line=line)
+                raise BadLineError(f"`{key.value}` is set twice", line=line)
             self.lines[(*path, key.value)] = line
             values[key.value] = self._value(value, (*path, key.value))
         return values
@@ -143,6 +143,6 @@ def _plain(text: str, line: int) -> Any:
     if NUMBER.fullmatch(text):
         number = float(text)
         if not math.isfinite(number):
-            raise BadLineError(f"{text[:40]} is too large a number", line=line)
+            raise BadLineError(f"{text[:40]} is a number that is too large", line=line)
         return number
     return text

@@ -51,7 +51,7 @@ def schema_output_type(schema: Mapping[str, Any]) -> Any:
         validator_type.check_schema(schema)
         structured = StructuredDict(dict(schema))
     except jsonschema.SchemaError as error:
-        raise ConfigError(f"it is no JSON schema: {error.message}") from error
+        raise ConfigError(f"it is not a JSON schema: {error.message}") from error
     except (UserError, RecursionError) as error:
         raise ConfigError(str(error)) from error
     validator = validator_type(schema, registry=Registry())  # empty: no schema is fetched from anywhere

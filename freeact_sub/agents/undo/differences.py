@@ -23,7 +23,7 @@ class ChangedFile:
 
 
 def unified(file: ChangedFile) -> str:
-    """Return the diff of one file; a sentence where it is no text, or too large."""
+    """Return the diff of one file; a sentence where it is not text, or too large."""
     old = "/dev/null" if file.before is None else f"a/{file.path}"
     new = "/dev/null" if file.after is None else f"b/{file.path}"
     before, after = file.before or b"", file.after or b""
@@ -38,7 +38,7 @@ def unified(file: ChangedFile) -> str:
 
 
 def line_counts(file: ChangedFile) -> tuple[int, int] | None:
-    """Return how many lines have come and gone. None: it is no text, or too large."""
+    """Return how many lines have come and gone. None: it is not text, or too large."""
     before, after = file.before or b"", file.after or b""
     old_lines, new_lines = _lines(before), _lines(after)
     if file.is_large or b"\0" in before + after or max(len(old_lines), len(new_lines)) > MAX_FILE_LINES:

@@ -96,14 +96,14 @@ class ShadowRepository:
             if code == 1:
                 await self._mark_left_out()
             elif code:
-                raise ShadowError(f"git add has failed with exit code {code}")
+                raise ShadowError(f"git add failed with exit code {code}")
             self._tree = (await self._run("write-tree")).decode().strip()
         return self._tree
 
     async def changes(self, before: str, after: str) -> list[FileChange]:
         """Returns the changes from the first tree to the second."""
         if not (await self._has(before) and await self._has(after)):
-            raise ShadowError("they are not kept so far back")
+            raise ShadowError("no earlier states of the files are kept")
         raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = raw.split(b"\0")
         facts = [each.decode().lstrip(":").split() for each in fields[:-1:2]]
@@ -222,7 +222,7 @@ class ShadowRepository:
         """Runs git to its end, and returns its output. Args: given: its input."""
         code, output = await self._ended(*arguments, given=given)
         if code:
-            raise ShadowError(f"git {arguments[0]} has failed with exit code {code}")
+            raise ShadowError(f"git {arguments[0]} failed with exit code {code}")
         return output
 
     async def _ended(self, *arguments: str, given: bytes = b"") -> tuple[int | None, bytes]:
@@ -281,7 +281,7 @@ def _git_outside(workspace: Path) -> str:
     if git is None:
         raise ShadowError("git is not installed")
     if not os.path.isabs(git) or Path(git).resolve().is_relative_to(workspace):  # noqa: PTH117  # `PATH` may hold anything
-        raise ShadowError(f"git is {git}, which code of an agent can write")
+        raise ShadowError(f"git is {git}, which an agent's code can change")
     return git
 
 

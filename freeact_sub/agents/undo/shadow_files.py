@@ -103,7 +103,7 @@ class ShadowFiles:
     async def _changes(self, before: str, after: str) -> list[FileChange]:
         trees = [tree for mark, _, tree in (state.partition(":") for state in (before, after)) if mark == self._mark]
         if len(trees) < 2:  # one of them is of elsewhere
-            raise ShadowError("the files are those of another workspace")
+            raise ShadowError("the kept files belong to another workspace")
         return await self._opened.changes(*trees)
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
@@ -177,7 +177,7 @@ class ShadowFiles:
     @property
     def _opened(self) -> ShadowRepository:
         if self._repository is None:
-            raise ShadowError("nothing of the files is kept")
+            raise ShadowError("no files are kept")
         return self._repository
 
 

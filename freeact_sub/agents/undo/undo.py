@@ -35,7 +35,7 @@ MAX_SAVED_BYTES: Final = 4 * 2**30
 """The bound on variables in files, for all states."""
 MOVE_SECONDS: Final = 600.0
 CLOSE_SECONDS: Final = 30.0
-NOT_KEPT: Final = "they are not kept so far back"
+NOT_KEPT: Final = "no earlier states of the files are kept"
 STARTED_AGAIN: Final = "the program was started again since then"
 OTHER_VARIABLES: Final = "[What came after this was undone, but your variables are not as they were here: {reason}.]"
 
@@ -222,7 +222,7 @@ class Undo:
                 raise FreeactError(f"{counted(prompts, 'prompt')} cannot be looked at: at most {here} can")
             before = self._states[here - prompts]
             if before is None or before.files_problem:
-                raise ShadowError(before.files_problem if before is not None else "nothing of the files is kept")
+                raise ShadowError(before.files_problem if before is not None else "no files are kept")
             return await self._files.changed(before.tree, await self._files.record())
 
     async def aclose(self) -> None:

@@ -91,7 +91,7 @@ class Undoable(AgentBase):
     async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
         """Returns the files that have changed since the last prompt, each with its lines that came and went.
 
-        None instead of the counts: it is no text, or too large. See `diff`.
+        None instead of the counts: it is not text, or too large. See `diff`.
 
         Raises:
             FreeactError: Nothing is kept of the prompt, or of the files: see `keep_undo`.

@@ -145,7 +145,7 @@ def parse_rules(file: bytes, path: Path, source: str) -> tuple[Rule, ...]:
 
 def _rule(verdict: Verdict, entry: object, source: str, path: Path, text: str) -> Rule:
     if not isinstance(entry, str):
-        raise ConfigError(f'{path}, line {_line(text, verdict)}: {entry!r} is no text: write "KIND:GLOB"')
+        raise ConfigError(f'{path}, line {_line(text, verdict)}: {entry!r} is not text: write "KIND:GLOB"')
     try:
         return Rule(verdict=verdict, pattern=parse_pattern(entry), source=source)
     except ValueError as error:

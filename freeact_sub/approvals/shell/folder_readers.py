@@ -97,7 +97,7 @@ def reads_folders(words: tuple[str, ...]) -> bool:
 
 
 def leaves_folders(words: tuple[str, ...]) -> bool:
-    """Whether a command that is no reader is known to show nothing of what is in its folders."""
+    """Whether a command that is not a reader is known to show nothing of what is in its folders."""
     return words[0] in LEAVES or (words[0] == "git" and subcommand(words) not in ("add", "stash", "clone"))
 
 

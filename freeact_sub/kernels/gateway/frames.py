@@ -62,7 +62,7 @@ def unpack_old(frame: str | bytes) -> tuple[str, list[bytes]]:
         parts = [json.dumps(message[name]).encode() for name in PARTS]
         channel = message["channel"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MessageError(f"a frame of the gateway is no message ({error})") from error
+        raise MessageError(f"a frame of the gateway is not a message ({error})") from error
     return str(channel), [*parts, *buffers]
 
 

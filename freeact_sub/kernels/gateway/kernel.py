@@ -79,7 +79,7 @@ class GatewayKernel(JupyterKernel):
         super().on_request(content, clock)
 
     async def move_values(self, name: str, target: FarKernel) -> bool:
-        """Move a file of its scratch folder into that of another kernel, if one of both or this program sees both folders.
+        """Move a file from its scratch folder into another kernel's, if one of the kernels or the host sees both folders.
 
         A path proves nothing, for another machine may have the same; a random name in the folder does.
 

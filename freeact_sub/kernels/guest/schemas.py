@@ -54,7 +54,7 @@ def of_json_schema(schema: dict[str, Any]) -> tuple[dict[str, Any], Decode]:
         kind.check_schema(schema)
         schema = json.loads(json.dumps(schema))
     except (jsonschema.SchemaError, TypeError, ValueError) as error:
-        raise TypeError(f"output: it is no JSON schema: {str(error).splitlines()[0]}") from error
+        raise TypeError(f"output: it is not a JSON schema: {str(error).splitlines()[0]}") from error
     validator = kind(schema, registry=registry)
 
     def decode(value: Any) -> Any:

@@ -37,7 +37,7 @@ def give(name: str, values: dict[str, Any]) -> tuple[str, list[str]]:
 
     Raises:
         TypeError: A value cannot be handed over; the message names it.
-        ValueError: A name cannot be that of a variable.
+        ValueError: A name cannot be a variable's.
         OSError: There is no room for them, or this kernel has no such folder.
     """
     check_names(values)
@@ -106,7 +106,7 @@ def check_names(values: Any) -> None:
 
     Raises:
         TypeError: It is not a dict, or a name is not text.
-        ValueError: A name cannot be that of a variable.
+        ValueError: A name cannot be a variable's.
     """
     if not isinstance(values, dict):
         raise TypeError(f"inputs: a dict of names and values is needed, not {type(values).__name__}")

@@ -219,5 +219,5 @@ def keep_notes_of_ipython(shell: Any) -> None:
 
 
 def as_text(path: str) -> str:
-    """A name that JSON can carry: bytes that are no text are written out."""
+    """A name that JSON can carry: bytes that are not text are written out."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -310,7 +310,7 @@ def wire_of_branch(origin: Mapping[str, Any], folder: Path, *, without: str = ""
 
     Args:
         origin: The kernel's wall (`wire`). What it has in its temporary folder the branch can read.
-        folder: The private folder of the branch, in that of the kernel.
+        folder: The private folder of the branch, inside the kernel's.
         without: The workspace, where the branch has a copy at another path. Empty: it has none.
     """
     readable = [*(path for path in origin["readable"] if path != without), str(Path(origin["folder"], "tmp"))]

@@ -1,7 +1,7 @@
 """Compares a branch's copy of the workspace with its original.
 
 The copy was written by code of a model and may hold anything: it is walked from folder to folder without following a link,
-and what is no file, link or folder is left out. What stood in the workspace when the copy was made is known by stamps.
+and what is not a file, link or folder is left out. What stood in the workspace when the copy was made is known by stamps.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class Found:
 
     entries: dict[str, Stamp] = field(default_factory=dict)
     hidden: set[str] = field(default_factory=set)
-    """Folders of the workspace of which the copy has only what is in it, and paths that are gone."""
+    """Folders that the copy replaces whole, and paths that are gone."""
     special: set[str] = field(default_factory=set)
 
 

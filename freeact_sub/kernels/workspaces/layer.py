@@ -50,7 +50,7 @@ class CopyLimitError(Exception):
 
 
 class Copying:
-    """Copies a folder; follows no link, and leaves out what is no file, link or folder."""
+    """Copies a folder; follows no link, and leaves out what is not a file, link or folder."""
 
     def __init__(self, files: int, size: int, *, layers: bool = False) -> None:
         """Args: files, size: bounds; what is cloned has no size. layers: keep what means something to an overlay."""

@@ -6,7 +6,7 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 - a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
 - code inside a Markdown fence: the fence is no code;
 - a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
-- code whose line ends are wrong, if it is no Python before and is after: see `with_line_ends`.
+- code whose line ends are wrong, if it is not Python before and is after: see `with_line_ends`.
 """
 
 import io

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def parse_python(source: str) -> ast.Module | None:
-    """The syntax tree; None where the text is no Python."""
+    """The syntax tree; None where the text is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the model's code, such as odd escapes
         try:

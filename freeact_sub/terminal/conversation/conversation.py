@@ -213,7 +213,7 @@ class Conversation:
 
     @property
     def may_change_settings(self) -> bool:
-        """Whether another agent can go on with the session."""
+        """Whether another agent can continue the session."""
         agent = self.present.agent
         return self._open_session is not None and (agent is None or bool(agent.session_id or not agent.history))
 

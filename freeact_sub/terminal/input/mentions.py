@@ -34,7 +34,7 @@ _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s@"]+))')
 
 
 def texts_of(prompt: str, folder: Path) -> list[str]:
-    """The text of each file that the prompt names; only the name of a file that is no text."""
+    """The text of each file that the prompt names; only the name of a file that is not text."""
     room = MAX_CHARS
     parts = []
     for name in _names(prompt):
@@ -86,7 +86,7 @@ def matching_files(beginning: str, folder: Path) -> Iterator[str]:
 
 
 def _text_of(path: Path, room: int) -> str | None:
-    """The file's beginning; None if it is no text, or if there is no room left."""
+    """The file's beginning; None if it is not text, or if there is no room left."""
     if room <= 0:
         return None
     try:

@@ -43,7 +43,7 @@ class Pictures:
         return self.way != "off" and importlib.util.find_spec("textual_image") is None
 
     async def drawn(self, file: Path, columns: int, rows: int, cell: tuple[int, int]) -> str:
-        """Text that draws a picture, from the first column of a row to that of the row below it. Empty: it cannot be drawn.
+        """Text that draws a picture and ends in the first column of the row below. Empty: it cannot be drawn.
 
         Args:
             file: The picture.

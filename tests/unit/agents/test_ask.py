@@ -155,7 +155,7 @@ def value(**args):
 GOES_ON = {
     "a text where a value is wanted": (NUMBER, ["seven", value(value=7)], 7),
     "another tool": (NUMBER, [ToolCallPart("other", {}), value(value=7)], 7),
-    "arguments that are no JSON": (NUMBER, [ToolCallPart("hand_over", "{"), value(value=7)], 7),
+    "arguments that are not JSON": (NUMBER, [ToolCallPart("hand_over", "{"), value(value=7)], 7),
     "arguments that are no object": (NUMBER, [ToolCallPart("hand_over", "[7]"), value(value=7)], 7),
     "nothing": (None, ["", "blue"], "blue"),
     "thinking alone": (None, [ThinkingPart("hm"), "blue"], "blue"),

@@ -128,8 +128,8 @@ async def test_what_cannot_be_asked_on_is_said_in_a_sentence(make):
 
     async with make(script, config=FULL) as agent:
         for wrong, sentence in {
-            "agent-0": "'agent-0' is no child of yours, nor of one of your children",
-            agent.agent_id: f"'{agent.agent_id}' is no child of yours, nor of one of your children",
+            "agent-0": "'agent-0' is not a child of yours, nor of one of your children",
+            agent.agent_id: f"'{agent.agent_id}' is not a child of yours, nor of one of your children",
         }.items():
             with pytest.raises(InvalidRequestError) as error:
                 await agent.task("x", resume=wrong)
@@ -172,7 +172,7 @@ async def test_only_an_agent_above_it_may_ask_a_child_on(make):
         await agent.spawn_and_run("has one")
         known["grandchild"] = agent.agents()[-1].agent_id
         stranger = await agent.spawn_and_run("stranger")
-        assert stranger.output == f"[ERROR] {known['grandchild']!r} is no child of yours, nor of one of your children"
+        assert stranger.output == f"[ERROR] {known['grandchild']!r} is not a child of yours, nor of one of your children"
         again = await agent.task("on", resume=known["grandchild"])
         assert again.output == "answer 2"
         info = next(info for info in agent.agents() if info.agent_id == known["grandchild"])

@@ -335,7 +335,7 @@ async def test_there_is_a_bound_on_how_many(make):
     async with make(script, config=ALLOW) as agent:
         events, _ = await read(agent.run("root"))
     refused = [event.content for event in of_kind(events, ToolOutput) if event.outcome == "failed"]
-    assert refused == ["[ERROR] 20 background children are at work: wait for some of them, or cancel some"] * 2
+    assert refused == ["[ERROR] 20 background children are at work: wait for one of them, or cancel one"] * 2
 
 
 @pytest.mark.parametrize(

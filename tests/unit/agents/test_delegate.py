@@ -26,9 +26,7 @@ def delegate(*subtasks, **arguments):
 def test_an_order_or_a_sentence(graph):
     """Whatever depends on what: each comes after those it needs, or there is a reason why not."""
     if any(not 0 <= other < len(graph) for others in graph for other in others):
-        with pytest.raises(
-            ValueError, match=r"^subtask \d depends on subtask -?\d, and there are only the subtasks 0 to -?\d$"
-        ):
+        with pytest.raises(ValueError, match=r"^subtask \d depends on subtask -?\d, but there are only subtasks 0 to -?\d$"):
             order_of(graph)
         return
     if not can_be_ordered(graph):
@@ -57,7 +55,7 @@ def can_be_ordered(graph):
         ([], "at least 1 item"),
         ([{"task": "x"}] * 6, "at most 5 items"),
         ([{"task": "x", "depends_on": [0]}], "wait for each other: subtask 0, which depends on subtask 0"),
-        ([{"task": "x", "depends_on": [1]}], "subtask 0 depends on subtask 1, and there are only the subtasks 0 to 0"),
+        ([{"task": "x", "depends_on": [1]}], "subtask 0 depends on subtask 1, but there are only subtasks 0 to 0"),
         ([{"task": ""}], "at least 1 character"),
     ],
 )

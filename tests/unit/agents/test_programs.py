@@ -58,7 +58,7 @@ async def test_the_run_that_begins_for_a_child_can_be_seen_and_cancelled(make):
 async def test_code_that_goes_on_between_runs_starts_no_child(make):
     async with make(SCRIPT, config={"mode": "full"}) as agent:
         await read(agent.run("root"))
-        with pytest.raises(FreeactError, match="takes no more children"):
+        with pytest.raises(FreeactError, match="cannot start children now"):
             await agent.provider.kernels[0].ask_host("task", task_id="0" * 32, prompt="one")
         assert len(agent.agents()) == 1
 

@@ -50,8 +50,8 @@ async def test_the_same_question_is_answered_once_and_that_is_told(make):
     [notice] = [event for event in of_kind(events, Notice) if event.depth]
     assert (notice.agent_id, first.agent_id in notice.content) == (second.agent_id, True)
     shown = [event.content for event in of_kind(events, ToolOutput)]
-    assert f"that of {first.agent_id}" not in shown[0]
-    assert f"that of {first.agent_id}" in shown[1]
+    assert f"{first.agent_id} gave this answer" not in shown[0]
+    assert f"{first.agent_id} gave this answer" in shown[1]
 
 
 @pytest.mark.parametrize(

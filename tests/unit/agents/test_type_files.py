@@ -89,18 +89,18 @@ def test_a_whole_file(config):
         ("---\ndescription: x\nmcp: [unitz]\n---\n", 3, "no MCP server 'unitz': did you mean 'units'?"),
         ("---\ndescription: x\nmax_depth: 11\n---\n", 3, "`max_depth`: "),
         ("---\ndescription: x\noutput: {type: string}\n---\n", 3, "`output`: "),
-        ("---\ndescription: x\n\n  bad: indent: here\n---\n", 4, "it is no YAML"),
-        ("---\ndescription: x\ndescription: y\n---\n", 3, "`description` stands there twice"),
-        ("---\ndescription: &a x\nmodel: *a\n---\n", 3, "aliases (*name) are not read"),
+        ("---\ndescription: x\n\n  bad: indent: here\n---\n", 4, "it is not YAML"),
+        ("---\ndescription: x\ndescription: y\n---\n", 3, "`description` is set twice"),
+        ("---\ndescription: &a x\nmodel: *a\n---\n", 3, "aliases (*name) are not allowed"),
         (
             "---\ndescription: !!python/name:os.system x\n---\n",
             2,
-            "tags (tag:yaml.org,2002:python/name:os.system) are not read",
+            "tags (tag:yaml.org,2002:python/name:os.system) are not allowed",
         ),
-        ("---\ndescription: x\nmodel: \x01\n---\n", 3, "it is no YAML"),
+        ("---\ndescription: x\nmodel: \x01\n---\n", 3, "it is not YAML"),
         ("---\n- description\n---\n", 2, "must be lines `name: value`"),
         ("---\n? [a]\n: x\n---\n", 2, "a name must be text"),
-        ("---\ndescription: x\nbudget: {tokens: 1e999}\n---\n", 3, "too large a number"),
+        ("---\ndescription: x\nbudget: {tokens: 1e999}\n---\n", 3, "a number that is too large"),
         ("---\ndescription: x\noutput: " + "[" * 5000 + "\n---\n", 2, "nested too deeply"),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_wrong_file_is_named_and_the_others_are_read(config, tmp_path):
     problems = "\n".join(found.problems)
     assert f"{tmp_path / 'bad.md'}, line 3: `modle`: there is no setting 'modle': did you mean 'mode'?" in problems
     assert f"{tmp_path / 'bin.md'}: it cannot be read" in problems
-    assert f"{tmp_path / 'my type.md'}: its name must be" in problems
+    assert f"{tmp_path / 'my type.md'}: its name may have only" in problems
     assert f"{tmp_path / 'folder.md'}: it cannot be read: it is not a regular file" in problems
     assert f"{tmp_path / 'huge.md'}: it cannot be read: it is larger than" in problems
     assert "`allow_agents` names there is no agent type 'gone'" in problems

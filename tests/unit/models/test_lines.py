@@ -1,4 +1,4 @@
-"""Line ends put right: only white space and backslashes change, and only in what was no Python."""
+"""Line ends put right: only white space and backslashes change, and only in what was not Python."""
 
 import re
 

@@ -38,7 +38,7 @@ def test_a_local_server_needs_no_key() -> None:
     [
         ({}, r"no model is set: pass --model, or set `model` in \.freeact/config\.toml"),
         ({"model": ""}, "no model is set"),
-        ({"model": "openai-chat:"}, "'openai-chat:' has no name behind its provider"),
+        ({"model": "openai-chat:"}, "'openai-chat:' names only its provider"),
         ({"model": "claude-sonnet-4-5"}, "Unknown model: claude-sonnet-4-5. Did you mean 'anthropic:claude-sonnet-"),
         ({"model": "antropic:claude-sonnet-5-5"}, r"Did you mean 'anthropic:claude-sonnet-5-5'\?$"),
         ({"model": "nonsense"}, "Unknown model: nonsense; a model is named `PROVIDER:NAME`, for example"),
@@ -48,7 +48,7 @@ def test_a_local_server_needs_no_key() -> None:
         ({"model": "anthropic:x"}, "'anthropic:x' needs the environment variable ANTHROPIC_API_KEY: set it$"),
         ({"model": "openai-chat:x"}, "needs the environment variable OPENAI_API_KEY: .* server of your own, set `base_u"),
         ({"model": "ollama:x"}, "environment variable OLLAMA_BASE_URL: set it; for a server of your own, set `base_url`"),
-        ({"model": "openai-chat:x", "base_url": "localhost:80"}, "`base_url`: 'localhost:80' is no web address"),
+        ({"model": "openai-chat:x", "base_url": "localhost:80"}, "`base_url`: 'localhost:80' is not a web address"),
         ({"model": "deepseek:x", "base_url": "http://h/v1"}, "models of 'deepseek' take none; remove it, or name"),
     ],
 )

@@ -212,7 +212,7 @@ async def test_sessions_are_found_by_folder_id_and_how_an_id_begins(store):
     assert [session.session_id for session in store.sessions(Path("/b"))] == ["s-1"]
     assert len(store.sessions()) == 3
     assert store.newest(Path("/a")).session_id == "s-0"  # nothing was asked in the newer one
-    with pytest.raises(SessionError, match=r"no session of /c to go on with"):
+    with pytest.raises(SessionError, match=r"no session of /c to continue"):
         store.newest(Path("/c"))
     with pytest.raises(SessionError, match=r"several sessions begin with 's-'"):
         store.find("s-")

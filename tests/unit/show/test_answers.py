@@ -165,7 +165,7 @@ BOMB = {
         (nested(200), "levels deep"),
         (BOMB, f"more than {MAX_NODES:,} parts"),
         ({"enum": list(range(20_000))}, f"more than {MAX_NODES:,} parts"),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, "a holds itself"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, "a contains itself"),
         ({"$ref": "file:///etc/passwd"}, "not in its"),
         ({"$ref": "#/$defs/b", "$defs": {}}, "not in its"),
         ({"$ref": {"a": 1}, "$defs": []}, "not in its"),

@@ -221,7 +221,7 @@ async def test_a_typed_answer_that_is_wrong_is_asked_for_again_and_a_type_that_i
         assert result.output == 3
         assert agent.scripted.requests == 2
         failed = await agent.run_program(lambda: agent.ask("?", output=object())).result()
-    assert "agent.ask: output: there is no JSON schema of" in failed.error
+    assert "has no JSON schema" in failed.error
 
 
 async def test_a_program_may_return_what_holds_itself(make):

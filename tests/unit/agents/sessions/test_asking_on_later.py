@@ -81,7 +81,7 @@ async def test_it_is_asked_on_in_another_program(make, store):
         events, _ = await asked_on(later, mode_before.agent_id)
         started = of_kind(events, AgentStarted)[-1]
         assert (started.mode, started.description) == ("plan", "the planner")
-        with pytest.raises(InvalidRequestError, match="'agent-0' is no child of yours"):
+        with pytest.raises(InvalidRequestError, match="'agent-0' is not a child of yours"):
             await later.task("x", resume="agent-0")
     with store.reader(agent.session_id) as reader:
         assert [run.number for run in reader.runs(grandchild.agent_id)] == [1, 2]

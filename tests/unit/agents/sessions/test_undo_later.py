@@ -49,7 +49,7 @@ async def test_conversation_and_files_go_back_behind_the_start_of_the_program(ma
         other.keep_undo()
         assert other.undoable == (three,)
         report = await other.undo()  # the model is told, since the variables stay
-        assert (report.files, report.files_problem) == ((), "the files are those of another workspace")
+        assert (report.files, report.files_problem) == ((), "the kept files belong to another workspace")
         assert (elsewhere / "b").read_text() == "b"
     assert (tmp_path / "a").read_text() == "three"
     assert [session.title for session in store.sessions()] == [one]  # the state folder, here in the workspace, was left out
@@ -96,5 +96,5 @@ async def test_states_that_take_too_much_are_forgotten(make, store, tmp_path, mo
             small.setattr(git, "MAX_KEPT_BYTES", 0)
             await read(agent.run(change))
         assert (await agent.undo()).files == ("a",)
-        assert (await agent.undo()).files_problem == "they are not kept so far back"
+        assert (await agent.undo()).files_problem == "no earlier states of the files are kept"
     assert (tmp_path / "a").read_text() == "a"
