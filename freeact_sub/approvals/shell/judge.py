@@ -24,6 +24,8 @@ from freeact_sub.calls import ShellCommand
 
 PLAIN_VARIABLES: Final = names("LANG LANGUAGE LC_ALL LC_CTYPE LC_COLLATE TZ COLUMNS LINES NO_COLOR TERM")
 """Variables that change only how a program writes, not what it does."""
+PLACES: Final = re.compile(rf"^:?/|\.\.|{UNKNOWN}")
+"""Matches values of such variables that lead elsewhere: `LANGUAGE=../x` holds the texts that a program prints."""
 SPEAKING: Final = r"\w*_proxy|npm_config_\w*|c?d?path|[fm]path|manpath|module_path|fignore|histchars|prompt\d?|psvar"
 """Lower-case variables that programs or a shell obey."""
 PROGRAM_FOLDERS: Final = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin"})
@@ -50,10 +52,7 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
         yield Ruling(verdict="deny", rule=dangers.BOMB, lasting=False)
     if script.opaque:
         yield Ruling(verdict="ask", rule=script.opaque, lasting=False)
-    for name in script.assigned:
-        if changes_programs(name):
-            yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
-    yield from hidden_texts([value for name, value in script.values if changes_programs(name)], policy)
+    yield from _about_variables(script, policy)
     yield from _about_functions(script, policy)
     yield from _about_connections(script, call, policy)
     for file in script.files:
@@ -68,6 +67,17 @@ def _parts(script: Script, call: ShellCommand, policy: Policy) -> Iterator[Rulin
             yield replace(ruling, part=ruling.part or command.text)
     if not script.commands and not script.files and not script.opaque:
         yield Ruling(verdict="allow", rule="it starts no program")
+
+
+def _about_variables(script: Script, policy: Policy) -> Iterator[Ruling]:
+    for name in script.assigned:
+        if changes_programs(name):
+            yield unless_full(f"it changes {name}, which may change what programs do", policy, part=name)
+    words = (word for command in script.commands for word in command.words[1:])  # of `env`, `command export`
+    for name, value in (*script.values, *(word.partition("=")[::2] for word in words)):
+        if name in PLAIN_VARIABLES and PLACES.search(value):
+            yield unless_full(f"it changes {name}, which may name files that programs obey", policy, part=name)
+    yield from hidden_texts([value for name, value in script.values if changes_programs(name)], policy)
 
 
 def _about_functions(script: Script, policy: Policy) -> Iterator[Ruling]:

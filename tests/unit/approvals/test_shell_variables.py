@@ -97,3 +97,21 @@ def test_what_may_be_a_forbidden_connection_is_asked_for(command):
 def test_an_allowed_connection_needs_no_question():
     assert verdict("cat < /dev/tcp/127.0.0.1/80", allow=["connect:127.0.0.1:80"]) == "allow"
     assert ruling("cat < /dev/tcp/example.org/80").suggests == ("connect:example.org:80",)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("LANGUAGE=../../x ls", "env LANGUAGE=../../x ls", "LC_ALL=/x ls", "TZ=:/x date", "TZ=$x date", "export LANGUAGE=x/../..; ls"),
+        *("LANGUAGE=de/../../x ls", "TERM=../x ls", "nice env TZ=/x date", "command export LANGUAGE=../x; ls"),
+    ],
+)  # fmt: skip
+def test_a_plain_variable_that_leads_to_files_elsewhere_is_asked_for(command):
+    assert verdict(command) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command", ["TZ=Europe/Berlin date", "LC_ALL=C.UTF-8 sort x", "LANGUAGE=de:en ls", "env LANG=C ls", "TZ= date"]
+)
+def test_a_plain_variable_is_not_asked_for(command):
+    assert verdict(command) == "allow"
