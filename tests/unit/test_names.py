@@ -10,7 +10,6 @@ PACKAGE = Path(freeact_sub.__file__).parent
 
 BOTH_IN_HOST_AND_KERNEL = {
     "TaskError": "code in a kernel raises what the host's SDK raises, by the same name",
-    "Snapshots": "the guest's end writes the files that the host's end takes over",
 }
 
 

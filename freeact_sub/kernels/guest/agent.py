@@ -363,7 +363,7 @@ def install(
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     names.install(shell)
-    snapshots.Snapshots(shell, requests)
+    snapshots.SnapshotRequests(shell, requests)
     hook.install(shell, requests.ask, audit, used.USED)
     used.watch(shell, lambda report: requests.send("files", report, lambda _: None))
     return requests

@@ -41,7 +41,7 @@ class Saver:
     text: bytes = field(default=b"")
 
 
-class Snapshots:
+class SnapshotRequests:
     """What the host asks of one kernel."""
 
     def __init__(self, shell: Any, requests: Any) -> None:
@@ -163,7 +163,7 @@ class Snapshots:
         self.say(snapshot_id, state="ended", problem=problem)
 
 
-def be_saver(snapshots: Snapshots, request: dict[str, Any], origin: int, result_writer: int) -> None:
+def be_saver(snapshots: SnapshotRequests, request: dict[str, Any], origin: int, result_writer: int) -> None:
     """The life of the process that saves. Does not return."""
     try:
         os.setpgid(0, 0)
