@@ -15,7 +15,7 @@ from freeact_sub.calls import FileWrite, ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.system import mounts
-from freeact_sub.terminal.permissions_command import check
+from freeact_sub.show.rule_texts import ruling_text
 from freeact_sub.config.schema import Config
 
 timely.PATIENCE_SECONDS, mounts.ANSWER_SECONDS = 0.1, 0.1
@@ -75,7 +75,7 @@ async def main():
     beating.cancel()
 
 asyncio.run(main())
-assert check(Config(workspace=top), "shell", "cat link") == 3
+assert ruling_text(Config(workspace=top), "shell", "cat link")[0] == "ask"
 print("done")
 """
 
