@@ -158,13 +158,14 @@ async def streamed(size: int) -> Figures:
 
 
 async def children(size: int) -> Figures:
-    """So many children at once, with one spare kernel and with none."""
+    """So many children at once, and as many a second later, with one spare kernel (which a pool may follow) and with none."""
     found: Figures = {}
     for spares in (0, 1):
         async with agent(spares=spares, subagents={"max_concurrent": size}) as made:
-            name = f"{size} children at once, {'one spare' if spares else 'no spares'}"
-            await run(made, f"cell {GATHER.format(n=size)}")
-            found[name] = await measured(run(made, f"cell {GATHER.format(n=size)}"), 1)
+            for wave in ("at once", "more a second later"):
+                name = f"{size} children {wave}, {'one spare' if spares else 'no spares'}"
+                found[name] = await measured(run(made, f"cell {GATHER.format(n=size)}"), 1)
+                await asyncio.sleep(1)
     return found
 
 

@@ -14,7 +14,7 @@ from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import ForkKernelProvider, forkserver
-from freeact_sub.kernels.forkserver import demand
+from freeact_sub.kernels.forkserver import demand, fork_provider
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -184,6 +184,30 @@ async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_l
     finally:
         await provider.aclose()
     assert all(look.cancelled() for look in provider._looks.values())  # noqa: SLF001  # a timer is seen by nothing else
+
+
+async def test_no_spare_is_made_while_kernels_were_started_a_moment_ago(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_provider, "PAUSE_SECONDS", 3600.0)
+    provider = ForkKernelProvider(spares=1)
+    try:
+        kernels = [await provider.start(spec(tmp_path), no_host) for _ in range(3)]
+        assert [len(spares) for spares in provider.spares.values()] == [0]
+        await asyncio.gather(*(kernel.aclose() for kernel in kernels))
+    finally:
+        await asyncio.wait_for(provider.aclose(), 60)
+
+
+async def test_kernels_in_use_one_after_the_other_are_no_demand_for_more_than_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_provider, "PAUSE_SECONDS", 3600.0)  # all are one burst
+    provider = ForkKernelProvider(spares=1)
+    try:
+        for _ in range(4):
+            kernel = await provider.start(spec(tmp_path), no_host)
+            await kernel.aclose()
+        [key] = provider.spares
+        assert provider.demand.at_once(key) == 1
+    finally:
+        await asyncio.wait_for(provider.aclose(), 60)
 
 
 async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):

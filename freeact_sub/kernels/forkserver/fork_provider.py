@@ -1,9 +1,9 @@
 """`ForkKernelProvider`: kernels in milliseconds, forked by a warm fork server; a few are kept ready ahead of demand.
 
 A spare is a whole kernel, started and prepared, of one `SpareKey` (all that a kernel is started with, except its agent);
-handing it out costs nothing. As many are kept as were asked for at once in the last minute, and never less than the setting
-says. They are made while no start is under way, nor about to be: a start that somebody waits for comes first. None is made
-while memory is short, and only the keys asked for last have any: agents of many workspaces may share a provider, and the
+handing it out costs nothing. As many are kept as were in use at once in the last minute, and never less than the setting
+says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
+processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for last have any: agents of many workspaces may share a provider, and the
 workspace is part of the key. Where forking is not possible or not safe, kernels are started as plain subprocesses, and one
 log line says so.
 """
@@ -36,7 +36,8 @@ FREE_MEMORY_FOR_SPARES: Final = 0.1
 MOST_SPARES: Final = 20
 """For one key, unless the setting asks for more; they are about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
-"""Seconds before spares are made: further requests may follow the first one, and would share the processors with a spare."""
+"""Seconds for each kernel of the last minute's largest burst that pass without a request before a spare is made: the agents of
+these kernels work, and ask for more."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
@@ -82,6 +83,8 @@ class ForkKernelProvider(LocalKernelProvider):
         self._starts = 0
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
+        self._latest = 0.0
+        """When a kernel was last given to somebody, by the clock of the event loop."""
         self._refilling: set[_SpareKey] = set()
         self.demand = Demand()
         self._looks: dict[_SpareKey, asyncio.TimerHandle] = {}
@@ -92,20 +95,30 @@ class ForkKernelProvider(LocalKernelProvider):
     async def start(self, spec: KernelSpec, handler: HostRequestHandler, *, gaps: Gaps | None = None) -> LocalKernel:
         """See `LocalKernelProvider.start`."""
         key = _SpareKey.of(spec)
-        self.demand.asked(key)
-        kept = await (gaps or self._gaps).check(spec)
+        burst = self.demand.asked(key)
+        try:
+            kernel = await self._start(key, spec, handler, gaps or self._gaps)
+        except BaseException:
+            burst.end()
+            raise
+        if kernel.launcher.exited is not None:
+            kernel.launcher.exited.add_done_callback(lambda _: burst.end())
+        return kernel
+
+    async def _start(self, key: _SpareKey, spec: KernelSpec, handler: HostRequestHandler, gaps: Gaps) -> LocalKernel:
+        kept = await gaps.check(spec)
         self._keep_spares_for(key)
         kernel = self._take_spare(key, kept)
-        if kernel is not None:
-            kernel.hand_out(handler)
-            self._refill_soon(key, spec)
-            return kernel
         self._starts += 1
         self._idle.clear()
         try:
-            return await self._start_waited_for(spec, handler)
+            if kernel is None:
+                return await self._start_waited_for(spec, handler)
+            kernel.hand_out(handler)
+            return kernel
         finally:
             self._starts -= 1
+            self._latest = asyncio.get_running_loop().time()
             if self._starts == 0:
                 self._idle.set()
             self._refill_soon(key, spec)
@@ -229,10 +242,8 @@ class ForkKernelProvider(LocalKernelProvider):
             self.demand.met(key)
 
     async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
-        await asyncio.sleep(PAUSE_SECONDS)
         while self._wants_spare(key):
-            while self._starts:
-                await self._idle.wait()
+            await self._quiet(key)
             if free_memory() < FREE_MEMORY_FOR_SPARES:
                 return
             server = await self._server(spec)
@@ -247,6 +258,12 @@ class ForkKernelProvider(LocalKernelProvider):
                 self._forget(kernel)
                 return
             self.spares[key].append(kernel)
+
+    async def _quiet(self, key: _SpareKey) -> None:
+        """Waits until nobody waits for a kernel, and nobody has been given one for a while."""
+        now = asyncio.get_running_loop().time
+        while (left := self._latest + PAUSE_SECONDS * max(1, self._wanted(key)) - now()) > 0 or self._starts:
+            await (self._idle.wait() if self._starts else asyncio.sleep(left))
 
 
 def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:

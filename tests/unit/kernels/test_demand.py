@@ -37,6 +37,19 @@ def test_kernels_that_are_asked_for_one_after_the_other_are_no_more_than_one():
     assert demand.at_once("a") == 1
 
 
+def test_kernels_that_end_before_spares_could_be_made_are_no_more_than_one():
+    demand = Demand(Clock())
+    for _ in range(100):
+        demand.asked("a").end()
+    assert demand.at_once("a") == 1
+    early = demand.asked("a")
+    demand.met("a")
+    demand.asked("a")
+    early.end()
+    demand.asked("a")
+    assert demand.at_once("a") == 2, "a kernel of an earlier burst does not count"
+
+
 def test_what_is_forgotten_is_gone():
     demand = Demand(Clock())
     demand.asked("a")
