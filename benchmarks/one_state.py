@@ -158,7 +158,7 @@ async def streamed(size: int) -> Figures:
 
 
 async def children(size: int) -> Figures:
-    """So many children at once, and as many a second later, with one spare kernel (which a pool may follow) and with none."""
+    """So many children at once, and as many a second later, with one spare kernel at least and with none."""
     found: Figures = {}
     for spares in (0, 1):
         async with agent(spares=spares, subagents={"max_concurrent": size}) as made:

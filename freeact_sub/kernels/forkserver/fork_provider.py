@@ -3,9 +3,9 @@
 A spare is a whole kernel, started and prepared, of one `SpareKey` (all that a kernel is started with, except its agent);
 handing it out costs nothing. As many are kept as were in use at once in the last minute, and never less than the setting
 says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
-processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for last have any: agents of many workspaces may share a provider, and the
-workspace is part of the key. Where forking is not possible or not safe, kernels are started as plain subprocesses, and one
-log line says so.
+processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for
+last have any: agents of many workspaces may share a provider, and the workspace is part of the key. Where forking is not
+possible or not safe, kernels are started as plain subprocesses, and one log line says so.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ FREE_MEMORY_FOR_SPARES: Final = 0.1
 MOST_SPARES: Final = 20
 """For one key, unless the setting asks for more; they are about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
-"""Seconds for each kernel of the last minute's largest burst that pass without a request before a spare is made: the agents of
-these kernels work, and ask for more."""
+"""Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents work, and
+ask for more."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
