@@ -36,8 +36,8 @@ FREE_MEMORY_FOR_SPARES: Final = 0.1
 MOST_SPARES: Final = 20
 """For one key, unless the setting asks for more; they are about 14 MB each."""
 PAUSE_SECONDS: Final = 0.01
-"""Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents work, and
-ask for more."""
+"""Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents are at
+work, and ask for more."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
