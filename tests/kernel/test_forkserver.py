@@ -1,4 +1,4 @@
-"""What only forked kernels have to show: independence, what survives no kill, spares, fallbacks."""
+"""What only forked kernels have to show: independence, what survives no kill, fallbacks."""
 
 import asyncio
 import os
@@ -14,7 +14,6 @@ from support.waiting import eventually, is_running
 
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import ForkKernelProvider, forkserver
-from freeact_sub.kernels.forkserver import demand, fork_provider
 from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")]
@@ -132,98 +131,6 @@ async def test_a_dead_kernels_daemons_are_gone_when_its_end_is_told_and_those_of
         await asyncio.wait_for(one.wait_lost(), 60)
         assert not is_running(daemons[0])
         assert is_running(daemons[1])
-
-
-async def test_spares_are_kept_handed_out_refilled_and_gone_at_the_end(tmp_path):
-    provider = ForkKernelProvider(spares=2)
-    try:
-        first = await provider.start(spec(tmp_path), no_host)
-        [spares] = provider.spares.values()
-        await eventually(lambda: len(spares) == 2)
-        ready = set(spares)
-        second = await provider.start(spec(tmp_path, owner_id="agent-2"), no_host)
-        assert second in ready
-        assert (await run_cell(second, "6 * 7")).text == "42\n"
-        await eventually(lambda: len(spares) == 2)
-        pids = [kernel.pid for kernel in [*spares, first, second]]
-        assert len(set(pids)) == 4
-        (tmp_path / "other").mkdir()
-        other = await provider.start(spec(tmp_path / "other"), no_host)
-        assert other not in spares, "a spare is for one workspace"
-        os.kill(spares[0].pid, signal.SIGKILL)
-        await eventually(lambda: spares[0].lost_reason)
-        third = await provider.start(spec(tmp_path), no_host)
-        assert (await run_cell(third, "'alive'")).text == "'alive'\n"
-        for kernel in (first, second, third, other):
-            await kernel.aclose()
-    finally:
-        await provider.aclose()
-    await eventually(lambda: not any(map(is_running, pids)))
-
-
-async def test_as_many_spares_are_kept_as_were_asked_for_at_once_until_that_is_long_ago(tmp_path, monkeypatch):
-    monkeypatch.setattr(demand, "SECONDS", 3600.0)  # however slow the machine is
-    provider = ForkKernelProvider(spares=1)
-    try:
-        kernels = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
-        [spares] = provider.spares.values()
-        await eventually(lambda: len(spares) == 3)
-        ready = set(spares)
-        more = await asyncio.gather(*(provider.start(spec(tmp_path), no_host) for _ in range(3)))
-        assert set(more) == ready
-        await eventually(lambda: len(spares) == 3)
-        await provider.refilled()
-        pids = [kernel.pid for kernel in spares]
-        [key] = provider.spares
-        provider.demand.forget(key)  # as if it were long ago
-        provider.end_surplus(key)
-        assert len(spares) == 1
-        await eventually(lambda: sum(map(is_running, pids)) == 1)
-        for kernel in (*kernels, *more):
-            await kernel.aclose()
-    finally:
-        await provider.aclose()
-    assert all(look.cancelled() for look in provider._looks.values())  # noqa: SLF001  # a timer is seen by nothing else
-
-
-async def test_no_spare_is_made_while_kernels_were_started_a_moment_ago(tmp_path, monkeypatch):
-    monkeypatch.setattr(fork_provider, "PAUSE_SECONDS", 3600.0)
-    provider = ForkKernelProvider(spares=1)
-    try:
-        kernels = [await provider.start(spec(tmp_path), no_host) for _ in range(3)]
-        assert [len(spares) for spares in provider.spares.values()] == [0]
-        await asyncio.gather(*(kernel.aclose() for kernel in kernels))
-    finally:
-        await asyncio.wait_for(provider.aclose(), 60)
-
-
-async def test_kernels_in_use_one_after_the_other_are_no_demand_for_more_than_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(fork_provider, "PAUSE_SECONDS", 3600.0)  # all are one burst
-    provider = ForkKernelProvider(spares=1)
-    try:
-        for _ in range(4):
-            kernel = await provider.start(spec(tmp_path), no_host)
-            await kernel.aclose()
-        [key] = provider.spares
-        assert provider.demand.at_once(key) == 1
-    finally:
-        await asyncio.wait_for(provider.aclose(), 60)
-
-
-async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):
-    async def host(method, params, clock):
-        return [{"name": "tool", "parameters_json_schema": {}}] if method == "mcp_tools" else f"{method} for two"
-
-    provider = ForkKernelProvider(spares=1)
-    try:
-        first = await provider.start(spec(tmp_path, mcp_servers=("s",)), no_host)
-        [spares] = provider.spares.values()
-        await eventually(lambda: len(spares) == 1)
-        second = await provider.start(spec(tmp_path, mcp_servers=("s",)), host)
-        assert (await run_cell(second, "agent.mcp.s.tool()")).text == "'mcp_call for two'\n"
-        await asyncio.gather(first.aclose(), second.aclose())
-    finally:
-        await provider.aclose()
 
 
 async def test_modules_that_start_threads_or_fail_do_no_harm(tmp_path, caplog):
