@@ -350,7 +350,7 @@ async def test_a_child_that_there_is_not_is_an_answer(make, call, words):
     async with make(FamilyScript(call, "done"), config=ALLOW) as agent:
         events, result = await read(agent.run("root"))
     [output] = of_kind(events, ToolOutput)
-    assert output.content == f"[ERROR] 'agent-0' is no {words}"
+    assert output.content == f"[ERROR] 'agent-0' is not a {words}"
     assert result.status == "completed"
 
 

@@ -117,7 +117,7 @@ async def test_what_is_no_message_does_not_end_the_reading(peer):
     peer.send(1)
     await eventually(lambda: len(peer.heard) == 3)
     *refused, message = peer.heard
-    for error, reason in zip(refused, ("no Jupyter message", "signature is wrong"), strict=True):
+    for error, reason in zip(refused, ("not a Jupyter message", "signature is wrong"), strict=True):
         assert isinstance(error, MessageError)
         assert reason in str(error)
     assert b"1" in message[3]
