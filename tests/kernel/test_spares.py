@@ -9,6 +9,7 @@ import pytest
 from support.kernels import no_host, run_cell, spec
 from support.waiting import eventually, is_running
 
+from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels import ForkKernelProvider
 from freeact_sub.kernels.forkserver import demand, fork_provider
 
@@ -94,6 +95,47 @@ async def test_kernels_in_use_one_after_the_other_are_no_demand_for_more_than_on
         assert provider.demand.at_once(key) == 1
     finally:
         await asyncio.wait_for(provider.aclose(), 60)
+
+
+async def test_nothing_is_kept_of_requests_that_came_to_nothing_before_their_start(tmp_path, monkeypatch):
+    async def refuse(_):
+        raise KernelStartError("the sandbox is required")
+
+    provider = ForkKernelProvider(spares=1)
+    monkeypatch.setattr(provider._gaps, "check", refuse)  # noqa: SLF001  # whether it is refused depends on the machine
+    try:
+        for name in "abc":
+            starts = (provider.start(spec(tmp_path / name), no_host) for _ in range(2))
+            failed = await asyncio.gather(*starts, return_exceptions=True)
+            assert [type(error) for error in failed] == [KernelStartError] * 2
+        assert not vars(provider.demand)["_most"] and not vars(provider.demand)["_bursts"]
+    finally:
+        await provider.aclose()
+
+
+async def test_that_a_spare_has_no_fork_server_is_one_line_in_the_log(tmp_path, monkeypatch, caplog):
+    provider = ForkKernelProvider(spares=1)
+    try:
+        kernel = await provider.start(spec(tmp_path), no_host)
+        await provider.refilled()
+        [spares] = provider.spares.values()
+        lost = [kernel, *spares]
+
+        async def fail(*_, **__):
+            raise KernelStartError("no private folder for a kernel")
+
+        monkeypatch.setattr(fork_provider, "_start_server", fail)
+        [server] = [await starting for starting in provider.servers.values()]
+        await server.aclose()
+        await eventually(lambda: all(each.lost_reason for each in lost))
+        with pytest.raises(KernelStartError):
+            await provider.start(spec(tmp_path), no_host)
+        await asyncio.wait(refills := tuple(provider._background))  # noqa: SLF001  # its failure is seen nowhere else
+        assert not [task.exception() for task in refills if task.exception()]
+        assert "no spare kernel: no private folder" in caplog.text
+        await kernel.aclose()
+    finally:
+        await provider.aclose()
 
 
 async def test_a_spare_answers_for_the_agent_it_is_given_to(tmp_path):

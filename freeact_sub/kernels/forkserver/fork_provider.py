@@ -100,6 +100,8 @@ class ForkKernelProvider(LocalKernelProvider):
             kernel = await self._start(key, spec, handler, gaps or self._gaps)
         except BaseException:
             burst.end()
+            if key not in self.spares and not burst.kernels:  # it never had any, and so is never dropped
+                self.demand.forget(key)
             raise
         if kernel.launcher.exited is not None:
             kernel.launcher.exited.add_done_callback(lambda _: burst.end())
@@ -246,10 +248,10 @@ class ForkKernelProvider(LocalKernelProvider):
             await self._quiet(key)
             if free_memory() < FREE_MEMORY_FOR_SPARES:
                 return
-            server = await self._server(spec)
-            if server is None:
-                return
             try:
+                server = await self._server(spec)
+                if server is None:
+                    return
                 kernel = await self._fork(spec, _nobody, server)
             except KernelStartError as error:
                 logger.warning("no spare kernel: %s", error)
