@@ -108,7 +108,8 @@ async def test_nothing_is_kept_of_requests_that_came_to_nothing_before_their_sta
             starts = (provider.start(spec(tmp_path / name), no_host) for _ in range(2))
             failed = await asyncio.gather(*starts, return_exceptions=True)
             assert [type(error) for error in failed] == [KernelStartError] * 2
-        assert not vars(provider.demand)["_most"] and not vars(provider.demand)["_bursts"]
+        counts = vars(provider.demand)
+        assert (counts["_most"], counts["_bursts"]) == ({}, {})
     finally:
         await provider.aclose()
 
