@@ -43,7 +43,7 @@ REASONS: Final = {
     "agent.task without a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "agent.task with a cell": "as a root's turn, with a kernel that is taken, connected and ended besides",
     "root turn with a cell": "two requests and a tool call through pydantic-ai's graph alone take as long as the goal",
-    "event, kernel to reader": "each message wakes the host, is received, checked and parsed, and wakes the reader",
+    "event, kernel to reader": "how many events wake the host is up to the kernel's threads, which take turns",
     "delta of a streamed answer of 4,240 characters": "half is the model's own stream, and each delta is an event",
     "forked kernel up to its first cell": "a third is copies of pages; sockets, threads and loops are made behind the fork",
     "memory of 10 agents in one program": "each kernel's own pages: what Python writes to behind the fork",

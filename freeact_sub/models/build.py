@@ -53,13 +53,16 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
     try:
         if config.base_url is None or not _is_known(name):
-            return infer_model(name)
-        provider = _provider_at(config.base_url, name)
-        return infer_model(name, provider_factory=lambda _: provider)
+            model = infer_model(name)
+        else:
+            provider = _provider_at(config.base_url, name)
+            model = infer_model(name, provider_factory=lambda _: provider)
     except UserError as error:
         raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(config, error)) from error
     except ImportError as error:
         raise ConfigError(_what_to_install(name, error)) from error
+    spare_work(model)
+    return model
 
 
 @lean_imports()
@@ -111,7 +114,6 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         same = full.partition(":")[0] == (config.model or full).partition(":")[0]
         config = config.model_copy(update={"model": wanted, "base_url": config.base_url if same else None})
     model = build_model(config) if isinstance(wanted, str | None) else wanted
-    spare_work()
     # a server of one's own may tell how large the context is; the large providers' are large
     profile = config.profile or (None if config.base_url else "full")
     steady = SteadyModel(

@@ -2,50 +2,80 @@
 
 - Before it sends a request, the client looks at each message of the conversation as each kind of message that there is, and
   at each of its fields as each kind of field, for names that differ in JSON and for files to encode: a third of a
-  millisecond of processor time for a message, with each request. The requests that pydantic-ai makes are JSON already, and
-  none of their fields has another name.
+  millisecond of processor time for a message, with each request. The conversations that pydantic-ai makes are JSON already,
+  and none of their fields has another name. They go as what is added to the body, which the client adds as it is.
 - It builds a piece of an answer field by field, with a look at the annotation of each: half of the time of a piece. Here
   pydantic's validator builds it; one that is not valid, as of a server that leaves out fields, is built as ever.
+
+Only clients that were made here change: others in this process, and openai's own classes, stay as they are.
 """
 
+import functools
 import sys
 from collections.abc import Awaitable, Callable
 from types import NoneType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-REQUESTS: Final = frozenset(
-    f"{what}CreateParams{how}" for what in ("Completion", "Response") for how in ("Streaming", "NonStreaming")
-)
-"""The names of the types of requests that this holds for."""
-ANSWERS: Final = frozenset({"ChatCompletion", "ChatCompletionChunk"})
-"""And of answers."""
-_REPLACED: Final = "freeact_sub_replaced"
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+CONVERSATION: Final = ("messages", "input", "tools")
+"""The fields of a request that grow."""
 
 
-def spare_work() -> None:
-    """Make openai's client do so in this process, if it is imported."""
-    for module, name, wrap in _FUNCTIONS:
-        client: Any = sys.modules.get(module)
-        function = getattr(client, name, None)
-        if function is not None and not hasattr(function, _REPLACED):
-            replacement = wrap(function)
-            setattr(replacement, _REPLACED, function)
-            setattr(client, name, replacement)
+def spare_work(model: "Model") -> None:
+    """Make the client of a model that nobody else has do so, if it is openai's, and the copies that are made of it."""
+    openai = sys.modules.get("openai")  # else the model is of another provider
+    client = getattr(model, "client", None)
+    if openai is not None and isinstance(client, openai.AsyncOpenAI):
+        client.__class__ = _sparing(type(client))
+        for name in ("chat", "responses"):
+            vars(client).pop(name, None)  # made already, by a look at it
 
 
-def _sends_json(transform: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    from openai._utils import is_given  # noqa: PLC0415  # slow, and seldom wanted
+@functools.cache
+def _sparing(kind: Any) -> Any:
+    """A subclass of a class of openai's clients."""
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415  # slow, and seldom wanted
 
-    async def async_transform(data: Any, expected_type: Any) -> Any:
-        if getattr(expected_type, "__name__", "") in REQUESTS:
-            given = {name: value for name, value in data.items() if is_given(value)}
-            if _is_json(given):
-                return given
-        return await transform(data, expected_type)
+    class SparingClient(kind):  # type: ignore[misc]  # AsyncOpenAI, or one of its subclasses
+        @functools.cached_property
+        def chat(self) -> Any:
+            chat = super().chat
+            chat.completions.create = _sends_json(chat.completions.create)
+            return chat
 
-    return async_transform
+        @functools.cached_property
+        def responses(self) -> Any:
+            responses = super().responses
+            responses.create = _sends_json(responses.create)
+            return responses
+
+        def _process_response_data(self, *, data: Any, cast_to: Any, response: Any) -> Any:
+            if cast_to is ChatCompletionChunk or cast_to is ChatCompletion:
+                try:
+                    return cast_to.model_validate(data, strict=True)  # strict: openai's client converts nothing
+                except ValidationError:
+                    pass
+            return super()._process_response_data(data=data, cast_to=cast_to, response=response)
+
+    return SparingClient
+
+
+def _sends_json(create: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(create)
+    async def sends_json(*, extra_body: Any = None, **request: Any) -> Any:
+        if extra_body is None or isinstance(extra_body, dict):
+            ready = {
+                name: request[name] for name in CONVERSATION if type(request.get(name)) is list and _is_json(request[name])
+            }
+            request |= dict.fromkeys(ready, ())
+            extra_body = {**ready, **(extra_body or {})} or extra_body
+        return await create(**request, extra_body=extra_body)
+
+    return sends_json
 
 
 def _is_json(value: Any) -> bool:
@@ -53,21 +83,3 @@ def _is_json(value: Any) -> bool:
     if kind is dict:
         return all(map(_is_json, value.values()))
     return all(map(_is_json, value)) if kind is list else kind in (str, int, float, bool, NoneType)
-
-
-def _validates(construct: Callable[..., Any]) -> Callable[..., Any]:
-    def construct_type(*, value: Any, type_: Any) -> Any:
-        if getattr(type_, "__name__", "") in ANSWERS:
-            try:
-                return type_.model_validate(value)
-            except ValidationError:
-                pass
-        return construct(value=value, type_=type_)
-
-    return construct_type
-
-
-_FUNCTIONS: Final = (
-    ("openai._utils._transform", "async_transform", _sends_json),
-    ("openai._base_client", "construct_type", _validates),
-)

@@ -1,26 +1,33 @@
 """What openai's client makes of requests and answers with most of its work spared: the same as ever."""
 
+import copy
+import json
 import sys
-from importlib import import_module
 from typing import get_args
 
 import pytest
-from openai import omit
+from openai import AsyncOpenAI, _base_client, omit
 from openai._models import construct_type
-from openai._utils import PropertyInfo, async_maybe_transform
+from openai._utils import PropertyInfo, _transform
 from openai._utils._transform import get_type_hints
+from openai.resources.chat import AsyncCompletions
+from openai.resources.responses import AsyncResponses
 from openai.types.chat import ChatCompletionChunk, ChatCompletionMessage
 from openai.types.chat import completion_create_params as chat
 from openai.types.responses import response_create_params as responses
+from pydantic import BaseModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from support.agents import read
 from support.chat_server import ChatServer
 from typing_extensions import is_typeddict
 
 from freeact_sub import Agent, Config
-from freeact_sub.models.openai_client import REQUESTS, spare_work
+from freeact_sub.models import build_model, make_traffic, usable_model
 from freeact_sub.testing import FakeKernelProvider
 
-TYPES = [getattr(module, name) for module in (chat, responses) for name in sorted(REQUESTS) if hasattr(module, name)]
+REQUESTS = [f"{what}CreateParams{how}" for what in ("Completion", "Response") for how in ("Streaming", "NonStreaming")]
+TYPES = [getattr(module, name) for module in (chat, responses) for name in REQUESTS if hasattr(module, name)]
 WORK = "_async_transform_recursive"
 
 
@@ -65,35 +72,109 @@ def test_no_field_of_a_request_has_another_name_in_json(kind):
     assert fields_with_another_form(kind) == []
 
 
+def client_at(base_url):
+    """The client of a model that the settings name."""
+    return build_model(Config(model="openai-chat:local", base_url=base_url)).client
+
+
+def own_client():
+    return client_at("http://127.0.0.1:9/v1")
+
+
+class Sent:
+    """Catches what a client would send, instead of sending it."""
+
+    def __init__(self, client):
+        self.body = None
+        client._client.send = self._send  # noqa: SLF001  # as late as can be: what is left is HTTP
+
+    async def _send(self, request, **_):
+        self.body = json.loads(request.content)
+        raise KeyboardInterrupt
+
+
+CALL_MADE = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk=", "detail": "auto"}}
+SOUND = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+FILE = {"type": "file", "file": {"file_data": "data:application/pdf;base64,aGk=", "filename": "a.pdf"}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA, "strict": True}}
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "you"},
+        {"role": "user", "content": [{"type": "text", "text": "ü\u2028"}, PICTURE, SOUND, FILE]},
+        {"role": "assistant", "content": None, "reasoning_content": "so", "tool_calls": [CALL_MADE]},
+        {"role": "tool", "tool_call_id": "1", "content": "2"},
+    ],
+    "tools": [TOOL],
+}
+RESPONSES = {
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "hi"}, {"type": "input_file", "file_data": "aGk="}]},
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "so"}], "encrypted_content": "x"},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "2"}]},
+    ],
+    "tools": [{"type": "function", "name": "f", "parameters": SCHEMA, "strict": False}],
+}
+NOT_JSON = ChatCompletionMessage(role="assistant", content="hi")
+
+
+@pytest.mark.parametrize(
+    ("resource", "request_", "is_ready"),
+    [
+        ("chat", CHAT, True),
+        ("chat", CHAT | {"extra_body": {"top_k": 1, "messages": []}}, True),
+        ("chat", CHAT | {"tools": omit, "temperature": omit, "seed": 1, "extra_body": {}}, True),
+        ("chat", {"messages": [NOT_JSON]}, False),
+        ("chat", {"messages": iter(CHAT["messages"])}, False),
+        ("responses", RESPONSES, True),
+        ("responses", {"input": "hi", "extra_body": None}, True),
+    ],
+)
+async def test_the_same_is_sent_as_ever(resource, request_, is_ready):
+    bodies, counts = [], []
+    own = own_client()
+    for client in own, own.with_options(max_retries=0), AsyncOpenAI(base_url="http://127.0.0.1:9/v1", api_key="none"):
+        sent, what = Sent(client), copy.copy(request_)
+        if "messages" in what and not isinstance(what["messages"], list):
+            what["messages"] = iter(CHAT["messages"])
+        create = client.chat.completions.create if resource == "chat" else client.responses.create
+        with Calls(WORK) as calls, pytest.raises(KeyboardInterrupt):
+            await create(model="x", stream=True, **what)
+        bodies.append(json.dumps(sent.body))
+        counts.append(calls.count)
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert max(counts[:2]) < 20 or not is_ready
+
+
 @pytest.mark.usefixtures("allow_model_requests")
-async def test_a_conversation_is_sent_as_it_is(tmp_path):
-    config = Config(workspace=tmp_path, model="openai-chat:local", mode="full")
+async def test_work_for_a_request_does_not_grow_with_the_conversation(tmp_path):
+    counts = []
     async with ChatServer(lambda _: ["Done."]) as server:
-        config = config.model_copy(update={"base_url": server.base_url})
+        config = Config(workspace=tmp_path, model="openai-chat:local", mode="full", base_url=server.base_url)
         async with Agent(config, kernel_provider=FakeKernelProvider()) as agent:
             for _ in range(3):
                 with Calls(WORK) as calls:
                     await read(agent.run("go"))
-    assert calls.count == 0
+                counts.append(calls.count)
+    assert counts[0] == counts[2] < 20
     assert [message["role"] for message in server.requests[-1]["messages"]] == ["system", *["user", "assistant"] * 2, "user"]
 
 
-@pytest.mark.parametrize("kind", TYPES)
-async def test_what_was_not_given_is_left_out_and_what_is_not_json_is_made_so(kind):
-    spare_work()
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    plain = {"model": "x", "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]}]}
-    with Calls(WORK) as calls:
-        assert await async_maybe_transform({**plain, "temperature": omit}, kind) == plain
-    assert calls.count == 0
-    answer = ChatCompletionMessage(role="assistant", content="hi")
-    messages = [{"role": "assistant", "content": "hi"}]
-    assert await async_maybe_transform({"messages": [answer], "seed": omit}, chat.CompletionCreateParamsStreaming) == {
-        "messages": messages
-    }
-    assert await async_maybe_transform({"messages": iter(messages)}, chat.CompletionCreateParamsStreaming) == {
-        "messages": messages
-    }
+def functions_of_openai():
+    return [dict(vars(one)) for one in (_base_client, _transform, AsyncOpenAI, AsyncCompletions, AsyncResponses)]
+
+
+def test_other_clients_stay_as_they_are():
+    before = functions_of_openai()
+    own = own_client()
+    assert type(own) is not AsyncOpenAI
+    assert isinstance(own, AsyncOpenAI)
+    assert functions_of_openai() == before
+    theirs = OpenAIChatModel("local", provider=OpenAIProvider(openai_client=AsyncOpenAI(api_key="none")))
+    usable_model(Config(), make_traffic(Config()), theirs)
+    assert type(theirs.client) is AsyncOpenAI
 
 
 CHUNK = {
@@ -117,27 +198,31 @@ CALL = {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {
         ({"choices": [{"index": 0, "delta": CALL, "finish_reason": "tool_calls"}]}, True),
         ({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "eos"}]}, False),
         ({"choices": [{"delta": {"role": "narrator"}}]}, False),
+        ({"choices": [{"index": "0", "delta": {"content": "hi"}, "finish_reason": None}]}, False),
+        ({"choices": None}, False),
         ({"created": None, "model": None}, False),
+        ({"created": "1"}, False),
+        ({"created": 1.0}, False),
+        ({"created": True}, False),
+        ({"service_tier": "on_demand"}, False),
     ],
 )
 def test_a_piece_of_an_answer_is_the_same_and_one_that_is_not_valid_is_read_too(changes, is_valid):
-    module = import_module("openai._base_client")
-    spare_work()
+    read_piece = own_client().with_options(max_retries=0)._process_response_data  # noqa: SLF001  # each piece comes through it
     with Calls("construct") as calls:
-        read_now = module.construct_type(value=CHUNK | changes, type_=ChatCompletionChunk)
+        read_now = read_piece(data=CHUNK | changes, cast_to=ChatCompletionChunk, response=None)
     read_before = construct_type(value=CHUNK | changes, type_=ChatCompletionChunk)
     assert (calls.count == 0) is is_valid
-    assert read_now == read_before
-    for one in (read_now, read_before):
-        assert type(one) is ChatCompletionChunk
+    assert types_in(read_now) == types_in(read_before)
     assert read_now.model_dump(warnings=False) == read_before.model_dump(warnings=False)
     given = [one.model_dump(exclude_unset=True, warnings=False) for one in (read_now, read_before)]
     assert given[0] == given[1]
 
 
-def test_its_functions_are_replaced_once():
-    modules = import_module("openai._utils._transform"), import_module("openai._base_client")
-    spare_work()
-    first = modules[0].async_transform, modules[1].construct_type
-    spare_work()
-    assert (modules[0].async_transform, modules[1].construct_type) == first
+def types_in(value):
+    """1, 1.0, True and "1" are not the same."""
+    if isinstance(value, BaseModel):
+        return type(value), types_in(vars(value) | (value.model_extra or {}))
+    if isinstance(value, dict):
+        return {name: types_in(one) for name, one in value.items()}
+    return [types_in(one) for one in value] if isinstance(value, list) else type(value)
