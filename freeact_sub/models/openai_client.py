@@ -28,9 +28,10 @@ CONVERSATION: Final = ("messages", "input", "tools")
 def spare_work(model: "Model") -> None:
     """Make the client of a model that nobody else has do so, if it is openai's, and the copies that are made of it."""
     openai = sys.modules.get("openai")  # else the model is of another provider
-    client = getattr(model, "client", None)
+    client: Any = getattr(model, "client", None)
     if openai is not None and isinstance(client, openai.AsyncOpenAI):
-        client.__class__ = _sparing(type(client))
+        kind: Any = type(client)
+        client.__class__ = _sparing(kind)
         for name in ("chat", "responses"):
             vars(client).pop(name, None)  # made already, by a look at it
 
