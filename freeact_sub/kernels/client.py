@@ -98,7 +98,7 @@ class KernelClient:
         self._probes: dict[str, asyncio.Event] = {}
         """What to set at the reply to each."""
         self._subscribed = asyncio.Event()
-        """Something has come on iopub: all that follows will."""
+        """The greeting, or what belongs to a probe, has come on iopub: all that follows will."""
         self._lost = asyncio.Event()
         self.lost_reason: str | None = None
 
