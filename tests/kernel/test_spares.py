@@ -84,6 +84,21 @@ async def test_no_spare_is_made_while_kernels_were_started_a_moment_ago(tmp_path
         await asyncio.wait_for(provider.aclose(), 60)
 
 
+async def test_spares_are_made_even_if_kernels_are_asked_for_all_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(fork_provider, "MOST_SPARES", 100_000)
+    provider = ForkKernelProvider(spares=1)
+    try:
+        kernel = await provider.start(spec(tmp_path), no_host)
+        [(key, spares)] = provider.spares.items()
+        for _ in range(100_000):  # a pause for each is longer than this test
+            provider.demand.asked(key)
+        assert not spares
+        await eventually(lambda: spares)
+        await kernel.aclose()
+    finally:
+        await provider.aclose()
+
+
 async def test_kernels_in_use_one_after_the_other_are_no_demand_for_more_than_one(tmp_path, monkeypatch):
     monkeypatch.setattr(fork_provider, "PAUSE_SECONDS", 3600.0)  # all are one burst
     provider = ForkKernelProvider(spares=1)

@@ -38,6 +38,8 @@ MOST_SPARES: Final = 20
 PAUSE_SECONDS: Final = 0.01
 """Seconds without a request, for each kernel of the last minute's largest burst, before a spare is made: their agents are at
 work, and ask for more."""
+PATIENCE_SECONDS: Final = 1.0
+"""After these, a single pause is enough: where kernels are asked for all the time, there would never be spares."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
@@ -244,8 +246,9 @@ class ForkKernelProvider(LocalKernelProvider):
             self.demand.met(key)
 
     async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
+        patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while self._wants_spare(key):
-            await self._quiet(key)
+            await self._quiet(key, patient_until)
             if free_memory() < FREE_MEMORY_FOR_SPARES:
                 return
             try:
@@ -261,11 +264,18 @@ class ForkKernelProvider(LocalKernelProvider):
                 return
             self.spares[key].append(kernel)
 
-    async def _quiet(self, key: _SpareKey) -> None:
+    async def _quiet(self, key: _SpareKey, patient_until: float) -> None:
         """Waits until nobody waits for a kernel, and nobody has been given one for a while."""
         now = asyncio.get_running_loop().time
-        while (left := self._latest + PAUSE_SECONDS * max(1, self._wanted(key)) - now()) > 0 or self._starts:
-            await (self._idle.wait() if self._starts else asyncio.sleep(left))
+        while True:
+            pauses = max(1, self._wanted(key)) if now() < patient_until else 1
+            left = min(self._latest + PAUSE_SECONDS * pauses, max(patient_until, self._latest + PAUSE_SECONDS)) - now()
+            if self._starts:
+                await self._idle.wait()
+            elif left > 0:
+                await asyncio.sleep(left)
+            else:
+                return
 
 
 def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
