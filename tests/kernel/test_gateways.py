@@ -18,12 +18,13 @@ from support.agents import cell, hand_over, of_kind, read, root_text
 from support.gateways import SETTINGS, TOKEN, Proxy, behind, serve
 from support.kernels import no_host, open_kernel, run_cell, spec
 from support.mcp_host import McpHost
-from support.waiting import eventually, is_running
+from support.waiting import eventually, is_running, wait_until
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, CodeExecutionOutputChunk, KernelLost
+from freeact_sub.kernels.gateway import guest
 from freeact_sub.kernels.gateway.channels import LOST_OUTPUT
 from freeact_sub.kernels.gateway.kernel import GatewayKernel
 from freeact_sub.kernels.gateway.server import live
@@ -148,6 +149,26 @@ async def test_a_start_that_is_cancelled_or_loses_its_answer_leaves_no_kernel(ga
         left = [kernel["id"] for kernel in (await client.get("/api/kernels")).json() if kernel["id"] != last]
         await client.delete(f"/api/kernels/{last}")
     assert left == []
+
+
+def test_a_kernel_that_is_killed_at_any_step_of_its_start_leaves_no_folder(tmp_path):
+    killed = """
+import os, runpy, signal, sys
+settle, left = runpy.run_path(sys.argv[1])["settle"], int(sys.argv[2])
+def kill(event, _):
+    global left
+    if event in ("os.mkdir", "os.putenv", "os.chdir", "subprocess.Popen"):
+        left -= 1
+        left or os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+settle({"A": "b"}, None)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    for step in range(1, 100):
+        if subprocess.run([sys.executable, "-c", killed, guest.__file__, str(step)], env=environment, check=False).returncode == 0:
+            break
+    assert step > len(("A", "FA_FOLDER", "TMPDIR", "the folder and two in it", "chdir", "Popen"))
+    wait_until(lambda: not list(tmp_path.iterdir()))
 
 
 async def test_what_is_wrong_is_one_sentence_that_says_what_to_do(gateways, start, tmp_path):

@@ -8,6 +8,7 @@ not run again; and what is too large for one message comes and goes in pieces.
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -57,7 +58,12 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
         OSError: The directory does not exist.
     """
     os.environ.update(environment)
-    folder = tempfile.mkdtemp(prefix="freeact-")
+    folder = os.path.join(tempfile.gettempdir(), "freeact-" + secrets.token_hex(8))
+    if sys.executable:  # before there is a folder: a kernel can be killed at any moment, and would leave it behind
+        watch = [sys.executable, "-I", "-S", "-c", WATCH, str(os.getpid()), folder]
+        null = subprocess.DEVNULL
+        subprocess.Popen(watch, env={}, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
+    os.mkdir(folder, 0o700)
     os.environ[FOLDER] = folder
     scratch = os.path.join(folder, "tmp")
     os.mkdir(scratch)
@@ -65,10 +71,6 @@ def settle(environment: Mapping[str, str], workspace: str | None) -> str:
     tempfile.tempdir = None
     own = os.path.join(folder, "work")
     os.mkdir(own)
-    if sys.executable:
-        watch = [sys.executable, "-I", "-S", "-c", WATCH, str(os.getpid()), folder]
-        null = subprocess.DEVNULL
-        subprocess.Popen(watch, env={}, cwd="/", stdin=null, stdout=null, stderr=null, start_new_session=True)
     if workspace is not None and not os.path.isdir(workspace):
         raise OSError(f"kernel.gateway.workspace = 'shared', and there is no folder {workspace} on the gateway's machine")
     os.chdir(own if workspace is None else workspace)
