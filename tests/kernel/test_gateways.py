@@ -165,7 +165,8 @@ settle({"A": "b"}, None)
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     for step in range(1, 100):
-        if subprocess.run([sys.executable, "-c", killed, guest.__file__, str(step)], env=environment, check=False).returncode == 0:
+        start = [sys.executable, "-c", killed, guest.__file__, str(step)]
+        if subprocess.run(start, env=environment, check=False).returncode == 0:
             break
     assert step > len(("A", "FA_FOLDER", "TMPDIR", "the folder and two in it", "chdir", "Popen"))
     wait_until(lambda: not list(tmp_path.iterdir()))
