@@ -150,6 +150,44 @@ async def test_modules_that_start_threads_or_fail_do_no_harm(tmp_path, caplog):
     assert "2 threads" in caplog.text
 
 
+async def test_a_server_that_did_not_come_up_is_tried_again_after_a_while(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *server.py*) [ -e {tmp_path}/come ] || exit 1;; esac\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+
+    async def is_forked() -> bool:
+        async with open_kernel(provider, tmp_path, python=str(python)) as kernel:
+            assert (await run_cell(kernel, "6 * 7")).text == "42\n"
+        return (await server_of(provider)) is not None
+
+    provider = ForkKernelProvider(spares=0)
+    try:
+        assert not await is_forked()
+        (tmp_path / "come").touch()
+        assert not await is_forked()
+        provider._again = dict.fromkeys(provider._again, 0)  # noqa: SLF001  # a minute has passed
+        assert await is_forked()
+    finally:
+        await provider.aclose()
+
+
+async def test_a_server_for_which_there_is_no_process_is_as_one_that_does_not_come_up(tmp_path, monkeypatch, caplog):
+    def refuse(_, theirs):
+        theirs.close()
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    provider = ForkKernelProvider(spares=0)
+    monkeypatch.setattr(ForkServer, "_start_process", refuse)
+    try:
+        async with open_kernel(provider, tmp_path) as kernel:
+            assert (await run_cell(kernel, "6 * 7")).text == "42\n"
+    finally:
+        await provider.aclose()
+    assert "could not be started: [Errno 11]" in caplog.text
+
+
 async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usable(provider, tmp_path):
     async with open_kernel(provider, tmp_path):
         for step in range(25):

@@ -140,7 +140,7 @@ async def test_that_a_spare_has_no_fork_server_is_one_line_in_the_log(tmp_path, 
         async def fail(*_, **__):
             raise KernelStartError("no private folder for a kernel")
 
-        monkeypatch.setattr(fork_provider, "_start_server", fail)
+        monkeypatch.setattr(provider, "_start_server", fail)
         [server] = [await starting for starting in provider.servers.values()]
         await server.aclose()
         await eventually(lambda: all(each.lost_reason for each in lost))

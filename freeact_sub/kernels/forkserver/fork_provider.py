@@ -5,12 +5,14 @@ handing it out costs nothing. As many are kept as were in use at once in the las
 says. They are made while no start is under way, nor about to be, and the kernels that were started last have had the
 processors for a while: what somebody waits for comes first. None is made while memory is short, and only the keys asked for
 last have any: agents of many workspaces may share a provider, and the workspace is part of the key. Where forking is not
-possible or not safe, kernels are started as plain subprocesses, and one log line says so.
+possible or not safe, kernels are started as plain subprocesses, and one log line says so; a fork server that did not come up
+is tried again after a while.
 """
 
 import asyncio
 import contextlib
 import logging
+import math
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -22,7 +24,7 @@ from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.forkserver import demand
 from freeact_sub.kernels.forkserver.demand import Demand
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher
-from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer
+from freeact_sub.kernels.forkserver.process import ForkKey, ForkServer, ForkUnsafeError
 from freeact_sub.kernels.jupyter import NOT_READY
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, KernelSpec
 from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
@@ -42,6 +44,8 @@ PATIENCE_SECONDS: Final = 1.0
 """After these, a single pause is enough: where kernels are asked for all the time, there would never be spares."""
 KEYS_WITH_SPARES: Final = 2
 """Number of keys that have spares; the key with the oldest request loses its spares."""
+AGAIN_SECONDS: Final = 60.0
+"""Seconds until a fork server that did not come up is tried again: a start may take as long before it fails."""
 DATA_STACK: Final = ("numpy", "pandas", "matplotlib.pyplot")
 """Modules that the preload profile `data` imports if they are installed."""
 
@@ -82,6 +86,8 @@ class ForkKernelProvider(LocalKernelProvider):
         self.servers: dict[ForkKey, asyncio.Task[ForkServer | None]] = {}
         self.spares: dict[_SpareKey, deque[LocalKernel]] = {}
         """Ordered by their last request."""
+        self._again: dict[ForkKey, float] = {}
+        """When a server that did not come up is tried again, by the clock of the event loop."""
         self._starts = 0
         """Starts under way that somebody waits for."""
         self._idle = asyncio.Event()
@@ -122,7 +128,7 @@ class ForkKernelProvider(LocalKernelProvider):
             return kernel
         finally:
             self._starts -= 1
-            self._latest = asyncio.get_running_loop().time()
+            self._latest = self._now()
             if self._starts == 0:
                 self._idle.set()
             self._refill_soon(key, spec)
@@ -175,12 +181,31 @@ class ForkKernelProvider(LocalKernelProvider):
             return None
         key = ForkKey(python=spec.python, preload=self._preload, environment=tuple(sorted(spec.environment.items())))
         starting = self.servers.get(key)
-        if starting is None or not _is_usable(starting):
+        if starting is None or not _is_usable(starting) or self._again.get(key, math.inf) <= self._now():
             ended = _server_of(starting) if starting is not None else None
-            starting = self.servers[key] = asyncio.create_task(
-                _start_server(key, instead_of=ended), name="start fork server"
-            )
+            starting = self.servers[key] = asyncio.create_task(self._start_server(key, ended), name="start fork server")
         return await asyncio.shield(starting)
+
+    async def _start_server(self, key: ForkKey, instead_of: ForkServer | None) -> ForkServer | None:
+        self._again.pop(key, None)
+        if instead_of is not None:
+            await instead_of.aclose()
+        try:
+            server = ForkServer(key)
+        except OSError as error:
+            raise KernelStartError(f"no private folder for a kernel: {error}") from error
+        try:
+            await server.open()
+        except KernelStartError as error:
+            logger.warning("kernels are started as plain subprocesses, which is slower: %s", error)
+            await server.aclose()
+            if not isinstance(error, ForkUnsafeError):
+                self._again[key] = self._now() + AGAIN_SECONDS
+            return None
+        except BaseException:
+            await server.aclose()
+            raise
+        return server
 
     def _keep_spares_for(self, key: _SpareKey) -> None:
         self.spares[key] = self.spares.pop(key, deque())  # now the newest
@@ -246,7 +271,7 @@ class ForkKernelProvider(LocalKernelProvider):
             self.demand.met(key)
 
     async def _fill(self, key: _SpareKey, spec: KernelSpec) -> None:
-        patient_until = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        patient_until = self._now() + PATIENCE_SECONDS
         while self._wants_spare(key):
             await self._quiet(key, patient_until)
             if free_memory() < FREE_MEMORY_FOR_SPARES:
@@ -266,16 +291,19 @@ class ForkKernelProvider(LocalKernelProvider):
 
     async def _quiet(self, key: _SpareKey, patient_until: float) -> None:
         """Waits until nobody waits for a kernel, and nobody has been given one for a while."""
-        now = asyncio.get_running_loop().time
         while True:
-            pauses = max(1, self._wanted(key)) if now() < patient_until else 1
-            left = min(self._latest + PAUSE_SECONDS * pauses, max(patient_until, self._latest + PAUSE_SECONDS)) - now()
+            pauses = max(1, self._wanted(key)) if self._now() < patient_until else 1
+            left = min(self._latest + PAUSE_SECONDS * pauses, max(patient_until, self._latest + PAUSE_SECONDS)) - self._now()
             if self._starts:
                 await self._idle.wait()
             elif left > 0:
                 await asyncio.sleep(left)
             else:
                 return
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
 
 def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
@@ -285,32 +313,13 @@ def _server_of(starting: asyncio.Task[ForkServer | None]) -> ForkServer | None:
 
 
 def _is_usable(starting: asyncio.Task[ForkServer | None]) -> bool:
-    """What failed once may go well now; a server that has ended is replaced."""
+    """Whether kernels need no new server: one is there or starts, or forking is not safe here."""
     if not starting.done():
         return True
     if starting.cancelled() or starting.exception() is not None:
         return False
     server = starting.result()
     return server is None or server.alive
-
-
-async def _start_server(key: ForkKey, *, instead_of: ForkServer | None = None) -> ForkServer | None:
-    if instead_of is not None:
-        await instead_of.aclose()
-    try:
-        server = ForkServer(key)
-    except OSError as error:
-        raise KernelStartError(f"no private folder for a kernel: {error}") from error
-    try:
-        await server.open()
-    except KernelStartError as error:
-        logger.warning("kernels are started as plain subprocesses, which is slower: %s", error)
-        await server.aclose()
-        return None
-    except BaseException:
-        await server.aclose()
-        raise
-    return server
 
 
 async def _nobody(method: str, params: Mapping[str, Any], clock: Any) -> Any:

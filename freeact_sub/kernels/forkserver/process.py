@@ -90,18 +90,11 @@ class ForkServer:
             KernelStartError: It did not come up.
         """
         ours, theirs = socket.socketpair()
-        with theirs, (self._folder / "server.log").open("ab") as log:
-            script = importlib.resources.files(__package__).joinpath("server.py")
-            guard = [*GUARD_COMMAND, str(os.getpid()), "--remove", str(self._folder)]
-            self._process = subprocess.Popen(  # noqa: ASYNC220  # a fork and an exec; the waiting is below
-                [*guard, self.key.python, str(script), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=HUGE_PAGES | dict(self.key.environment),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        try:
+            self._start_process(theirs)
+        except OSError as error:
+            ours.close()
+            raise KernelStartError(f"the fork server could not be started: {error}") from error
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
         self._send({"preload": list(self.key.preload), "guest": guest_source(), "rehearsal": str(self.new_folder())})
         try:
@@ -120,6 +113,20 @@ class ForkServer:
             logger.warning("kernels are forked after imports only, which is slower: %s", self.ready["reason"])
         self.alive = True
         self._reading = asyncio.create_task(self._read(reader), name="fork server")
+
+    def _start_process(self, theirs: socket.socket) -> None:
+        with theirs, (self._folder / "server.log").open("ab") as log:
+            script = importlib.resources.files(__package__).joinpath("server.py")
+            guard = [*GUARD_COMMAND, str(os.getpid()), "--remove", str(self._folder)]
+            self._process = subprocess.Popen(
+                [*guard, self.key.python, str(script), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=HUGE_PAGES | dict(self.key.environment),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
 
     async def start(self, request: Mapping[str, Any]) -> tuple[int, asyncio.Future[int]]:
         """Forks a kernel and waits until it has bound its sockets.
