@@ -55,7 +55,7 @@ def test_a_wide_terminal_has_a_row_for_each_agent_below_its_parent() -> None:
 def test_a_narrow_terminal_has_rows_that_keep_the_lines_of_the_tree() -> None:
     assert drawn(60) == [
         "agent-aaaa0000 waiting",
-        "│ 1 turn · 1.0 s · 9 tokens · unknown",
+        "│ 1 turn · 1.0 s · 9 tokens · cost unknown",
         "│ task: the north",
         "├ agent-bbbb1111 (the north) running",
         "│ │ 3 turns · 12.3 s · 1,234 tokens · ≥ $0.0123",

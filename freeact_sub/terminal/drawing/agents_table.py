@@ -59,7 +59,7 @@ class AgentsTable:
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
             )
-            cost = f" · {cost}" if (cost := _cost(agent.usage)) else ""
+            cost = f" · {cost}" if (cost := _cost(agent.usage, "cost unknown")) else ""
             for line in (f"{numbers}{cost}", action):
                 if line:
                     yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
@@ -77,7 +77,7 @@ class AgentsTable:
                 str(agent.usage.turns),
                 f"{agent.seconds:.1f} s",
                 _marked(agent.usage.tokens_text),
-                _cost(agent.usage),
+                _cost(agent.usage, "unknown"),
             )
         return table
 
@@ -137,8 +137,8 @@ def _status(agent: "AgentInfo") -> str:
     return agent.status.replace("_", " ")
 
 
-def _cost(usage: Usage) -> str:
-    return _marked(usage.cost_text) or ("unknown" if usage.tokens or usage.turns else "")
+def _cost(usage: Usage, unknown: str) -> str:
+    return _marked(usage.cost_text) or (unknown if usage.tokens or usage.turns else "")
 
 
 def _marked(text: str) -> str:
