@@ -9,7 +9,14 @@ IMPORTED = (
 )
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _warm():
-    with forking_kernels(*IMPORTED) as server, warm_kernels(server):
+@pytest.fixture(scope="session")
+def forking():
+    with forking_kernels(*IMPORTED) as python:
+        yield python
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _warm(forking):
+    """For the tests of a module only: what follows in this process may need kernels that are started as ever."""
+    with warm_kernels(forking):
         yield
