@@ -133,6 +133,7 @@ class Server:
 
     def on_start(self, request: dict[str, Any]) -> None:
         """Forks a kernel."""
+        prepare(request)
         bound, bound_writer = os.pipe()
         me = os.getpid()
         pid = os.fork()
@@ -271,6 +272,16 @@ class Server:
             requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
             sys.modules["freeact_brancher"].Brancher(self.app, requests)
         self.app.start()
+
+
+def prepare(request: dict[str, Any]) -> None:
+    """Makes what a kernel needs and finds made after the fork; made for an earlier one, it is there already."""
+    wall, audit = request.get("wall"), request.get("audit")
+    with contextlib.suppress(Exception):  # the kernel fails at the same, and the host hears why
+        if wall is not None:
+            sys.modules["freeact_wall"].prepare(wall)
+        if audit is not None:
+            sys.modules["freeact_guest.writable"].compile_rules(audit["folders"], audit["asked"], request["cwd"])
 
 
 def become_kernel(request: dict[str, Any], server: int) -> None:

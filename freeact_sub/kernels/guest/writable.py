@@ -17,6 +17,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+try:
+    from IPython.external.pickleshare import PickleShareDB
+except ImportError:  # not in a kernel, or a version that keeps its notes in another way
+    PickleShareDB = None
+
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 HARMLESS = {f"/dev/{name}" for name in ("null", "stdout", "stderr", "stdin", "tty", "zero", "full")}
 BELIEVED_SECONDS = 0.5
@@ -134,6 +139,15 @@ class Files:
                 folder.until = 0.0
 
 
+def compile_rules(folders: Iterable[str], asked: Iterable[tuple[str, str]], workspace: str) -> None:
+    """Compiles the expressions of these rules, for processes that are forked after it: `re` has them then.
+
+    Args: as for `Files`; workspace: where most files are changed.
+    """
+    places = {f"{place.rstrip('/')}/" for place in (os.path.abspath(workspace), os.path.realpath(workspace))}
+    Files(folders, asked).names_asked(frozenset(places))
+
+
 def one_of(names: list[str]) -> Callable[[str], Any]:
     """The test whether a name matches one of the expressions; the first letter excludes most names."""
     # what many have in common is tried once
@@ -211,11 +225,8 @@ def report_opens_in_folders(asking: threading.local) -> None:
 
 def keep_notes_of_ipython(shell: Any) -> None:
     """Keeps what `%cd`, `%bookmark` and `%store` note in the kernel's temporary folder: the user's is not the agent's."""
-    try:
-        from IPython.external.pickleshare import PickleShareDB  # noqa: PLC0415  # only where it runs in a kernel
-    except ImportError:  # a version that keeps them in another way
-        return
-    shell.db = PickleShareDB(os.path.join(tempfile.gettempdir(), "ipython-notes"))
+    if PickleShareDB is not None:
+        shell.db = PickleShareDB(os.path.join(tempfile.gettempdir(), "ipython-notes"))
 
 
 def as_text(path: str) -> str:

@@ -8,6 +8,7 @@ aborts its process at any other error.
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -106,15 +107,25 @@ def install(*, walled: bool, network: bool, connect: bool, join: bool) -> None:
         connect: Unix sockets can be connected to.
         join: A branch enters the namespaces that were made for it, for users and for mounts.
     """
+    instructions = code(walled=walled, network=network, connect=connect, join=join)
+    lines = ctypes.create_string_buffer(instructions, len(instructions))
+    filter_program = struct.pack("@HP", len(instructions) // 8, ctypes.addressof(lines))
+    if LIBC.syscall(SYS_SECCOMP[os.uname().machine], 1, 0, filter_program):
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
+
+
+@functools.cache
+def code(*, walled: bool, network: bool, connect: bool, join: bool) -> bytes:
+    """The filter's instructions as the system takes them; arguments as of `install`.
+
+    Raises:
+        OSError: The machine is of another kind than those that are known.
+    """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call filter is known for {machine}")
-    code = b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect, join))
-    lines = ctypes.create_string_buffer(code, len(code))
-    filter_program = struct.pack("@HP", len(code) // 8, ctypes.addressof(lines))
-    if LIBC.syscall(SYS_SECCOMP[machine], 1, 0, filter_program):
-        number = ctypes.get_errno()
-        raise OSError(number, f"seccomp: {os.strerror(number)}")
+    return b"".join(struct.pack("=HBBI", *line) for line in program(machine, walled, network, connect, join))
 
 
 def program(machine: str, walled: bool, network: bool, connect: bool, join: bool) -> list[Line]:

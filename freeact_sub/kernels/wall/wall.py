@@ -57,6 +57,12 @@ class WallError(Exception):
     """A piece of the wall could not be built; the message names it."""
 
 
+def prepare(policy: dict[str, Any]) -> None:
+    """Makes what a wall needs and a process can make before it forks: the walls of what it forks take less time."""
+    if "seccomp" in policy["pieces"]:
+        load("seccomp").code(**filtered(policy))
+
+
 def build(policy: dict[str, Any]) -> None:
     """Puts the wall around this process, for good."""
     seccomp, view = load("seccomp"), load("view")  # afterwards their files cannot be read
@@ -73,8 +79,12 @@ def build(policy: dict[str, Any]) -> None:
     if "landlock" in policy["pieces"]:
         restrict_files(policy)
     if "seccomp" in policy["pieces"]:
-        open_to = {"network": policy["network"], "connect": policy["connect"], "join": bool(policy["above"])}
-        seccomp.install(walled=policy["walled"], **open_to)
+        seccomp.install(**filtered(policy))
+
+
+def filtered(policy: dict[str, Any]) -> dict[str, bool]:
+    """The arguments of `seccomp.install`."""
+    return {**{name: policy[name] for name in ("walled", "network", "connect")}, "join": bool(policy["above"])}
 
 
 def failure(piece: str) -> WallError:
