@@ -15,6 +15,7 @@ from freeact_sub.events import (
     AgentStarted,
     ApprovalAnswered,
     ApprovalRequest,
+    CodeExecutionOutputChunk,
     ModelProgress,
     Response,
     ResponseChunk,
@@ -82,6 +83,8 @@ class Activity:
         if self.status == "queued":
             self.status = "running"
         match event:
+            case CodeExecutionOutputChunk():
+                pass  # of all events the one that comes most often
             case ResponseChunk() | ThoughtsChunk():
                 self.writes = "writing" if isinstance(event, ResponseChunk) else "thinking"
                 self.calls.clear()  # a model writes again when all its calls have ended, also those without an event

@@ -5,8 +5,8 @@ the record and the account remain.
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +20,12 @@ from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget
+from freeact_sub.errors import LimitReachedError
 from freeact_sub.events.ending import RunStatus
+from freeact_sub.system.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from freeact_sub.agents.tree import AgentNode
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
-from freeact_sub.errors import LimitReachedError
-from freeact_sub.system.stopwatch import Stopwatch
 
 
 class RunClock:
