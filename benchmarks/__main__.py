@@ -31,6 +31,10 @@ NAMES = (
 )
 
 
+WHOLE = 1000
+"""From here on figures are printed without decimals."""
+
+
 def main() -> int:
     """Exit status 1 if a benchmark found something wrong (not: slow)."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks; the default is all of them.")
@@ -82,7 +86,8 @@ def _cell(row: dict[str, Any], name: str) -> str:
     value, ratio = row["values"].get(name), row["ratios"].get(name)
     if value is None:
         return "-"
-    return f"{value:,.4g}" + (f" ({ratio:.3g}x)" if ratio is not None else "")
+    number = f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.4g}"
+    return number + (f" ({ratio:.3g}x)" if ratio is not None else "")
 
 
 if __name__ == "__main__":
