@@ -27,14 +27,16 @@ NOT_LOOKED_INTO: Final = PACKAGES | CACHES | {".freeact", ".git", ".hg", ".svn"}
 logger = logging.getLogger(__name__)
 
 
-def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
-    """Return the regular files changed in a time span, relative to the workspace, sorted. Blocks for at most about 0.2 s.
+def changed_files(workspace: Path, since_ns: int) -> dict[str, int]:
+    """Return the regular files changed since a time, by name relative to the workspace, each with its last change in ns.
+
+    Sorted by name. Blocks for at most about 0.2 s.
 
     File times may lag by `CLOCK_STEP_NS`: begin that much earlier to miss none. A large workspace is searched from the top,
     as far as the time and `MAX_ENTRIES` allow. Links are not followed, and what is
     mounted and does not answer is left out.
     """
-    root, found = os.path.realpath(workspace), list[str]()
+    root, found = os.path.realpath(workspace), dict[str, int]()
     silent = silent_mounts(root)
     deadline = time.monotonic() + MAX_SECONDS
     seen = 0
@@ -42,24 +44,24 @@ def changed_files(workspace: Path, since_ns: int, until_ns: int) -> list[str]:
     while folders:
         folder = folders.popleft()
         inner: list[str] = []
-        names: list[str] = []
+        times: dict[str, int] = {}
         for entry in _entries(workspace / folder):
             seen += 1
             if seen > MAX_ENTRIES or (seen > MIN_ENTRIES and time.monotonic() > deadline):
                 logger.info("%s is too large to look for all files that programs have written", workspace)
-                return sorted(found + names)
+                return dict(sorted((found | times).items()))
             if entry.name == "pyvenv.cfg":
-                inner, names = [], []  # a virtual environment
+                inner, times = [], {}  # a virtual environment
                 break
             name = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in NOT_LOOKED_INTO and f"{root}/{name}" not in silent:
                     inner.append(f"{name}/")
-            elif entry.is_file(follow_symlinks=False) and since_ns <= _changed(entry) <= until_ns:
-                names.append(name)
+            elif entry.is_file(follow_symlinks=False) and (changed := _changed(entry)) >= since_ns:
+                times[name] = changed
         folders.extend(inner)
-        found.extend(names)
-    return sorted(found)
+        found |= times
+    return dict(sorted(found.items()))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

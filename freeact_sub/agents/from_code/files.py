@@ -55,14 +55,19 @@ class FileRequests:
             looking.add_done_callback(self._looking.discard)
 
     async def _look(self, since: int, until: int, code: str) -> None:
-        """Find what programs wrote. Args: code: the cell that started them."""
+        """Find what programs wrote. Args: code: the cell that started them.
+
+        Only the last change of a file is known. Another agent may have made that since the cell ended, and if the cell names
+        the file, its programs have most likely written it before.
+        """
         work = self._node.run.files
         since -= CLOCK_STEP_NS  # for the guess too: another agent may have written the file just before
-        found = await asyncio.to_thread(changed_files, self._node.shared.config.workspace, since, until)
-        names = [name for name in found if name not in work.written]
+        found = await asyncio.to_thread(changed_files, self._node.shared.config.workspace, since)
+        named = {name: _is_named(code, PurePath(name).name) for name in found if name not in work.written}
         for certain in (True, False):
             writing = Writing(work=work, since_ns=since, until_ns=until, certain=certain)
-            self._note(writing, [name for name in names if _is_named(code, PurePath(name).name) is certain])
+            names = [name for name, is_named in named.items() if is_named is certain and (certain or found[name] <= until)]
+            self._note(writing, names)
 
     def _note(self, writing: Writing, names: list[str]) -> None:
         for warning in self._node.shared.file_attribution.note(writing, names):
