@@ -170,14 +170,17 @@ class AgentMagics:
 
     def _close_at_exit(self) -> None:
         """Closes all agents on their own loop: the kernel has stopped it by now, but not closed it."""
-        if self._loop is None or self._loop.is_closed() or self._loop.is_running():
+        loop = self._loop
+        if loop is None or loop.is_closed() or loop.is_running():
             return
         agents = list(self._agents.values())
         self._agents.clear()
-        try:
-            self._loop.run_until_complete(asyncio.wait_for(_close_all(agents), EXIT_SECONDS))
-        except TimeoutError:
-            logger.error("agents did not close in %g s", EXIT_SECONDS)  # noqa: TRY400  # where it hangs is not known here
+        closing = loop.create_task(asyncio.wait_for(_close_all(agents), EXIT_SECONDS), name="close agents")
+        closing.add_done_callback(lambda _: loop.stop())
+        while not closing.done():  # IPython stops the loop once more, 0.1 s after the kernel was told to shut down
+            loop.run_forever()
+        if closing.cancelled() or closing.exception() is not None:
+            logger.error("agents did not close in %g s", EXIT_SECONDS)
 
 
 def _load_config(options: argparse.Namespace) -> Config:

@@ -188,6 +188,20 @@ async def test_a_server_for_which_there_is_no_process_is_as_one_that_does_not_co
     assert "could not be started: [Errno 11]" in caplog.text
 
 
+async def test_a_server_that_does_not_end_in_time_loses_its_folder_all_the_same(provider, tmp_path, monkeypatch):
+    end = forkserver.process.end_guarded
+
+    async def end_late(*args, **options):
+        await end(*args, **options)
+        raise asyncio.CancelledError  # as `carry_out` does it when its time is over
+
+    async with open_kernel(provider, tmp_path):
+        folder = (await server_of(provider)).new_folder().parent
+    monkeypatch.setattr(forkserver.process, "end_guarded", end_late)
+    await provider.aclose()
+    assert not folder.exists()
+
+
 async def test_starting_can_be_cancelled_at_any_moment_and_the_server_stays_usable(provider, tmp_path):
     async with open_kernel(provider, tmp_path):
         for step in range(25):

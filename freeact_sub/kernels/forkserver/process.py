@@ -211,15 +211,17 @@ class ForkServer:
 
     async def _close(self) -> None:
         self.alive = False
-        if self._writer is not None:
-            self._writer.close()  # the server ends at the end of its input
-        if self._reading is not None:
-            await end_task(self._reading)
-        if self._process is not None:
-            ended = asyncio.ensure_future(asyncio.to_thread(self._process.wait, 2 * CLOSE_SECONDS))
-            await end_guarded(self._process, ended, timeout_seconds=CLOSE_SECONDS)
-        self._lose_all()
-        remove_soon(self._folder)
+        try:
+            if self._writer is not None:
+                self._writer.close()  # the server ends at the end of its input
+            if self._reading is not None:
+                await end_task(self._reading)
+            if self._process is not None:
+                ended = asyncio.ensure_future(asyncio.to_thread(self._process.wait, 2 * CLOSE_SECONDS))
+                await end_guarded(self._process, ended, timeout_seconds=CLOSE_SECONDS)
+        finally:
+            self._lose_all()
+            remove_soon(self._folder)
 
     def end_with_program(self) -> None:
         """Ends the server and removes its folder, for a program that exits without having closed it; waits for the end."""
