@@ -19,6 +19,7 @@ import contextlib
 import logging
 import re
 import shlex
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -38,7 +39,7 @@ DEFAULT_NAME = "agent"
 NEW = "new"
 
 EXIT_SECONDS = 3.0
-"""How long closing may take when the kernel shuts down; Jupyter kills a kernel that takes 5 s."""
+"""How long closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s, and SIGKILL after 5 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ class AgentMagics:
             return
         agents = list(self._agents.values())
         self._agents.clear()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it would cut short what leads to the same end
         closing = loop.create_task(asyncio.wait_for(_close_all(agents), EXIT_SECONDS), name="close agents")
         closing.add_done_callback(lambda _: loop.stop())
         while not closing.done():  # IPython stops the loop once more, 0.1 s after the kernel was told to shut down

@@ -297,10 +297,11 @@ async def test_a_cell_starts_an_agent_of_its_own_that_ends_with_the_kernel(tmp_p
 
 async def test_agents_are_closed_to_the_end_when_the_kernel_shuts_down(tmp_path):
     slow = """
-import asyncio, pathlib
+import asyncio, os, pathlib, signal
 from freeact_sub import Agent
 close = Agent.aclose
 async def aclose(agent):
+    os.kill(os.getpid(), signal.SIGTERM)  # as Jupyter does when half of its patience is over
     await asyncio.sleep(0.5)  # IPython stops the loop 0.1 s after it has heard of the shutdown
     await close(agent)
     pathlib.Path("closed").touch()
