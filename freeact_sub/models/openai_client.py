@@ -2,8 +2,9 @@
 
 - Before it sends a request, the client looks at each message of the conversation as each kind of message that there is, and
   at each of its fields as each kind of field, for names that differ in JSON and for files to encode: a third of a
-  millisecond of processor time for a message, with each request. The conversations that pydantic-ai makes are JSON already,
-  and none of their fields has another name. They go as what is added to the body, which the client adds as it is.
+  millisecond of processor time for a message, with each request, and as much for the name of the model. The requests that
+  pydantic-ai makes are JSON already, and none of their fields has another name. They go as what is added to the body, which
+  the client adds as it is.
 - It builds a piece of an answer field by field, with a look at the annotation of each: half of the time of a piece. Here
   pydantic's validator builds it; one that is not valid, as of a server that leaves out fields, is built as ever.
 
@@ -21,8 +22,8 @@ from pydantic import ValidationError
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-CONVERSATION: Final = ("messages", "input", "tools")
-"""The fields of a request that grow."""
+READ: Final = frozenset({"stream", "timeout", "extra_headers", "extra_query"})
+"""What the client itself reads, or what is no field of the body."""
 
 
 def spare_work(model: "Model") -> None:
@@ -39,19 +40,22 @@ def spare_work(model: "Model") -> None:
 @functools.cache
 def _sparing(kind: Any) -> Any:
     """A subclass of a class of openai's clients."""
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415  # slow, and seldom wanted
+    from openai import AsyncAzureOpenAI, omit  # noqa: PLC0415  # slow, and seldom wanted
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415  # as above
+
+    read = READ | {"model"} if issubclass(kind, AsyncAzureOpenAI) else READ  # it is in the address there
 
     class SparingClient(kind):  # type: ignore[misc]  # AsyncOpenAI, or one of its subclasses
         @functools.cached_property
         def chat(self) -> Any:
             chat = super().chat
-            chat.completions.create = _sends_json(chat.completions.create)
+            chat.completions.create = _sends_json(chat.completions.create, read, omit)
             return chat
 
         @functools.cached_property
         def responses(self) -> Any:
             responses = super().responses
-            responses.create = _sends_json(responses.create)
+            responses.create = _sends_json(responses.create, read, omit)
             return responses
 
         def _process_response_data(self, *, data: Any, cast_to: Any, response: Any) -> Any:
@@ -65,14 +69,12 @@ def _sparing(kind: Any) -> Any:
     return SparingClient
 
 
-def _sends_json(create: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _sends_json(create: Callable[..., Awaitable[Any]], read: frozenset[str], omit: Any) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(create)
     async def sends_json(*, extra_body: Any = None, **request: Any) -> Any:
         if extra_body is None or isinstance(extra_body, dict):
-            ready = {
-                name: request[name] for name in CONVERSATION if type(request.get(name)) is list and _is_json(request[name])
-            }
-            request |= dict.fromkeys(ready, ())
+            ready = {name: value for name, value in request.items() if name not in read and _is_json(value)}
+            request |= dict.fromkeys(ready, omit)
             extra_body = {**ready, **(extra_body or {})} or extra_body
         return await create(**request, extra_body=extra_body)
 
