@@ -207,6 +207,8 @@ folder = make_folder()
 (folder / "file").touch()
 mount(kept / "file", folder / "file", flags=BIND)
 assert not remove(str(folder)) and (kept / "file").read_text() == "kept"
+assert libc.umount2(os.fsencode(folder / "file"), 2) == 0
+assert remove(str(folder)) and (kept / "file").read_text() == "kept"
 print("done")
 """
 
