@@ -45,13 +45,13 @@ async def test_a_kernel_finds_nothing_of_the_life_that_its_fork_server_has_lived
 
 
 VAIN = """
-from IPython.core.formatters import DisplayFormatter
-format_any = DisplayFormatter.format
-def format(self, value, *arguments, **options):
+from IPython.core.formatters import PlainTextFormatter
+format_any = PlainTextFormatter.__call__
+def format(self, value):
     if value == 2:  # as is shown to nobody before the fork
         raise TypeError("of another IPython")
-    return format_any(self, value, *arguments, **options)
-DisplayFormatter.format = format
+    return format_any(self, value)
+PlainTextFormatter.__call__ = format
 """
 
 

@@ -49,6 +49,7 @@ def prebuild() -> Any:
         kernel=None,
         compiler_class=kernel_class.compiler_class.default_value,
     )
+    shorten_displays(app)
     app.init_extensions()
     warm_up(app.shell)
     kernel = kernel_class.instance(
@@ -57,6 +58,18 @@ def prebuild() -> Any:
     app.shell.kernel = app.shell.parent = kernel
     app.shell._sys_modules_keys = set(sys.modules)
     return app
+
+
+def shorten_displays(app: Any) -> None:
+    """Gives the shell our formatter, before anything is registered with IPython's, and the session our packer."""
+    from jupyter_client.session import json_packer
+
+    shell = app.shell
+    formatter = sys.modules["freeact_display"].ShortDisplayFormatter(parent=shell)
+    shell.configurables[shell.configurables.index(shell.display_formatter)] = formatter
+    shell.display_formatter = formatter
+    if app.session.pack is json_packer:  # no other one is configured
+        app.session.pack = sys.modules["freeact_streams"].pack
 
 
 def forget() -> None:
