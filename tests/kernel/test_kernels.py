@@ -224,7 +224,8 @@ async def test_a_closed_cell_reader_interrupts_the_cell(kernel):
         assert isinstance(await anext(cell), StreamText)
         started = loop.time()
     assert loop.time() - started < LOADED_MACHINE_SECONDS
-    assert (await run_cell(kernel, "x")).text == "1\n"
+    ran = await run_cell(kernel, "x")
+    assert (ran.status, ran.text, kernel.lost_reason) == ("ok", "1\n", None)
 
 
 @IN_A_CELL

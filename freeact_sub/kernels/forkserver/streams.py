@@ -15,6 +15,7 @@ import struct
 import sys
 import threading
 from collections import deque
+from functools import partial
 from typing import Any
 
 from ipykernel.iostream import IOPubThread, OutStream
@@ -97,6 +98,10 @@ def frames_of(data: bytes) -> list[bytes]:
     return frames
 
 
+class Display(partial):  # type: ignore[type-arg]  # what it returns is of no use
+    """The sending of a display."""
+
+
 class IOPubSocket(zmq.Socket):  # type: ignore[misc]  # it is not known to the type checker here
     """Sends messages with numbers for flags: with zmq's enumerations each frame takes half as long again."""
 
@@ -157,18 +162,20 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """As the original. A display soon after another one waits for those that follow, or for any other message."""
         is_display = message[0] == DISPLAY
         self._has_display |= is_display
-        self.schedule(lambda: self._really_send(message, *arguments, **options), may_wait=is_display)
+        self.schedule((Display if is_display else partial)(self._really_send, message, *arguments, **options))
 
-    def schedule(self, event: Any, *, may_wait: bool = False) -> None:
+    def schedule(self, event: Any) -> None:
         """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
         if not self.thread.is_alive():
             event()
             return
         if self.thread is threading.current_thread():
-            if not self.is_sending:  # this is text whose time has come: what waits was displayed before it
-                self._handle_event(None)
+            if not self.is_sending:  # this is text whose time has come: these were displayed before it
+                while self._events and isinstance(self._events[0], Display):
+                    self._events.popleft()()
             event()
             return
+        may_wait = isinstance(event, Display)
         self._events.append(event)
         if not self._is_woken and not (may_wait and self.is_resting):
             self._is_woken = True

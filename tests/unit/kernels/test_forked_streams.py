@@ -2,11 +2,13 @@
 
 import os
 import threading
+import time
 
 import pytest
 import zmq
 from jupyter_client.session import Session
 
+from freeact_sub.kernels.forkserver import streams
 from freeact_sub.kernels.forkserver.streams import ForkedStream, PairIOPubThread
 
 
@@ -20,6 +22,13 @@ def stream():
         stream.close()
         thread.stop()
         thread.close()
+
+
+def until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_a_flush_wakes_no_thread_where_nothing_was_written(stream, monkeypatch):
@@ -55,6 +64,38 @@ def test_a_flush_waits_for_text_that_another_is_sending(stream):
     second.join(60)
     assert sent == ["words"]
     first.join(60)
+
+
+def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_displays_that_wait(stream, monkeypatch):
+    monkeypatch.setattr(streams, "REST_SECONDS", 100_000)
+    thread, send, sent = stream.pub_thread, stream.session.send, []
+    taken, go_on, flush = threading.Event(), threading.Event(), threading.Thread(target=stream.flush)
+
+    def send_later(*arguments, **options):
+        taken.set()
+        assert go_on.wait(60)
+        send(*arguments, **options)
+
+    def really_send(message):
+        if b"words" in message[-1]:
+            flush.join(0.05)
+        sent.append((message[-1][:5], flush.is_alive()))
+
+    monkeypatch.setattr(stream.session, "send", send_later)
+    monkeypatch.setattr(thread, "_really_send", lambda message, *_, **__: really_send(message))
+    stream.flush_interval = 100_000
+    stream.write("words")
+    thread.send_multipart([streams.DISPLAY, b"first"])
+    until(lambda: thread.is_resting)
+    thread.send_multipart([streams.DISPLAY, b"other"])
+    thread.io_loop.asyncio_loop.call_soon_threadsafe(stream._flush_in_time)  # noqa: SLF001  # as the timer does
+    assert taken.wait(60)
+    flush.start()
+    until(lambda: len(thread._events) == 3)  # noqa: SLF001  # the display, and what the flush waits for
+    go_on.set()
+    flush.join(60)
+    assert [text for text, _ in sent] == [b"first", b"other", b'{"nam']
+    assert sent[-1][1], "the flush was over before the text was sent"
 
 
 def test_a_character_of_a_program_may_come_in_two_reads_and_the_log_may_be_full(stream, monkeypatch):
