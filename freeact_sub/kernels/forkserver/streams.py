@@ -98,7 +98,7 @@ def frames_of(data: bytes) -> list[bytes]:
     return frames
 
 
-class Display(partial):  # type: ignore[type-arg]  # what it returns is of no use
+class DisplaySend(partial):  # type: ignore[type-arg]  # what it returns is of no use
     """The sending of a display."""
 
 
@@ -162,7 +162,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """As the original. A display soon after another one waits for those that follow, or for any other message."""
         is_display = message[0] == DISPLAY
         self._has_display |= is_display
-        self.schedule((Display if is_display else partial)(self._really_send, message, *arguments, **options))
+        self.schedule((DisplaySend if is_display else partial)(self._really_send, message, *arguments, **options))
 
     def schedule(self, event: Any) -> None:
         """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
@@ -171,11 +171,11 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
             return
         if self.thread is threading.current_thread():
             if not self.is_sending:  # this is text whose time has come: these were displayed before it
-                while self._events and isinstance(self._events[0], Display):
+                while self._events and isinstance(self._events[0], DisplaySend):
                     self._events.popleft()()
             event()
             return
-        may_wait = isinstance(event, Display)
+        may_wait = isinstance(event, DisplaySend)
         self._events.append(event)
         if not self._is_woken and not (may_wait and self.is_resting):
             self._is_woken = True
