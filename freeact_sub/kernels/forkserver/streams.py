@@ -102,6 +102,11 @@ class DisplaySend(partial):  # type: ignore[type-arg]  # what it returns is of n
     """The sending of a display."""
 
 
+def is_flush(event: Any) -> bool:
+    """Whether a stream's flush waits for it, and so for text that is being sent."""
+    return isinstance(getattr(event, "__self__", None), OutStream)
+
+
 class IOPubSocket(zmq.Socket):  # type: ignore[misc]  # it is not known to the type checker here
     """Sends messages with numbers for flags: with zmq's enumerations each frame takes half as long again."""
 
@@ -170,8 +175,8 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
             event()
             return
         if self.thread is threading.current_thread():
-            if not self.is_sending:  # this is text whose time has come: these were displayed before it
-                while self._events and isinstance(self._events[0], DisplaySend):
+            if not self.is_sending:  # this is text whose time has come: these were sent before it was written
+                while self._events and not is_flush(self._events[0]):
                     self._events.popleft()()
             event()
             return

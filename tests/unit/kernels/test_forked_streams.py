@@ -66,7 +66,7 @@ def test_a_flush_waits_for_text_that_another_is_sending(stream):
     first.join(60)
 
 
-def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_displays_that_wait(stream, monkeypatch):
+def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_all_that_waits(stream, monkeypatch):
     monkeypatch.setattr(streams, "REST_SECONDS", 100_000)
     thread, send, sent = stream.pub_thread, stream.session.send, []
     taken, go_on, flush = threading.Event(), threading.Event(), threading.Thread(target=stream.flush)
@@ -90,11 +90,12 @@ def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_displa
     thread.send_multipart([streams.DISPLAY, b"other"])
     thread.io_loop.asyncio_loop.call_soon_threadsafe(stream._flush_in_time)  # noqa: SLF001  # as the timer does
     assert taken.wait(60)
+    thread.send_multipart([b"comm_msg", b"third"])
     flush.start()
-    until(lambda: len(thread._events) == 3)  # noqa: SLF001  # the display, and what the flush waits for
+    until(lambda: len(thread._events) == 4)  # noqa: SLF001  # both messages, and what the flush waits for
     go_on.set()
     flush.join(60)
-    assert [text for text, _ in sent] == [b"first", b"other", b'{"nam']
+    assert [text for text, _ in sent] == [b"first", b"other", b"third", b'{"nam']
     assert sent[-1][1], "the flush was over before the text was sent"
 
 
