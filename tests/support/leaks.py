@@ -171,8 +171,15 @@ def _files(folder: Path) -> dict[Path, str]:
     return {
         path: f"temporary folder {path}{_names_in(path)}" if path.is_dir() else f"temporary file {path}"
         for path in folder.iterdir()
-        if not path.name.startswith(FOLDER_PREFIX)
+        if not (path.name.startswith(FOLDER_PREFIX) or _is_trial(path))
     }
+
+
+def _is_trial(path: Path) -> bool:
+    """Whether `tempfile` made it, of a process that was killed: it tries the temporary folder before it makes anything there."""
+    with contextlib.suppress(OSError):
+        return "." not in path.name and len(path.name) == 8 and path.is_file() and b"blat".startswith(path.read_bytes())
+    return False
 
 
 def _names_in(folder: Path) -> str:

@@ -116,6 +116,10 @@ def test_folder_that_is_removed():
     with tempfile.TemporaryDirectory(prefix="fa-"):
         pass
 
+def test_temporary_folder_that_a_process_tried_when_it_was_killed():
+    tried = "sys.addaudithook(lambda event, _: event == 'os.remove' and os.kill(os.getpid(), 9)); tempfile.gettempdir()"
+    assert subprocess.run([sys.executable, "-c", "import os, sys, tempfile; " + tried]).returncode == -9
+
 @pytest.mark.kernel
 async def test_zmq():
     import zmq.asyncio
@@ -199,7 +203,7 @@ def test_one_test_is_blamed_once(leaking: dict[str, str]) -> None:
 
 def test_lets_clean_tests_pass(tmp_path: Path) -> None:
     said, process = run_pytest(tmp_path, CLEAN, leak_seconds=120)
-    assert len(said) == 9
+    assert len(said) == 10
     assert set(said.values()) == {""}, process.stdout
     assert process.returncode == 0, process.stderr
 
