@@ -49,7 +49,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     run(*hatchling, "-t", "sdist", "-t", "wheel", "-d", folder, cwd=ROOT)
     (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "source", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 and later have it
+        archive.extractall(folder / "source")
     (source,) = (folder / "source").iterdir()
     run(*hatchling, "-t", "wheel", "-d", folder / "again", cwd=source)
     (wheel_of_sdist,) = (folder / "again").glob("*.whl")

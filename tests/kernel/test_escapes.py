@@ -157,7 +157,8 @@ async def test_code_cannot_answer_its_own_question(mode, code, world, tmp_path):
     [end] = of_kind(events, CodeExecutionOutput)
     if code == FORGE:
         assert ("denied: nothing runs outside the sandbox" if mode == "plan" else "a person said no") in end.text
-    assert len(asked) == (mode != "plan")
+    # who deceives only itself may have ended its cell, and withdrawn its question, before anybody is asked
+    assert len(asked) in ((mode != "plan",) if code == FORGE else (0, mode != "plan"))
     assert not (tmp_path / "outside/new").exists()
 
 

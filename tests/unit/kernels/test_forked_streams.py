@@ -17,6 +17,9 @@ def stream():
     with zmq.Context() as context:
         thread = PairIOPubThread(context.socket(zmq.PUB), session=Session(key=b"key"))
         thread.start()
+        began = threading.Event()
+        thread.io_loop.asyncio_loop.call_soon_threadsafe(began.set)  # one that is ended before leaves a task of ipykernel's
+        assert began.wait(60)
         stream = ForkedStream(thread.session, thread, "stdout", watchfd=False)
         yield stream
         stream.close()
