@@ -135,7 +135,11 @@ class SessionStore:
     @property
     def database_bytes(self) -> int:
         """The bytes of the database on disk."""
-        return sum(path.stat().st_size for path in self.folder.glob(f"{NAME}*"))
+        size = 0
+        for path in self.folder.glob(f"{NAME}*"):
+            with suppress(FileNotFoundError):  # another program has closed the database: its log is removed then
+                size += path.stat().st_size
+        return size
 
     def remove(self, session_id: str) -> None:
         """Removes a session: its rows and its folder.

@@ -11,6 +11,7 @@ import stat
 import threading
 import time
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -162,9 +163,10 @@ def _remove_strays(workspace: Path, known: AbstractSet[str], before: float, stop
     folder = _outputs(workspace)
     for path in folder.iterdir() if folder is not None else ():
         if AGENT_ID.fullmatch(path.name) and path.name not in known and not stop.is_set():
-            written = [path.lstat().st_mtime, *(found.st_mtime for found in stats_below(str(path)))]
-            if max(written) < before:
-                remove(str(path))
+            with suppress(FileNotFoundError):  # another program removes it
+                written = [path.lstat().st_mtime, *(found.st_mtime for found in stats_below(str(path)))]
+                if max(written) < before:
+                    remove(str(path))
 
 
 def _outputs(workspace: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """What the wall leaves open, what it needs of a machine. Attempts to get out: `test_escapes.py`."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import tempfile
@@ -234,16 +235,18 @@ async def test_a_kernel_somebody_else_has_connected_to_while_it_started_is_not_u
 
     async def intrude() -> None:
         while not stop.is_set():
-            for path in temporary.glob("fa-*/**/k-2"):
-                if str(path) not in before:  # that of the fork server's rehearsal, too
-                    intruder = socket.socket(socket.AF_UNIX)
-                    connected.append(intruder)
-                    try:
-                        intruder.connect(str(path))
-                    except OSError:
-                        continue
-                    before.add(str(path))
+            with contextlib.suppress(FileNotFoundError):  # a folder is removed while its parent is read
+                for path in temporary.glob("fa-*/**/k-2"):
+                    if str(path) not in before:  # that of the fork server's rehearsal, too
+                        connect(path)
             await asyncio.sleep(0)
+
+    def connect(path: Path) -> None:
+        intruder = socket.socket(socket.AF_UNIX)
+        connected.append(intruder)
+        with contextlib.suppress(OSError):
+            intruder.connect(str(path))
+            before.add(str(path))
 
     before = {str(path) for path in temporary.glob("fa-*/**/k-2")}
     intruding = asyncio.create_task(intrude())

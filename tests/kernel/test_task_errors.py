@@ -222,7 +222,7 @@ async def test_a_cancelled_run_ends_the_children_of_its_cell(make):
     assert [event.status for event in of_kind(events, AgentFinished)] == ["cancelled"] * 4
 
 
-async def test_code_that_waits_no_more_cancels_its_child_and_a_run_that_ends_cancels_what_it_left(make):
+async def test_code_that_waits_no_more_cancels_its_child_and_a_run_that_ends_cancels_what_it_left(make, tmp_path):
     code = """
 import asyncio, os
 async def begun(name):
@@ -235,12 +235,18 @@ try:
     await waits
 except asyncio.CancelledError:
     print("gave up")
+await begun("ended")
 left = asyncio.create_task(agent.task("other one", description="left"))
 await begun("two")
 """
     wait = "open({!r}, 'w').close(); import time; time.sleep(1000)"
     script = {"root": [[cell(code)], "done"], "child": [[cell(wait.format("one"))]], "other": [[cell(wait.format("two"))]]}
-    async with make(script) as agent:
+
+    def note(event):
+        if isinstance(event, AgentFinished) and event.depth:
+            (tmp_path / "ended").touch()
+
+    async with make(script, taps=[note]) as agent:
         events, result = await read(agent.run("root"))
     assert root_text(events) == "gave up"
     assert (result.status, result.output) == ("completed", "done")

@@ -266,8 +266,9 @@ def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and entry.name not in spared:
-                sizes = [file.stat(follow_symlinks=False).st_size for file in os.scandir(entry.path)]
-                found.append((entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry.path))
+                with suppress(FileNotFoundError):  # another child's end removes it
+                    sizes = [file.stat(follow_symlinks=False).st_size for file in os.scandir(entry.path)]
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry.path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= max_bytes:

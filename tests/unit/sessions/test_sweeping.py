@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.sessions import root, writing
 
-from freeact_sub.sessions.database import connect
+from freeact_sub.sessions.database import NAME, connect
 from freeact_sub.sessions.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
 
 IDS = ("old", "new")
@@ -57,6 +57,12 @@ async def test_what_is_too_much_is_removed_the_oldest_first(two):
     assert swept(two, days=None, size=two.database_bytes + 300_000) == ([], ["old"])  # with the outputs in the workspace
     assert swept(two, days=None, size=0) == ([], ["new"])
     assert two.sessions() == []
+
+
+async def test_a_file_of_the_database_may_vanish_while_its_size_is_read(two):
+    size = two.database_bytes
+    (two.folder / f"{NAME}-vanished").symlink_to("nothing")
+    assert two.database_bytes == size
 
 
 async def test_an_open_session_is_neither_archived_nor_removed(two):

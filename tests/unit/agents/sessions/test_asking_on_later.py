@@ -1,6 +1,7 @@
 """A child of a session is asked on: with the variables that were saved at its end, also in another program."""
 
 import asyncio
+import os
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
@@ -164,6 +165,23 @@ async def test_the_oldest_variables_of_children_make_room(make, store, monkeypat
         await agent.spawn_and_run("second")
         await asked_on(agent, first.agent_id)
     assert script.read["first"][1].startswith("[Your kernel is new: the variables and imports")
+
+
+def test_a_child_whose_variables_vanish_meanwhile_leaves_the_others_to_make_room(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_bytes(b"12345")
+    scan, scanned = os.scandir, []
+
+    def vanish(path):
+        scanned.append(path)
+        if len(scanned) == 2:  # the first child's
+            os.rename(path, tmp_path.with_name("gone"))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    variables.remove_oldest(tmp_path, 0, {"c"})
+    assert os.listdir(tmp_path) == ["c"]
 
 
 async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
