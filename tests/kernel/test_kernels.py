@@ -225,7 +225,7 @@ async def test_a_closed_cell_reader_interrupts_the_cell(kernel):
         started = loop.time()
     assert loop.time() - started < LOADED_MACHINE_SECONDS
     ran = await run_cell(kernel, "x")
-    assert (ran.status, ran.text, kernel.lost_reason) == ("ok", "1\n", None)
+    assert (ran.status, ran.text, kernel.lost_reason) == ("ok", "1\n", None), ran.outputs
 
 
 @IN_A_CELL
