@@ -15,7 +15,6 @@ import struct
 import sys
 import threading
 from collections import deque
-from functools import partial
 from typing import Any
 
 from ipykernel.iostream import IOPubThread, OutStream
@@ -98,10 +97,6 @@ def frames_of(data: bytes) -> list[bytes]:
     return frames
 
 
-class DisplaySend(partial):  # type: ignore[type-arg]  # what it returns is of no use
-    """The sending of a display."""
-
-
 def is_flush(event: Any) -> bool:
     """Whether a stream's flush waits for it, and so for text that is being sent."""
     return isinstance(getattr(event, "__self__", None), OutStream)
@@ -167,9 +162,9 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """As the original. A display soon after another one waits for those that follow, or for any other message."""
         is_display = message[0] == DISPLAY
         self._has_display |= is_display
-        self.schedule((DisplaySend if is_display else partial)(self._really_send, message, *arguments, **options))
+        self.schedule(lambda: self._really_send(message, *arguments, **options), may_wait=is_display)
 
-    def schedule(self, event: Any) -> None:
+    def schedule(self, event: Any, *, may_wait: bool = False) -> None:
         """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
         if not self.thread.is_alive():
             event()
@@ -180,7 +175,6 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
                     self._events.popleft()()
             event()
             return
-        may_wait = isinstance(event, DisplaySend)
         self._events.append(event)
         if not self._is_woken and not (may_wait and self.is_resting):
             self._is_woken = True

@@ -2,17 +2,16 @@
 
 import itertools
 import threading
-import time
 
 import pytest
-import zmq
 from IPython.core.formatters import BaseFormatter, DisplayFormatter, PlainTextFormatter
-from jupyter_client.session import Session, json_packer
+from jupyter_client.session import json_packer
+from support.waiting import wait_until
 from traitlets import Unicode
 
 from freeact_sub.kernels.forkserver import streams
 from freeact_sub.kernels.forkserver.display import PLAIN, ShortDisplayFormatter
-from freeact_sub.kernels.forkserver.streams import DISPLAY, PairIOPubThread, pack
+from freeact_sub.kernels.forkserver.streams import DISPLAY, pack
 
 HTML = "text/html"
 
@@ -119,28 +118,16 @@ def test_what_is_no_json_is_cleaned_and_warned_of_as_by_jupyter():
 
 
 @pytest.fixture
-def sender(monkeypatch):
-    with zmq.Context() as context:
-        thread = PairIOPubThread(context.socket(zmq.PUB), session=Session(key=b"key"))
-        thread.sent = []
-        monkeypatch.setattr(thread, "_really_send", lambda message: thread.sent.append(message[1]))
-        thread.start()
-        yield thread
-        thread.stop()
-        thread.close()
-
-
-def until(condition):
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def sender(iopub, monkeypatch):
+    iopub.sent = []
+    monkeypatch.setattr(iopub, "_really_send", lambda message: iopub.sent.append(message[1]))
+    return iopub
 
 
 def test_displays_wait_for_each_other_or_for_the_next_other_message_and_keep_their_order(sender, monkeypatch):
     monkeypatch.setattr(streams, "REST_SECONDS", 100_000)
     sender.send_multipart([DISPLAY, 0])
-    until(lambda: sender.is_resting)
+    wait_until(lambda: sender.is_resting)
     wakes, wake = [], sender.io_loop.asyncio_loop.call_soon_threadsafe
     monkeypatch.setattr(
         sender.io_loop.asyncio_loop, "call_soon_threadsafe", lambda *a, **o: wakes.append(a) or wake(*a, **o)
@@ -149,17 +136,17 @@ def test_displays_wait_for_each_other_or_for_the_next_other_message_and_keep_the
         sender.send_multipart([DISPLAY, number])
     assert (wakes, sender.sent) == ([], [0])
     sender.send_multipart([b"status", 11])
-    until(lambda: len(sender.sent) == 12)
+    wait_until(lambda: len(sender.sent) == 12)
     assert (len(wakes), sender.sent) == (1, list(range(12)))
 
 
 def test_text_whose_time_has_come_goes_after_the_displays_that_wait(sender, monkeypatch):
     monkeypatch.setattr(streams, "REST_SECONDS", 100_000)
     sender.send_multipart([DISPLAY, 0])
-    until(lambda: sender.is_resting)
+    wait_until(lambda: sender.is_resting)
     sender.send_multipart([DISPLAY, 1])
     sender.io_loop.asyncio_loop.call_soon_threadsafe(sender.send_multipart, [b"stream", 2])
-    until(lambda: len(sender.sent) == 3)
+    wait_until(lambda: len(sender.sent) == 3)
     assert sender.sent == [0, 1, 2]
 
 
@@ -167,10 +154,10 @@ def test_displays_go_though_nothing_follows_them(sender):
     for number in range(300):
         sender.send_multipart([DISPLAY, number])
         if number % 30 == 0:
-            until(lambda: len(sender.sent) > number)
-    until(lambda: len(sender.sent) == 300)
+            wait_until(lambda: len(sender.sent) > number)
+    wait_until(lambda: len(sender.sent) == 300)
     assert sender.sent == list(range(300))
-    until(lambda: not sender.is_resting)  # and no timer is left
+    wait_until(lambda: not sender.is_resting)  # and no timer is left
 
 
 def test_who_displays_waits_while_the_thread_sends(sender, monkeypatch):
@@ -193,4 +180,4 @@ def test_who_displays_waits_while_the_thread_sends(sender, monkeypatch):
     go_on.set()
     other.join(120)
     assert sender.sent[:1] == [0]
-    until(lambda: sender.sent == [0, 1, 2])
+    wait_until(lambda: sender.sent == [0, 1, 2])

@@ -2,41 +2,26 @@
 
 import os
 import threading
-import time
 
 import pytest
-import zmq
-from jupyter_client.session import Session
+from support.waiting import wait_until
 
 from freeact_sub.kernels.forkserver import streams
-from freeact_sub.kernels.forkserver.streams import ForkedStream, PairIOPubThread
+from freeact_sub.kernels.forkserver.streams import ForkedStream
 
 
 @pytest.fixture
-def stream():
-    with zmq.Context() as context:
-        thread = PairIOPubThread(context.socket(zmq.PUB), session=Session(key=b"key"))
-        thread.start()
-        began = threading.Event()
-        thread.io_loop.asyncio_loop.call_soon_threadsafe(began.set)  # one that is ended before leaves a task of ipykernel's
-        assert began.wait(60)
-        stream = ForkedStream(thread.session, thread, "stdout", watchfd=False)
-        yield stream
-        stream.close()
-        thread.stop()
-        thread.close()
-
-
-def until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def stream(iopub):
+    stream = ForkedStream(iopub.session, iopub, "stdout", watchfd=False)
+    yield stream
+    stream.close()
 
 
 def test_a_flush_wakes_no_thread_where_nothing_was_written(stream, monkeypatch):
     scheduled, schedule = [], stream.pub_thread.schedule
-    monkeypatch.setattr(stream.pub_thread, "schedule", lambda event: scheduled.append(event) or schedule(event))
+    monkeypatch.setattr(
+        stream.pub_thread, "schedule", lambda event, **options: scheduled.append(event) or schedule(event, **options)
+    )
     stream.flush()
     assert scheduled == []
     stream.write("words")
@@ -89,13 +74,13 @@ def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_all_th
     stream.flush_interval = 100_000
     stream.write("words")
     thread.send_multipart([streams.DISPLAY, b"first"])
-    until(lambda: thread.is_resting)
+    wait_until(lambda: thread.is_resting)
     thread.send_multipart([streams.DISPLAY, b"other"])
     thread.io_loop.asyncio_loop.call_soon_threadsafe(stream._flush_in_time)  # noqa: SLF001  # as the timer does
     assert taken.wait(60)
     thread.send_multipart([b"comm_msg", b"third"])
     flush.start()
-    until(lambda: len(thread._events) == 4)  # noqa: SLF001  # both messages, and what the flush waits for
+    wait_until(lambda: len(thread._events) == 4)  # noqa: SLF001  # both messages, and what the flush waits for
     go_on.set()
     flush.join(60)
     assert [text for text, _ in sent] == [b"first", b"other", b"third", b'{"nam']
