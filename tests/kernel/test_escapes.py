@@ -126,9 +126,9 @@ except PermissionError as error:
     print(error)
 """
 PRETEND = """
-import threading, time
+import os, threading, time
 def pretend():
-    while not agent._requests.waiting:
+    while not (agent._requests.waiting and os.path.exists('ready')):
         time.sleep(0.01)
     for request_id in list(agent._requests.waiting):
         value = {'exit_code': 0, 'output': 'it ran'}
@@ -143,11 +143,16 @@ print(agent.shell('touch ../outside/new', reason='r').output)
 async def test_code_cannot_answer_its_own_question(mode, code, world, tmp_path):
     """A person answers after all forged messages have come; until then, and after a no, nothing has happened."""
     asked: list[ApprovalRequest] = []
+    ready = tmp_path / "workspace/ready"
+    """Code pretends now: before, it would withdraw the question with its cell."""
+    if mode == "plan":  # nobody is asked
+        ready.touch()
 
     def rule(request):
         if request.call.kind == "code":
             return Decision(allowed=True)
         asked.append(request)
+        ready.touch()
         asyncio.get_running_loop().call_later(0.5, request.deny, "a person said no")
         return None
 
@@ -157,8 +162,7 @@ async def test_code_cannot_answer_its_own_question(mode, code, world, tmp_path):
     [end] = of_kind(events, CodeExecutionOutput)
     if code == FORGE:
         assert ("denied: nothing runs outside the sandbox" if mode == "plan" else "a person said no") in end.text
-    # who deceives only itself may have ended its cell, and withdrawn its question, before anybody is asked
-    assert len(asked) in ((mode != "plan",) if code == FORGE else (0, mode != "plan"))
+    assert len(asked) == (mode != "plan")
     assert not (tmp_path / "outside/new").exists()
 
 
