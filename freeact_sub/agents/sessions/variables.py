@@ -19,6 +19,7 @@ from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
 from freeact_sub.errors import KernelError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Notice, ToolOutput
 from freeact_sub.kernels.snapshots import RestoreReport
+from freeact_sub.sessions.store import stats_below
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
 from freeact_sub.text import counted, one_line
@@ -267,8 +268,8 @@ def remove_oldest(folder: Path, max_bytes: int, spared: Collection[str]) -> None
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and entry.name not in spared:
                 with suppress(FileNotFoundError):  # another child's end removes it
-                    sizes = [file.stat(follow_symlinks=False).st_size for file in os.scandir(entry.path)]
-                    found.append((entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry.path))
+                    size = sum(file.st_size for file in stats_below(entry.path))
+                    found.append((entry.stat(follow_symlinks=False).st_mtime, size, entry.path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= max_bytes:
