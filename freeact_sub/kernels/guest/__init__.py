@@ -14,6 +14,8 @@ SENT: Final = (
     "listing",
     "used",
     "hook",
+    "programs",
+    "tracebacks",
     "values",
     "schemas",
     "tasks",

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, mcp, names, schemas, tasks, used
+from . import hook, mcp, names, programs, schemas, tasks, tracebacks, used
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -363,6 +363,8 @@ def install(
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     names.install(shell)
+    tracebacks.install(shell)
+    programs.install(sys.modules[type(shell).__module__])
     snapshots.SnapshotRequests(shell, requests)
     hook.install(shell, requests.ask, audit, used.USED)
     used.watch(shell, lambda report: requests.send("files", report, lambda _: None))

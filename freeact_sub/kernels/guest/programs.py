@@ -1,0 +1,127 @@
+"""Runs `!cmd`. Sent into every kernel as source: standard library and IPython only.
+
+As IPython's own, it shows the output of the command as it comes, in a terminal. But nobody types into that terminal: the
+input of the command is at its end, and it has no terminal to ask on (`/dev/tty`), like any other program of a kernel. A
+program that takes over the terminal to read keys, such as a pager or an editor, would wait for ever: it is ended.
+"""
+
+import codecs
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from typing import Any
+
+SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+"""Rows and columns, as pexpect's terminals have them."""
+LOOK_SECONDS = 0.05
+"""Processes in the background may keep the terminal open after the command: so its end is looked for too."""
+DRAIN_SECONDS = 1.0
+"""Such processes are not listened to for longer."""
+INTERRUPT_SECONDS = 0.2
+"""Seconds that an interrupted command has before it is killed."""
+FOREVER = float("inf")
+READ_BYTES = 65536
+EXITED_BY_SIGNAL = 128
+"""A shell reports the signal that has ended its command as an exit code above this."""
+
+
+ENDS_OF_INPUT = b"\x04" * 64
+"""For a program that reads a line from the terminal to which it writes; each read takes one."""
+NOBODY_TYPES = "\r\n[ended: the command waits for keys, and nobody can type them]\r\n"
+ENVIRONMENT = {"EDITOR": "false", "VISUAL": "false", "GIT_TERMINAL_PROMPT": "0"}
+"""Programs that would start an editor, or ask, fail and say how to do without. ipykernel does the same for pagers."""
+
+
+class WaitsForKeysError(Exception):
+    """The command reads keys, which nobody can type."""
+
+
+def install(module: Any) -> None:
+    """Run the commands of a shell. Args: module: of the shell's class, which calls its global `system`."""
+    if hasattr(module, "system"):
+        module.system = system
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def system(command: str) -> int:
+    """Run a command, print its output, and return its exit code, or the negative number of the signal that ended it."""
+    name = os.environ.get("SHELL", "sh")
+    shell = shutil.which(name)
+    if shell is None:
+        raise OSError(f'"{name}" shell not found')
+    with _terminal() as (ours, theirs):
+        try:
+            process = subprocess.Popen(  # as the cell says
+                [shell, "-c", command], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True
+            )
+        finally:
+            os.close(theirs)
+        try:
+            _show(ours, process)
+            process.wait()  # it may have closed its output before
+        except (KeyboardInterrupt, WaitsForKeysError) as cause:
+            _signal(process, signal.SIGINT if isinstance(cause, KeyboardInterrupt) else signal.SIGHUP)
+            with contextlib.suppress(KeyboardInterrupt, WaitsForKeysError):  # impatient people type it twice
+                _show(ours, process, time.monotonic() + INTERRUPT_SECONDS)
+        finally:
+            if process.poll() is None:
+                _signal(process, signal.SIGKILL)
+            _signal(process, signal.SIGHUP)  # whatever it has left has lost its terminal
+            code = process.wait()
+    return code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[tuple[int, int]]:
+    """A terminal: the end to read, and the end for a program, which the caller closes."""
+    ours, theirs = pty.openpty()
+    try:
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, SIZE)
+        os.write(ours, ENDS_OF_INPUT)
+        yield ours, theirs
+    finally:
+        os.close(ours)
+
+
+def _show(terminal: int, process: "subprocess.Popen[bytes]", until: float = FOREVER) -> None:
+    """Print what comes, until nobody can write any more, or the process has ended and what it has put out is read."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while (now := time.monotonic()) < until:
+        if process.poll() is not None:
+            until = min(until, now + DRAIN_SECONDS)
+        ready, _, _ = select.select([terminal], [], [], LOOK_SECONDS)
+        try:
+            data = os.read(terminal, READ_BYTES) if ready else b""
+        except OSError:  # the last one has closed its end
+            return
+        print(decoder.decode(data), end="")  # noqa: T201  # it belongs to the output of the cell
+        sys.stdout.flush()
+        if not ready and process.returncode is not None:
+            return
+        if process.returncode is None and until == FOREVER and _passes_keys(terminal):
+            print(NOBODY_TYPES, end="", flush=True)  # noqa: T201  # as above
+            raise WaitsForKeysError
+
+
+def _passes_keys(terminal: int) -> bool:
+    """Whether a program has changed the terminal so that it passes on keys, and not lines."""
+    try:
+        return not termios.tcgetattr(terminal)[3] & termios.ICANON
+    except termios.error:  # not every system tells it at this end
+        return False
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

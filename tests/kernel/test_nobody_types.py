@@ -1,0 +1,113 @@
+"""No cell waits for a keyboard: programs find the end of their input, and no terminal to ask on."""
+
+import os
+import shutil
+import sys
+
+import pytest
+import pytest_asyncio
+from support.kernels import open_kernel, run_cell
+
+pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def kernel(shared_provider, tmp_path_factory):
+    async with open_kernel(shared_provider, tmp_path_factory.mktemp("work")) as kernel:
+        assert (await run_cell(kernel, "import os, subprocess\nos.environ['TERM'] = 'xterm'")).status == "ok"
+        yield kernel
+
+
+READING = {
+    "!": ("!cat", ""),
+    "! with a read": ("!read x; echo [$x] $?", "[] 1\r\n"),
+    "! asks on the terminal": ("!cat < /dev/tty", "No such device or address"),
+    "! reads from where it writes": ("!cat <&1; cat <&2; echo done", "done\r\n"),
+    "! asks twice": ("!sh -c 'read a <&2; read b <&2; echo [$a$b]'", "[]\r\n"),
+    "x = !": ("x = !cat\nprint(x)", "[]\n"),
+    "!!": ("!!cat", "[]"),
+    "%system": ("%system cat", "[]"),
+    "%%bash": ("%%bash\necho a; cat </dev/null; read x </dev/tty", "No such device or address"),
+    "subprocess": ("print(subprocess.run(['cat']).returncode)", "0\n"),
+    "shell": ("print(subprocess.run('read x', shell=True).returncode)", "1\n"),
+    "os.system": ("print(os.system('cat'))", "0\n"),
+    "another Python": (f"!{sys.executable} -c 'input()'", "EOFError"),
+    "a password": (f"!{sys.executable} -c 'import getpass; getpass.getpass()'", "EOFError"),
+    "a debugger": (f"!{sys.executable} -c 'breakpoint()'", "BdbQuit"),
+}
+
+
+@pytest.mark.parametrize("how", READING)
+async def test_what_reads_the_keyboard_finds_its_end(kernel, how):
+    code, shown = READING[how]
+    ran = await run_cell(kernel, code)
+    assert ran.status in ("ok", "error")
+    assert shown in ran.text
+
+
+KEYS = {"less": "less /etc/services", "more": "more /etc/services", "vi": "vi file", "watch": "watch ls"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell who has taken over a terminal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            pytest.param(line, marks=pytest.mark.skipif(not shutil.which(name), reason="not here"))
+            for name, line in KEYS.items()
+        ),
+        f"{sys.executable} -c 'import os, tty; tty.setcbreak(1); os.read(1, 1)'",
+        f"{sys.executable} -c 'import os, signal, tty; signal.signal(1, signal.SIG_IGN); tty.setraw(2); os.read(2, 1)'",
+    ],
+)
+async def test_a_program_that_waits_for_keys_is_ended_and_the_cell_goes_on(kernel, command):
+    ran = await run_cell(kernel, f"!seq 500 > long\n!{command.replace('/etc/services', 'long')}\nprint('next')")
+    assert ran.status == "ok"
+    assert ran.text.count("[ended: the command waits for keys, and nobody can type them]") == 1
+    assert ran.text.endswith("next\n")
+
+
+GIT = {
+    "commit": ("git commit --allow-empty", "-m or -F"),
+    "log": ("git log", "first"),
+    "a password": ("git -c credential.helper= credential fill <<< $'protocol=https\\nhost=example.invalid'", "could not read Username"),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("git") is None or os.environ.get("SHELL", "bash")[-4:] != "bash", reason="git and bash")
+@pytest.mark.parametrize("what", GIT)
+async def test_git_neither_starts_an_editor_or_pager_nor_asks(kernel, what):
+    command, shown = GIT[what]
+    person = "-c user.name=A -c user.email=a@b.invalid"
+    await run_cell(kernel, f"!git init -q .; git {person} commit -q --allow-empty -m first")
+    ran = await run_cell(kernel, f"!{command.replace('git ', f'git {person} ', 1)}")
+    assert (ran.status, shown in ran.text) == ("ok", True), ran.text
+
+
+ENDS = {
+    "exit 3": ("", "3"),
+    "kill -9 $$": ("", "-9"),
+    "sh -c 'kill -15 $$'": ("", "-15"),
+    "exec >/dev/null 2>&1; sleep 0.5; exit 4": ("", "4"),
+    "printf '\\342\\202'; sleep 0.2; printf '\\254\\n'": ("€\r\n", "0"),
+    "(sleep 1000; echo late) & echo early": ("early\r\n", "0"),
+    "yes | head -n 20000 | tail -n 1": ("y\r\n", "0"),
+    "stty size": ("", "1"),
+    "stty size <&1": ("24 80\r\n", "0"),
+}
+
+
+@pytest.mark.parametrize("command", ENDS)
+async def test_a_command_is_shown_in_a_terminal_and_gives_its_exit_code(kernel, command):
+    output, code = ENDS[command]
+    ran = await run_cell(kernel, f"!{command}\nprint('code', _exit_code)")
+    assert ran.status == "ok"
+    assert ran.text.endswith(f"{output}code {code}\n")
+
+
+async def test_an_interrupted_command_ends_with_what_it_has_started(kernel, tmp_path):
+    ran = await run_cell(kernel, "!trap '' INT HUP; sleep 1000 & echo $! > pid; wait", limit=2)
+    assert ran.status == "timeout"
+    ran = await run_cell(kernel, "!trap 'echo caught; exit 5' INT; sleep 1000 & wait", limit=2)
+    assert (ran.status, "caught" in ran.text) == ("timeout", True)
+    assert (await run_cell(kernel, "print('next')")).text == "next\n"
