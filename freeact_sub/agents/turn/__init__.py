@@ -19,8 +19,9 @@ that is not valid. All that we do in them hangs in pydantic-ai's hooks (`hooks.p
 6.  `RunBudget.after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated.
 7.  `AnswerHooks.after_model_request` (`answer_hooks.py`): `AnswerCheck.check` (`answer_check.py`; for small models with
     `substance.py`) asks once more for an answer that is cut off or empty, or ends the run.
-8.  For each tool call in the response, side by side: the arguments are validated. If some are wrong, pydantic-ai takes over,
-    and `CallHooks.on_tool_validate_error` says in a sentence what is wrong with them. Else `CallHooks.wrap_tool_execute` has
+8.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
+    tool, pydantic-ai takes over, and `CallHooks.on_tool_validate_error` says in a sentence what is wrong with the arguments.
+    `UnmadeCalls` (`unmade.py`) counts and reports such calls before the next request. Else `CallHooks.wrap_tool_execute` has
     `ToolCalls.make` (`calls.py`) emit ToolCallStarted, count the call, ask for approval, run the tool, and emit ToolOutput.
     `on_tool_execute_error` turns an exception of the tool into an answer; `bound_result` (`tools/result_bounds.py`) cuts
     what the model reads.

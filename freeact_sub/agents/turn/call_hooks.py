@@ -19,6 +19,7 @@ from freeact_sub.agents.children.type_effects import SPAWNING
 from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
 from freeact_sub.agents.turn.repeats import Repeats, advice
 from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.turn.unmade import UnmadeCalls
 from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
 from freeact_sub.text import wrong_fields
@@ -49,6 +50,7 @@ class CallHooks(AbstractCapability[Any]):
 
     turns: Turns
     calls: ToolCalls
+    unmade: UnmadeCalls
     ours: AgentToolset
     mcp: McpToolset
     repeats: Repeats = field(default_factory=Repeats)
@@ -83,6 +85,7 @@ class CallHooks(AbstractCapability[Any]):
         """See pydantic-ai. Makes the call, and notices repetition."""
         del tool_def
         node = self.turns.node
+        self.unmade.made(call.tool_call_id)
         node.shared.journal.messages(node.agent_id, ctx.messages)  # includes the response with this call
         requested = RequestedCall(
             name=call.tool_name,

@@ -27,7 +27,7 @@ Refusal: TypeAlias = LimitReachedError | SpawnForbiddenError | ApprovalDeniedErr
 """Why a call is not run."""
 
 NOT_OVER: Final = (ModelRetry, ToolRetryError, ApprovalRequired, CallDeferred)
-"""Errors after which the model or pydantic-ai repeats the call; `stream.py` reports what the model reads."""
+"""Errors after which the model or pydantic-ai repeats the call; `unmade.py` reports what the model reads."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
@@ -14,8 +15,9 @@ from freeact_sub.agents.turn.answer_hooks import AnswerHooks
 from freeact_sub.agents.turn.budget_hooks import RunBudget
 from freeact_sub.agents.turn.call_hooks import CallHooks
 from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.agents.turn.stream import EmittingModel, emit_retried
+from freeact_sub.agents.turn.stream import EmittingModel
 from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.turn.unmade import UnmadeCalls
 from freeact_sub.tools import AgentToolset, McpToolset
 
 
@@ -35,6 +37,7 @@ def hooks_of(
         turns=turns,
         tools=ToolFilter(node=turns.node),
         calls=ToolCalls(turns.node),
+        unmade=UnmadeCalls(turns=turns),
         ours=ours,
         mcp=mcp,
         answers=AnswerHooks(turns=turns, forgotten=forgotten),
@@ -60,21 +63,25 @@ class RunHooks(CallHooks):
     """See `hooks_of`."""
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """See `InnerTasks`. Takes over from `PlainTurns`."""
+        """See `InnerTasks` and `UnmadeCalls`. Takes over from `PlainTurns`."""
         self.turns.step(ctx)
         for text in self.turns.taken_steering():
             ctx.enqueue(text)
-        return await self.turns.inner_tasks.wrap_run(ctx, handler=handler)
+        try:
+            result = await self.turns.inner_tasks.wrap_run(ctx, handler=handler)
+        except UnexpectedModelBehavior as error:
+            self.unmade.end(self.turns.messages, str(error))
+            raise
+        self.unmade.end(self.turns.messages)
+        return result
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """See `ToolFilter` and `RunBudget`."""
         return await self.budget.prepare_tools(ctx, await self.tools.prepare_tools(ctx, tool_defs))
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See `emit_retried`, `CallHooks` and `RunBudget`."""
-        if self.emitting is not None:
-            outputs = [tool.name for tool in request_context.model_request_parameters.output_tools]
-            await emit_retried(ctx, outputs, self.turns.node.emitter)
+        """See `UnmadeCalls`, `CallHooks` and `RunBudget`."""
+        self.unmade.tell(ctx.messages)
         return await self.budget.before_model_request(ctx, await super().before_model_request(ctx, request_context))
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
@@ -100,11 +107,13 @@ class RunHooks(CallHooks):
         """See `RunBudget` and `AnswerHooks`. A response stays in the history even if the run is cancelled meanwhile."""
         try:
             response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
-            return await self.answers.after_model_request(ctx, request_context=request_context, response=response)
+            response = await self.answers.after_model_request(ctx, request_context=request_context, response=response)
         except asyncio.CancelledError:
             if self.emitting is not None:
                 _keep(ctx, replace(response, state="interrupted"))
             raise
+        self.unmade.responded(response, {tool.name for tool in request_context.model_request_parameters.output_tools})
+        return response
 
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """See `AnswerHooks`."""

@@ -1,4 +1,4 @@
-"""Turns a model's stream, and answers to calls that never ran, into events.
+"""Turns a model's stream into events.
 
 pydantic-ai makes plain requests, and `EmittingModel` streams them and emits what comes. Streams through pydantic-ai's graph
 take two more tasks and a dozen more layers for each response; they are for a user's capability that reads its events.
@@ -11,9 +11,7 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
-    FunctionToolResultEvent,
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -21,14 +19,13 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
-    ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
-from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk, ToolOutput
+from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.wrapped_stream import events_of
 
 
@@ -76,7 +73,7 @@ def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], Asyn
 
 
 async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
-    """Emit chunks and whole blocks of text and thinking, and the answers to calls that never ran."""
+    """Emit chunks and whole blocks of text and thinking."""
     blocks = _Blocks()
     async for event in events:
         if isinstance(event, PartDeltaEvent):
@@ -84,36 +81,11 @@ async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
         else:
             if isinstance(event, PartStartEvent) and (whole := blocks.ended()) is not None:
                 await emitter.emit(whole)
-            translated = _translate(event, blocks)
+            translated = blocks.begun(event) if isinstance(event, PartStartEvent) else None
         if translated is not None and not emitter.offer(translated):
             await emitter.emit(translated)
     if (whole := blocks.ended()) is not None:
         await emitter.emit(whole)
-
-
-async def emit_retried(ctx: RunContext[Any], outputs: Sequence[str], emitter: Emitter) -> None:
-    """Emit the answers to calls of the latest response that never ran; their pydantic-ai events nobody has read.
-
-    Args:
-        ctx: The context of the next request.
-        outputs: Names of the tools that hand over answers; no event reports them.
-        emitter: The emitter of the agent.
-    """
-    latest = ctx.messages[-1] if ctx.messages else None
-    if not isinstance(latest, ModelRequest) or latest.run_id != ctx.run_id:
-        return
-    for part in latest.parts:
-        if isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name not in outputs:
-            await emitter.emit(_retried(part))
-
-
-def _translate(event: Any, blocks: "_Blocks") -> AgentEvent | None:
-    match event:
-        case PartStartEvent():
-            return blocks.begun(event)
-        case FunctionToolResultEvent(part=ToolReturnPart(outcome="retried") as part):
-            return _retried(part)
-    return None
 
 
 class _Blocks:
@@ -155,9 +127,3 @@ class _Blocks:
         if index == self._index:
             self._texts.append(text)
         return kind(content=text)
-
-
-def _retried(part: ToolReturnPart[Any]) -> ToolOutput:
-    """Arguments that did not validate, or a tool that does not exist: nothing was run, nothing else tells of it."""
-    text = part.model_response_str(wrap_if_error=False)
-    return ToolOutput(tool_name=part.tool_name, content=text, outcome="retried", tool_call_id=part.tool_call_id)
