@@ -12,6 +12,8 @@ from freeact_sub.agents import (
     Run as Run,
     RunResult as RunResult,
     UndoReport as UndoReport,
+    depth_of as depth_of,
+    parent_of as parent_of,
 )
 from freeact_sub.config.budget import (
     Budget as Budget,

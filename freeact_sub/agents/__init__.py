@@ -6,6 +6,7 @@ from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.tree import depth_of, parent_of
 from freeact_sub.agents.undo import UndoReport
 
 __all__ = [
@@ -20,4 +21,6 @@ __all__ = [
     "Run",
     "RunResult",
     "UndoReport",
+    "depth_of",
+    "parent_of",
 ]

@@ -55,6 +55,11 @@ def depth_of(key: str) -> int:
     return len((found["chain"] or "").split(":")) // 2 if found else 0
 
 
+def parent_of(key: str) -> str | None:
+    """Return the parent's key; None for a root and for a malformed key."""
+    return key.rsplit(":", 2)[0] if depth_of(key) else None
+
+
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
 
