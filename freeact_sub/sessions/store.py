@@ -67,8 +67,10 @@ class SessionStore:
         Raises:
             SessionError: They cannot be read.
         """
-        select = "SELECT * FROM sessions WHERE ?1 IS NULL OR workspace = ?1 ORDER BY updated DESC, created DESC"
-        values = (None if workspace is None else str(workspace),)
+        select = (
+            "SELECT * FROM sessions WHERE :workspace IS NULL OR workspace = :workspace ORDER BY updated DESC, created DESC"
+        )
+        values = {"workspace": None if workspace is None else str(workspace)}
         with self._reading() as connection:
             if connection is None:
                 return []

@@ -55,6 +55,8 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, T]]) -> Callable[...
     async def leave_no_task(*args: Any, **kwargs: Any) -> T:
         result = await test(*args, **kwargs)
         await eventually(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+        # since 3.12 a loop gives its threads a time to end when it is closed, and a virtual one has passed at once
+        await asyncio.get_running_loop().shutdown_default_executor()
         return result
 
     @functools.wraps(test)

@@ -162,6 +162,10 @@ def _first(mark: str, line: str) -> int | None:
                 lambdas -= 1
             elif token.string == mark and depth == 0 and (mark == ":" or _COMPOUND.match(line[position + 1 :].lstrip())):
                 return position
-    except (tokenize.TokenError, SyntaxError):
+    except (
+        tokenize.TokenError,
+        SyntaxError,
+        ValueError,
+    ):  # ValueError: a carriage return before a letter that is not ASCII, since 3.12
         return None
     return None
