@@ -1,7 +1,7 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -18,9 +18,10 @@ from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.runs.event_stream import EventStream
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
-from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.runs.run import RootRuns, Run
 from freeact_sub.agents.runs.user_cells import UserCells
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
@@ -31,6 +32,7 @@ from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
+from freeact_sub.events import Event
 from freeact_sub.kernels import UNDONE, KernelProvider, recover
 from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
@@ -112,7 +114,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         self._home: asyncio.AbstractEventLoop | None = None
         """The event loop that opened the agent; its kernel, connections and tasks live there."""
         self._loop: AgentLoop | None = None
-        self._run: Run | None = None
+        self._runs = RootRuns()
         self._resources = AsyncExitStack()
 
     @classmethod
@@ -140,9 +142,10 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
             AgentBusyError: A run is live, of the agent or of a detached child.
             SessionError: There is no session, or it cannot be copied.
         """
-        if self._run is not None or self._tree.at_work:
-            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
         check_event_loop(self._home)
+        await self._runs.settle()
+        if self._runs.live is not None or self._tree.at_work:
+            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
         return await self._session.fork()
 
     @property
@@ -175,7 +178,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         return debug_state(self._tree, self._loop)
 
     def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run:
-        """Begin a run; see `Run`.
+        """Make a run; it begins when it is first used, see `Run`.
 
         Args:
             prompt: What to do.
@@ -192,7 +195,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
     @property
     def present_run(self) -> Run | None:
         """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
-        return self._run
+        return self._runs.live
 
     def run_program(self, program: AgentProgram, *, budget: Budget = NO_BOUNDS) -> Run:
         """Begin a run that a function drives instead of a model: it starts children with `spawn` and similar methods.
@@ -210,15 +213,13 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         """
         return self._begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
 
-    async def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncIterator[Any]:
+    def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncGenerator[Event, None]:
         """Run a prompt and yield the events; the arguments are those of `run`.
 
-        Leaving the loop early cancels the run. To use the agent again after that, close the stream first:
-        `async with contextlib.aclosing(agent.stream(prompt)) as events`.
+        Leaving the loop early cancels the run, and the next run waits for its end. A stream that a variable still holds is
+        cancelled by `aclose()`, or by `async with contextlib.aclosing(agent.stream(prompt)) as events`.
         """
-        async with self.run(prompt, budget=budget) as run:
-            async for event in run:
-                yield event
+        return EventStream(self.run(prompt, budget=budget))
 
     def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult:
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
@@ -292,6 +293,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         await self._resources.enter_async_context(self._shared.model)  # closes its HTTP client with the agent
         self._resources.push_async_callback(self._shared.other_models.aclose)
         self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
+        self._runs.is_open = True
         self._loop.children.begin_run = self._begin_if_idle
         self._resources.push_async_callback(self._loop.resources.aclose)
         self._resources.push_async_callback(self._session.follow(self._loop, is_new=not self.history))
@@ -305,8 +307,9 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
 
     async def _close(self) -> None:
         self._loop = self._home = None
-        if self._run is not None:
-            await self._run.aclose()
+        self._runs.is_open = False
+        if self._runs.live is not None:
+            await self._runs.live.aclose()
         for owner in self._tree.outliving:
             await owner.aclose()
         self._tree.outliving.clear()
@@ -317,16 +320,18 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         loop, caller = self._opened, caller_in(self._shared)
         return loop if caller is None or caller is self._root else self._loop_of(caller)
 
-    async def _await_implicit_run(self) -> None:
-        outside = caller_in(self._shared) in (None, self._root)
-        if outside and self._run is not None and not self._run.has_reader and self._opened.children.is_idle:
-            await self._run.ended()  # the caller may begin the next run at once
+    async def _settle(self) -> None:
+        if caller_in(self._shared) in (None, self._root):
+            await self._runs.settle()
 
     async def _begin_if_idle(self) -> None:
         """Begin a run that lasts until no child is working, unless a run is live."""
-        while self._run is not None and not self._run.has_reader and not self._opened.children.is_open:
-            await self._run.ended()  # it is just ending
-        if self._run is None:
+        is_outside = caller_in(self._shared) is None
+        while (run := self._runs.live) is not None and not (self._opened.children.is_open and not run.is_ending):
+            if (first := run if run.is_ending and is_outside else run.ends_first) is None:
+                return
+            await first.ended()
+        if run is None:
             self.run_program(self._opened.children.until_idle).start_without_reader()
 
     def _loop_of(self, node: AgentNode) -> AgentLoop:
@@ -344,15 +349,9 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
 
     def _begin(self, work: Work, budget: Budget) -> Run:
         loop = self._opened
-        if self._run is not None:
-            raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
-        self._shared.pictures = "saved"
-        self._shared.channel = EventChannel(self.config.event_buffer, self._taps)
-        self._run = Run(loop, self._tree, work, budget=budget, on_end=self._forget_run, home=self._home)
-        return self._run
+        self._runs.check()
+        channel = EventChannel(self.config.event_buffer, self._taps)
+        return Run(loop, self._tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
 
     def _notice(self, text: str) -> None:
         self._tree.notice(text)
-
-    def _forget_run(self) -> None:
-        self._run = None

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.run import Run
+from freeact_sub.agents.runs.run import RootRuns, Run
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config
 
@@ -16,8 +16,8 @@ class AgentBase(ABC):
     config: Config
     _resources: AsyncExitStack
     """Closed with the agent."""
-    _run: Run | None
-    """The live run."""
+    _runs: RootRuns
+    """Knows the live run."""
 
     @property
     @abstractmethod
@@ -34,5 +34,5 @@ class AgentBase(ABC):
         """Begin a run of the root."""
 
     @abstractmethod
-    async def _await_implicit_run(self) -> None:
-        """Wait for the end of a run that `spawn` began, if the caller is outside it and no child is left."""
+    async def _settle(self) -> None:
+        """Wait for the end of a run that is ending, if the caller is not a part of it."""

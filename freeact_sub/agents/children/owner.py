@@ -194,6 +194,12 @@ class ChildOwner:
         """Whether no child is working or about to."""
         return not self._starting and all(child.ended for child in self._children.values())
 
+    @property
+    def are_ending(self) -> bool:
+        """Whether no child is working any more, but those that were cancelled."""
+        runs = [child.node.run for child in self._children.values() if not child.ended]
+        return not self._starting and all(run.is_cancelled or not run.is_live for run in runs)
+
     async def until_idle(self) -> None:
         """Wait until no child is working, then accept no more."""
         while not self.is_idle:

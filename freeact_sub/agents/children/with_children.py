@@ -52,7 +52,7 @@ class WithChildren(AgentBase):
         except (asyncio.CancelledError, FreeactError):
             child.cancel()
             raise
-        await self._await_implicit_run()
+        await self._settle()
         return result
 
     async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:

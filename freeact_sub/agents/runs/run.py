@@ -1,18 +1,25 @@
-"""`Run`: one prompt to the root agent, as its reader sees it: ordered events, then a result."""
+"""`Run`: one prompt to the root agent, as its reader sees it: ordered events, then a result.
+
+`RootRuns` lets the runs of a root follow each other: one that begins while the one before is ending waits for that end.
+"""
 
 import asyncio
-from collections.abc import Callable
-from typing import Self
+import contextlib
+from typing import Final, Self
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, PictureUse, RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop
+
+NEVER_BEGAN: Final = RunResult(output="", status="cancelled", error="the run was closed before it began")
 
 
 class Run:
@@ -28,7 +35,8 @@ class Run:
         tree: Tree,
         work: Work,
         *,
-        on_end: Callable[[], None],
+        runs: "RootRuns",
+        channel: EventChannel,
         budget: Budget = NO_BOUNDS,
         home: asyncio.AbstractEventLoop | None = None,
     ) -> None:
@@ -37,39 +45,61 @@ class Run:
         """The agent's event loop."""
         self._work = work
         self._budget = budget
-        self._on_end = on_end
+        self._runs = runs
         self._tree = tree
         self._shared = tree.shared
-        self._channel = self._shared.channel
+        self._channel = channel
+        self._pictures: PictureUse = "saved"
+        self._present: PresentRun | None = None
+        """Its state. None: it has not begun, or still waits for the end of the run before."""
+        self._before: Run | None = None
+        """The run whose end it waits for."""
         self.has_reader = True
         """Somebody reads its events and can answer questions."""
         self._task: asyncio.Task[RunResult] | None = None
         self._unsent: list[str] = []
         self._closed = False
+        """It was closed, or cancelled before it began."""
 
     @property
     def status(self) -> AgentStatus:
         """The root agent's activity, or its outcome."""
-        return self._node.run.status
+        return self._present.status if self._present is not None else "idle"
 
     @property
     def files_written(self) -> tuple[str, ...]:
         """The files in the workspace that the root has written so far, relative to it."""
-        return tuple(self._node.run.files.written)
+        return tuple(self._present.files.written) if self._present is not None else ()
 
     @property
     def usage(self) -> Usage:
         """The spending of the root and all its descendants so far."""
-        return self._node.run.account.usage
+        return self._present.account.usage if self._present is not None else Usage()
 
     @property
     def pictures(self) -> PictureUse:
         """How pictures that cells display reach the user; a front end sets it before the run starts."""
-        return self._shared.pictures
+        return self._pictures
 
     @pictures.setter
     def pictures(self, pictures: PictureUse) -> None:
-        self._shared.pictures = pictures
+        self._pictures = pictures
+        if self._present is not None:
+            self._shared.pictures = pictures
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends soon without anybody's help, so that the next run can wait for it."""
+        if self._closed or (self._present is not None and (self._present.is_cancelled or not self._present.is_live)):
+            return True
+        return (
+            not self.has_reader and self._work.program == self._loop.children.until_idle and self._loop.children.are_ending
+        )
+
+    @property
+    def ends_first(self) -> "Run | None":
+        """The run that must end before one can begin for a child. None: this run takes the child, or refuses it."""
+        return self._before if self._present is None else None if self.has_reader else self
 
     def cancel(self, agent_id: str | None = None) -> bool:
         """Cancel the run, or one child with its descendants. Returns at once; the endings arrive as events.
@@ -77,11 +107,15 @@ class Run:
         Returns:
             False if no such agent is working.
         """
-        node = self._node if agent_id is None else self._tree.nodes.get(agent_id)
-        if node is self._node and self._task is None and not self._closed:
-            self._never_begin()
-            return True
-        return node is not None and node.run.cancel()
+        if agent_id is not None and agent_id != self._node.agent_id:
+            node = self._tree.nodes.get(agent_id)
+            return node is not None and node.run.cancel()
+        if self._present is not None:
+            return self._present.cancel()
+        if self._closed:
+            return False
+        self._never_begin()
+        return True
 
     def send(self, text: str, agent_id: str | None = None) -> bool:
         """Steer an agent: its model reads the text before its next request.
@@ -97,7 +131,7 @@ class Run:
         if agent_id is not None and agent_id != self._node.agent_id:
             loop = self._tree.at_work.get(agent_id)
             return loop is not None and bool(loop.send(text))
-        if self._closed or self._work.program is not None or (self._task is not None and not self._node.run.is_live):
+        if self._closed or self._work.program is not None or (self._present is not None and not self._present.is_live):
             return False
         self._unsent.append(text)
         return self._flush()
@@ -136,14 +170,16 @@ class Run:
             FreeactError: The agent was opened in another event loop.
         """
         check_event_loop(self._home)
-        if self._task is None:
-            self._never_begin()
-            return
+        self._leave()
+        if self._task is not None:
+            await carry_out(self.ended(), timeout_seconds=30)
+
+    def leave(self) -> None:
+        """Cancel what is still running, without waiting for the end, from any thread."""
         self._closed = True
-        self._shared.gate.abandon()
-        self._channel.abandon()
-        self.cancel()
-        await carry_out(self.ended(), timeout_seconds=30)
+        if self._task is not None and self._home is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
+                self._home.call_soon_threadsafe(self._leave)
 
     def __aiter__(self) -> Self:
         return self
@@ -171,23 +207,37 @@ class Run:
     def _never_begin(self) -> None:
         self._closed = True
         self._channel.finish()
-        self._on_end()
+
+    def _leave(self) -> None:
+        self._closed = True
+        self._channel.abandon()
+        if self._present is not None and self._present.is_live:
+            self._shared.gate.abandon()
+            self._present.cancel()
 
     def start(self) -> None:
-        """Start the run, unless it has started.
+        """Start the run, unless it has started. It waits for the end of a run that is ending.
 
         Raises:
-            FreeactError: The agent was opened in another event loop.
+            AgentBusyError: Another run of the agent is live.
+            FreeactError: The agent was opened in another event loop, or is closed.
         """
         check_event_loop(self._home)
         if self._task is None and not self._closed:
-            self._loop.begin(self._budget)
+            self._before = self._runs.take(self)
+            if self._before is None:
+                self._begin()
             self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
 
     def start_without_reader(self) -> None:
         """Start a run whose events reach the taps only. Approval requests get the answer for unattended runs."""
         self.has_reader = False
         self.start()
+
+    def _begin(self) -> None:
+        self._shared.pictures, self._shared.channel = self._pictures, self._channel
+        self._loop.begin(self._budget)
+        self._present = self._node.run
 
     async def ended(self) -> None:
         """Wait until it has ended."""
@@ -197,12 +247,18 @@ class Run:
     async def _drive(self) -> RunResult:
         reading = None if self.has_reader else asyncio.create_task(self._read(), name="reads a run without a reader")
         try:
+            if self._before is not None:
+                await self._before.ended()
+                self._before = None
+                if self._closed:
+                    return NEVER_BEGAN
+                self._begin()
             return await self._loop.run(self._work)
         finally:
             self._channel.finish()
             if reading is not None:
                 await asyncio.wait({reading})
-            self._on_end()
+            self._runs.forget(self)
 
     async def _read(self) -> None:
         while (event := await self._channel.receive()) is not None:
@@ -214,7 +270,7 @@ class Run:
 
     async def _outcome(self) -> RunResult:
         if self._task is None:
-            return RunResult(output="", status="cancelled", error="the run was closed before it began")
+            return NEVER_BEGAN
         return await asyncio.shield(self._task)
 
     def _flush(self) -> bool:
@@ -226,3 +282,41 @@ class Run:
             self._unsent.clear()
             return False
         return True
+
+
+class RootRuns:
+    """The runs of a root agent, of which one at a time is live."""
+
+    def __init__(self) -> None:
+        self.live: Run | None = None
+        """The run that has started and not ended."""
+        self.is_open = False
+        """Whether the agent is open."""
+
+    def check(self) -> Run | None:
+        """Check that a run may start now. Returns the run whose end it has to await.
+
+        Raises:
+            AgentBusyError: A run is live and not about to end.
+        """
+        if self.live is not None and not self.live.is_ending:
+            raise AgentBusyError("the agent is busy: wait for its run to end, cancel it, or close its stream")
+        return self.live
+
+    def take(self, run: Run) -> Run | None:
+        """Make a run the live one. Returns and raises: see `check`; FreeactError: The agent is closed."""
+        if not self.is_open:
+            raise FreeactError("the agent was closed before this run began: open it, and make a new run")
+        before = self.check()
+        self.live = run
+        return before
+
+    def forget(self, run: Run) -> None:
+        """Note that a run has ended."""
+        if self.live is run:
+            self.live = None
+
+    async def settle(self) -> None:
+        """Wait until a run that is ending has ended."""
+        while self.live is not None and self.live.is_ending:
+            await self.live.ended()

@@ -50,7 +50,7 @@ class Undoable(AgentBase):
             AgentBusyError: A run is live.
             FreeactError: Fewer can be undone: see `undoable` and `keep_undo`.
         """
-        return await self._ready_undo.move(-prompts)
+        return await (await self._ready_undo()).move(-prompts)
 
     async def redo(self, prompts: int = 1) -> UndoReport:
         """Go forward again, to the state before `undo`. Nothing runs, and no model is asked.
@@ -62,7 +62,7 @@ class Undoable(AgentBase):
             AgentBusyError: A run is live.
             FreeactError: Fewer can be redone: see `redoable`.
         """
-        return await self._ready_undo.move(prompts)
+        return await (await self._ready_undo()).move(prompts)
 
     async def undo_previews(self, most: int = 10) -> list[UndoReport]:
         """Return what `undo` would restore, for the last prompt, for the last two, and so on; nothing is changed.
@@ -104,9 +104,10 @@ class Undoable(AgentBase):
             raise FreeactError(NOTHING_KEPT)
         return self._undo
 
-    @property
-    def _ready_undo(self) -> Undo:
-        if self._opened.node.run.is_live or self._run is not None:
+    async def _ready_undo(self) -> Undo:
+        opened = self._opened
+        await self._runs.settle()
+        if opened.node.run.is_live or self._runs.live is not None:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
         return self._kept
 
