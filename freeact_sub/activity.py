@@ -134,9 +134,9 @@ class Activity:
         return self.writes or "waiting for the model"
 
     def _end_call(self, output: ToolOutput) -> None:
-        # what a cell's code calls has the id of the cell: the name tells them apart
+        ended = output.tool_call_id, output.call_id, output.tool_name
         for call in self.calls:
-            if (call.tool_call_id, call.tool_name) == (output.tool_call_id, output.tool_name):
+            if (call.tool_call_id, call.call_id, call.tool_name) == ended:
                 self.calls.remove(call)
                 break
         if all(call.tool_call_id != output.tool_call_id for call in self.calls):  # a cell that was cut short tells no end
@@ -167,9 +167,9 @@ class Activities:
 
 
 def _words(call: ToolCallStarted) -> str:
-    code, label = call.args.get("code"), call.args.get("description")
+    code = call.args.get("code")
     if isinstance(code, str):
         return CodeAction(code=code).summary
-    if isinstance(label, str) and label:
-        return f"{call.tool_name}: {label}"
+    if call.label:
+        return f"{call.tool_name}: {call.label}"
     return ToolCall(tool_name=call.tool_name, args=call.args).summary

@@ -36,7 +36,15 @@ class AsInACell(WithChildren):
         """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
         return self._callers_loop.node.context
 
-    async def ask(self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = ()) -> Any:
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        model: str | None = None,
+        output: Any = str,
+        history: Sequence[str] = (),
+        label: str = "",
+    ) -> Any:
         """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
 
         Args:
@@ -44,6 +52,7 @@ class AsInACell(WithChildren):
             model: A name in the setting `models`. None: the agent's own model.
             output: The type of the answer, such as `int`, a dataclass or a pydantic model; the call returns a value of it.
             history: Earlier prompts and answers, alternating; the model reads them as a conversation.
+            label: Its name for people, in events and front ends.
 
         Raises:
             FreeactError: No run is live, or the request is denied or fails.
@@ -54,7 +63,8 @@ class AsInACell(WithChildren):
                 "agent.ask needs a run that pays for it: call it within one, such as "
                 "`await agent.run_program(lambda: agent.ask(...)).result()`"
             )
-        asked = validated(AskParams.model_validate, {"prompt": prompt, "model": model, "history": [*history]}, "agent.ask")
+        params = {"prompt": prompt, "model": model, "history": [*history], "label": label}
+        asked = validated(AskParams.model_validate, params, "agent.ask")
         if output is None or output is str:
             return await loop.asks.ask(asked, None)
         adapter, typed = _typed(output)

@@ -122,6 +122,10 @@ class ToolCallStarted(AgentEvent):
     type: Literal["ToolCallStarted"] = "ToolCallStarted"
     tool_name: str
     args: dict[str, Any]
+    call_id: str = ""
+    """Tells apart the calls of code in one cell, which all have the `tool_call_id` of the cell. Empty: the model's call."""
+    label: str = ""
+    """What the caller named the call: the `label` of `ask`, the `description` of `task`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +136,10 @@ class ToolOutput(AgentEvent):
     tool_name: str
     content: str
     outcome: Literal["success", "failed", "denied", "retried"] = "success"
+    call_id: str = ""
+    """That of its `ToolCallStarted`."""
+    label: str = ""
+    """That of its `ToolCallStarted`."""
 
 
 @dataclass(frozen=True, kw_only=True)

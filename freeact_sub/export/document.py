@@ -61,7 +61,7 @@ def _item(item: ReportItem, answer: str) -> Iterator[str]:
             if text := "".join(map(_output, item.outputs)) or item.text:
                 yield fenced(text, "text")
         case ToolUse():
-            yield f"Call of {one_line(item.name)} ({item.outcome or 'did not end'}):"
+            yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
             yield fenced("\n".join(filter(None, [arguments_text(dict(item.args)), item.result])))
         case AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]

@@ -108,7 +108,7 @@ def _said(item: ReportItem) -> str:
         case Response():
             return item.content
         case ToolUse():
-            return f"Call of {_line(item.name)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
+            return f"Call of {_line(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
         case AgentFinished():
             return f"*Ended ({item.status}): {_line(item.error)}*" if item.error else ""
     text = note(item)

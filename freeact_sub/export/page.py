@@ -191,7 +191,7 @@ def _use(item: ToolUse) -> str:
     outcome = f' <span class="bad">{escaped(item.outcome or "did not end")}</span>' if item.outcome != "success" else ""
     args = text_html(arguments_text(dict(item.args))) if item.args else ""
     result = text_html(item.result) if item.result else ""
-    return f"<h3>Call of {escaped(one_line(item.name))}{outcome}</h3>{args}{result}"
+    return f"<h3>Call of {escaped(item.title)}{outcome}</h3>{args}{result}"
 
 
 def _question(item: Question) -> str:

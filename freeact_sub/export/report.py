@@ -61,9 +61,17 @@ class ToolUse:
     args: dict[str, object]
     time: float
     tool_call_id: str | None = None
+    call_id: str = ""
+    """Tells apart the calls of a cell's code. Empty: the model's call."""
+    label: str = ""
     result: str = ""
     outcome: str = ""
     """Its outcome. Empty: it did not end."""
+
+    @property
+    def title(self) -> str:
+        """What was called, with its label, in one line."""
+        return one_line(f"{self.name}: {self.label}" if self.label else self.name, 120)
 
 
 @dataclass(kw_only=True)
@@ -274,7 +282,9 @@ class _EventReader:
             if event.tool_name == CELL_TOOL and cell is not None:
                 cell.text = cell.text or event.content
                 cell.status = cell.status or event.outcome
-            elif found := [use for use in self._uses.get(key, []) if use.name == event.tool_name]:
+            elif found := [
+                use for use in self._uses.get(key, []) if (use.name, use.call_id) == (event.tool_name, event.call_id)
+            ]:
                 found[0].result, found[0].outcome = event.content, event.outcome
                 self._uses[key].remove(found[0])
             return
@@ -285,7 +295,14 @@ class _EventReader:
             return
         if key in self._cells and not self._cells[key].status:  # code in the cell makes the call
             self._cells[key].uses_host = True
-        use = ToolUse(name=event.tool_name, args=event.args, time=event.time, tool_call_id=event.tool_call_id)
+        use = ToolUse(
+            name=event.tool_name,
+            args=event.args,
+            time=event.time,
+            tool_call_id=event.tool_call_id,
+            call_id=event.call_id,
+            label=event.label,
+        )
         self._uses.setdefault(key, []).append(use)
         agent.items.append(use)
 

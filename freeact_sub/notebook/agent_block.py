@@ -66,6 +66,8 @@ class CallStep:
 
     name: str
     args: dict[str, Any]
+    label: str = ""
+    """Its name for people."""
     outputs: list[GrowingText | DisplayData | ExecuteResult | CellError] = field(default_factory=list)
     settled: int = 0
     """Number of outputs in the body; text after them may still grow, in the foot."""
@@ -162,7 +164,8 @@ class AgentBlock:
         self.left_out_steps = 0
         self.streaming: GrowingText | None = None
         """The model's text while it streams."""
-        self._calls: dict[str | None, CallStep] = {}
+        self._calls: dict[tuple[str | None, str], CallStep] = {}
+        """By `tool_call_id` and `call_id`."""
 
     @property
     def running_calls(self) -> list[CallStep]:
@@ -203,7 +206,8 @@ class AgentBlock:
                 return self._go_on(event)
             case events.ToolCallStarted():
                 self.streaming = None
-                self._add_call(event.tool_call_id, CallStep(name=event.tool_name, args=event.args))
+                call = CallStep(name=event.tool_name, args=event.args, label=event.label)
+                self._add_call((event.tool_call_id, event.call_id), call)
             case events.CodeExecutionOutputChunk():
                 return self._add_output(event)
             case events.CodeExecutionOutput():
@@ -237,11 +241,12 @@ class AgentBlock:
             for call in self._calls.values():
                 call.end()
 
-    def _call(self, tool_call_id: str | None) -> CallStep:
+    def _call(self, tool_call_id: str | None, call_id: str = "") -> CallStep:
         """The tool call that an event belongs to."""
-        if tool_call_id not in self._calls:
-            self._add_call(tool_call_id, CallStep(name="", args={}))
-        return self._calls[tool_call_id]
+        key = tool_call_id, call_id
+        if key not in self._calls:
+            self._add_call(key, CallStep(name="", args={}))
+        return self._calls[key]
 
     def _settle(self, kind: str, content: str) -> None:
         """Replaces the pieces of a text by the whole text."""
@@ -279,7 +284,7 @@ class AgentBlock:
 
     def _end_call(self, event: events.ToolOutput) -> None:
         """Ends a call; adds its result unless the output of its cell shows it already."""
-        call = self._call(event.tool_call_id)
+        call = self._call(event.tool_call_id, event.call_id)
         call.name = call.name or event.tool_name
         cell_ran = call.code is not None and not call.running
         call.outcome = event.outcome
@@ -312,8 +317,8 @@ class AgentBlock:
             self._settle("answer", event.output)
         self.finished = event
 
-    def _add_call(self, tool_call_id: str | None, call: CallStep) -> None:
-        self._calls[tool_call_id] = call
+    def _add_call(self, key: tuple[str | None, str], call: CallStep) -> None:
+        self._calls[key] = call
         self.steps.append(call)
 
     def _drop_steps(self) -> None:

@@ -240,8 +240,9 @@ def _call_html(call: CallStep) -> str:
 def _title(call: CallStep) -> str:
     if call.name == SPAWN_TOOL:
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
-    args = ", ".join(f"{name}={value!r}" for name, value in call.args.items())
-    return one_line(f"{call.name or 'tool'}({args})", 300)
+    args = ", ".join(f"{name}={value!r}" for name, value in call.args.items() if name != "label" or not call.label)
+    label = f"{call.label}: " if call.label else ""
+    return one_line(f"{label}{call.name or 'tool'}({args})", 300)
 
 
 def _answer_html(question: CallQuestion) -> str:

@@ -52,6 +52,8 @@ def head_of_call(call: Call) -> Head:
             return Head(kind=_called(f"{call.server}.{call.tool}", call.args))
         case SpawnCall():
             return Head(kind="Child", words=_line(call.description or call.prompt))
+        case ToolCall(tool_name="ask"):
+            return _ask(call.args)
         case ToolCall():
             return Head(kind=_called(call.tool_name, call.args))
         case _:
@@ -72,7 +74,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
         case "reset_kernel":
             return Head(kind="New kernel")
         case "ask":
-            return Head(kind="Ask", words=_line(str(args.get("prompt") or "")))
+            return _ask(args)
         case _:
             return Head(kind=_called(event.tool_name, args))
 
@@ -101,6 +103,12 @@ def _python(code: str) -> Head:
     shown = lines[1:] if comment and len(comment) <= WORDS_CHARS else lines
     words = one_line(comment, WORDS_CHARS) if comment else f"{len(lines)} lines" if len(lines) > 1 else ""
     return Head(kind="Python", words=words, code="\n".join(shown).strip("\n"))
+
+
+def _ask(args: dict[str, Any]) -> Head:
+    """The question with its label, by which those that are asked side by side are told apart."""
+    label, prompt = (str(args.get(name) or "") for name in ("label", "prompt"))
+    return Head(kind="Ask", words=_line(": ".join(filter(None, [one_line(label, ARGUMENT_CHARS), prompt]))))
 
 
 def _called(name: str, args: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
+from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.calls import CodeAction, McpCall, ToolCall, arguments_text
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
@@ -140,16 +141,22 @@ def _response(_view: AgentView, event: Response) -> Rows:
 
 
 def _tool_call(_view: AgentView, event: ToolCallStarted) -> Rows:
-    yield Row(title=f"calls {one_line(event.tool_name)}", parts=(_arguments(event.args),) if event.args else ())
+    yield Row(title=f"calls {called(event)}", parts=(_arguments(event.args),) if event.args else ())
 
 
 def _tool_output(view: AgentView, event: ToolOutput) -> Rows:
     if view.has_shown_result(event):
         return
     done = event.outcome == "success"
-    title = f"gets the result of {one_line(event.tool_name)}{'' if done else f' ({event.outcome})'}"
+    title = f"gets the result of {called(event)}{'' if done else f' ({event.outcome})'}"
     part = Part(text=first_lines(view.without_answer(event)), tone="quiet")
     yield Row(title=title, parts=(part,), tone="" if done else "bad")
+
+
+def called(event: ToolCallStarted | ToolOutput) -> str:
+    """What is called, with its label."""
+    name = one_line(event.tool_name)
+    return f"{name}: {one_line(event.label, LABEL_CHARS)}" if event.label else name
 
 
 def _output(view: AgentView, event: CodeExecutionOutputChunk) -> Rows:

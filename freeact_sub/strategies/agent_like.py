@@ -11,7 +11,13 @@ class AgentLike(Protocol):
     """The methods that a strategy needs of an agent: an `Agent` in a program, `agent` in a cell, or a fake in a test."""
 
     def ask(
-        self, prompt: str, *, model: str | None = None, output: Any = None, history: Sequence[str] = ()
+        self,
+        prompt: str,
+        *,
+        model: str | None = None,
+        output: Any = None,
+        history: Sequence[str] = (),
+        label: str = "",
     ) -> Awaitable[Any]:
         """Makes one model request, without tools.
 
@@ -20,6 +26,7 @@ class AgentLike(Protocol):
             model: A name in the setting `models`. None: the agent's own.
             output: The type of the answer. None: text.
             history: Earlier prompts and answers, alternating.
+            label: Its name for people.
         """
         ...
 
@@ -69,7 +76,7 @@ class Member:
         """
         told = f"{self.role}\n\n{prompt}" if self.role and not history else prompt
         if not self.acts and self.agent_type is None:
-            return await agent.ask(told, model=self.model, output=output, history=history)
+            return await agent.ask(told, model=self.model, output=output, history=history, label=self.name)
         options = {"description": self.name or None, "output": output, "agent": self.agent_type}
         given = {name: value for name, value in options.items() if value is not None}
         return (await agent.task(_with_history(told, history), **given)).output

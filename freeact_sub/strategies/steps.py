@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,9 +22,9 @@ class Progress:
         self._agent = agent
         self._step: dict[str, Any] = {"strategy": strategy, "strategy_id": secrets.token_hex(4), "step": 0, "of": of}
 
-    async def ask(self, prompt: str, *, model: str | None = None, output: Any = None, history: Sequence[str] = ()) -> Any:
+    async def ask(self, prompt: str, **options: Any) -> Any:
         """See `AgentLike`."""
-        return await self._reported(lambda: self._agent.ask(prompt, model=model, output=output, history=history))
+        return await self._reported(lambda: self._agent.ask(prompt, **options))
 
     async def task(self, prompt: str, **options: Any) -> Any:
         """See `AgentLike`."""

@@ -12,6 +12,7 @@ class AskArguments(BaseModel):
     model_config = {"extra": "forbid"}
     prompt: str = Field(min_length=1)
     model: str = ""
+    label: str = ""
 
 
 class Ask:

@@ -72,6 +72,30 @@ async def test_ask(tmp_path):
     assert result.usage.tool_calls == 1 + 10  # what is wrong in itself is no call
 
 
+ASK_SIDE_BY_SIDE = """
+import asyncio
+answers = asyncio.gather(*(agent.ask(f"number {n}", label=f"judge {n}") for n in range(3)))
+print("text of the cell comes between")
+print(await answers)
+"""
+
+
+async def test_questions_side_by_side_are_told_apart(tmp_path):
+    def script(messages, _info):
+        prompt = first_prompt(messages)
+        if prompt == "root":
+            return cell(ASK_SIDE_BY_SIDE) if len(messages) == 1 else "done"
+        return f"answer to {prompt}"
+
+    events, _ = await run_cells(tmp_path, script)
+    asked = [event for event in of_kind(events, ToolCallStarted) if event.tool_name == "ask"]
+    answers = [event for event in of_kind(events, ToolOutput) if event.tool_name == "ask"]
+    assert len({event.tool_call_id for event in [*asked, *answers]}) == 1  # that of their cell
+    assert len({event.call_id for event in asked} - {""}) == 3
+    assert {event.call_id: event.label for event in asked} == {event.call_id: event.label for event in answers}
+    assert {event.label: event.content for event in answers} == {f"judge {n}": f"answer to number {n}" for n in range(3)}
+
+
 CHILDREN = """
 [child] = await agent.children.list()
 print(child.status in ("queued", "starting", "running"), child.ended, child.description)

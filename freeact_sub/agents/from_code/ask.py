@@ -24,6 +24,8 @@ class AskParams(Params):
     """The answer's JSON schema. None: text."""
     history: list[str] = Field(default_factory=list)
     """Earlier prompts and answers, alternating."""
+    label: str = ""
+    """Its name for people."""
 
     @field_validator("history")
     @classmethod

@@ -1,6 +1,7 @@
 """`HostRequests` dispatches requests of code in a cell. `CodeCalls` carries out the calls among them."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -100,7 +101,14 @@ class CodeCalls(ToolCalls):
             ended = await work()
             return replace(ended, text=head_and_tail(ended.text, limit))
 
-        requested = RequestedCall(name=name, args=dict(args), call=call, tool_call_id=tool_call_id_of(clock), clock=clock)
+        requested = RequestedCall(
+            name=name,
+            args=dict(args),
+            call=call,
+            tool_call_id=tool_call_id_of(clock),
+            clock=clock,
+            call_id=f"call-{secrets.token_hex(4)}",
+        )
         with self._open_call():
             return (await self.make(requested, run)).value
 

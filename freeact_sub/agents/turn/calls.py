@@ -15,7 +15,7 @@ from freeact_sub.agents.children.reuse import note_call
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.calls import Call, SpawnCall
+from freeact_sub.calls import Call, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
@@ -42,6 +42,19 @@ class RequestedCall:
     """The model's; for a call from code, that of its cell. None: no cell runs."""
     clock: CellClock | None = None
     """The clock of the calling cell."""
+    call_id: str = ""
+    """The id of a call from code. Empty: the model makes it."""
+
+    @property
+    def label(self) -> str:
+        """What the caller named it."""
+        match self.call:
+            case SpawnCall():
+                return self.call.description
+            case ToolCall(tool_name="ask", args={"label": str(label)}):
+                return label
+            case _:
+                return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +104,9 @@ class ToolCalls:
             SpawnForbiddenError: It would start a child, and none may be started.
             ApprovalDeniedError: The call is denied.
         """
-        started = ToolCallStarted(tool_name=requested.name, args=requested.args)
+        started = ToolCallStarted(
+            tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
+        )
         await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
         begun: BegunCall | None = None
         try:
@@ -172,7 +187,9 @@ class ToolCalls:
             yield
 
     def _report(self, requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
-        output = ToolOutput(tool_name=requested.name, content=text, outcome=outcome)
+        output = ToolOutput(
+            tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
+        )
         self.node.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
 
 

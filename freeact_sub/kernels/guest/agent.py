@@ -273,7 +273,12 @@ class AgentProxy(tasks.NodeMaker):
         return self._requests.call("shell", command=command, reason=reason)
 
     def ask(
-        self, prompt: str, model: str | None = None, output: Any = None, history: list[str] | tuple[str, ...] = ()
+        self,
+        prompt: str,
+        model: str | None = None,
+        output: Any = None,
+        history: list[str] | tuple[str, ...] = (),
+        label: str = "",
     ) -> Any:
         """Make one request to a language model, without tools or kernel: `await agent.ask(...)`, or without `await`.
 
@@ -282,12 +287,13 @@ class AgentProxy(tasks.NodeMaker):
             model: The name of another model in the settings. None: the agent's own.
             output: The type of its answer, as for `task`; the call returns a value of it. None: text.
             history: Earlier prompts and answers, alternating; the model reads them as a conversation.
+            label: A few words that name the question, for people who watch.
 
         Raises:
             ValueError, TypeError: The answer does not have the type, or the type has no JSON schema.
         """
         schema, decode = (None, None) if output is None else schemas.schema_of(output)
-        params = {"prompt": prompt, "model": model, "output": schema, "history": [*history]}
+        params = {"prompt": prompt, "model": model, "output": schema, "history": [*history], "label": label}
         if can_await(sys._getframe(1)):  # noqa: SLF001  # documented
             return decoded(self._requests.ask_async("ask", **params), decode)
         value = self._requests.ask("ask", **params)

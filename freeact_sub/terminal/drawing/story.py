@@ -65,7 +65,8 @@ class Story:
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
         """Whether the last block is code: its output is set apart."""
-        self._held: dict[tuple[str | None, str], ToolCallStarted] = {}
+        self._held: dict[tuple[str | None, str, str], ToolCallStarted] = {}
+        """The heads of calls without output yet, by `tool_call_id`, tool and `call_id`."""
         self._lines: dict[str, int] = {}
         """The number of output lines of each call of the root."""
         self._parents: set[str] = set()
@@ -102,7 +103,7 @@ class Story:
         match event:
             case ToolCallStarted():
                 if event.args.get("code") != self._prompt:  # a command that a person has typed stands there already
-                    self._held[event.tool_call_id, event.tool_name] = event
+                    self._held[event.tool_call_id, event.tool_name, event.call_id] = event
             case CodeExecutionOutputChunk():
                 yield from self._release(event.tool_call_id)
                 yield from self._output(event.tool_call_id or "", shown)
@@ -111,7 +112,7 @@ class Story:
                 yield from self._output(event.tool_call_id or "", [row for row in shown if row.goes_on])
                 yield from self._cell_end(event)
             case ToolOutput():
-                yield from self._release(event.tool_call_id, event.tool_name)
+                yield from self._release(event.tool_call_id, event.tool_name, event.call_id)
                 yield from self._result(event, shown)
             case ApprovalAnswered():
                 yield from self._answered(view, event)
@@ -271,9 +272,9 @@ class Story:
 
     # The parts of all this
 
-    def _release(self, call_id: str | None, name: str = "") -> Drawn:
-        """Draws the heads of this call that were held back, as its output is drawn next."""
-        for key in [key for key in self._held if key[0] == call_id and name in ("", key[1])]:
+    def _release(self, *call: str | None) -> Drawn:
+        """Draws the heads that were held back of this call, as its output is drawn next. Args: call: how its key begins."""
+        for key in [key for key in self._held if key[: len(call)] == call]:
             yield from self._head(head_of_tool(self._held.pop(key)))
 
     def _release_all(self) -> Drawn:

@@ -4,14 +4,15 @@ import pytest
 
 
 class FakeAgent:
-    """Answers by a function of prompt and history. `asked` has every request, `tasks` every child, in order."""
+    """Answers by a function of prompt and history. `asked` has every request and `labels` its label, `tasks` every child, in order."""
 
     def __init__(self, answer):
         self.answer = answer
-        self.asked, self.tasks = [], []
+        self.asked, self.tasks, self.labels = [], [], []
         self.at_work = 0
 
-    async def ask(self, prompt, *, model=None, output=None, history=()):
+    async def ask(self, prompt, *, model=None, output=None, history=(), label=""):
+        self.labels.append(label)
         self.asked.append({"prompt": prompt, "model": model, "output": output, "history": list(history)})
         return await self._answered(prompt, self.asked[-1])
 

@@ -107,6 +107,7 @@ async def test_a_debate_is_message_by_message_that_of_du_et_al(fake):
     found = await debate(agent, "What is 5 + 5?")
     first, second = agent.asked[:3], agent.asked[3:]
     assert first == [{"prompt": "What is 5 + 5?", "model": None, "output": None, "history": []}] * 3
+    assert agent.labels[:3] == ["debater 1", "debater 2", "debater 3"]
     for own, others, request in (("10", "12 10", second[0]), ("12", "10 10", second[1]), ("10", "10 12", second[2])):
         assert request["history"] == ["What is 5 + 5?", own]
         one, other = others.split()
