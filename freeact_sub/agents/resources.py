@@ -14,7 +14,7 @@ from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, with_programs
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import span
 from freeact_sub.system.closing import carry_out, end_task
@@ -57,7 +57,7 @@ class AgentKernel:
             environment=place.environment,
             start_timeout_seconds=settings.start_timeout_seconds,
             mcp_servers=mcp_servers,
-            sandbox=place.wall,
+            sandbox=with_programs(place.wall, node.shared.config.mcp_servers),
             own_files=own_files,
         )
         self._judged: Policy | None = None

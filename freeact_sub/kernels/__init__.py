@@ -6,7 +6,7 @@ from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
 from freeact_sub.kernels.provider import make_provider
-from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for
+from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs
 from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, recover
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "promote",
     "put_values",
     "recover",
+    "with_programs",
 ]

@@ -186,6 +186,6 @@ def _built(
     environment |= {**private, VARIABLE: str(folder)}
     if policy is None:
         return workspace, None
-    machine = sandbox.support()
-    sandbox.check(policy, machine)
-    return workspace, sandbox.wire(policy, machine, folder, workspace, sandbox.find_kept(policy))
+    machine, kept = sandbox.look(policy)
+    sandbox.check(policy, machine, kept)
+    return workspace, sandbox.wire(policy, machine, folder, workspace, kept)

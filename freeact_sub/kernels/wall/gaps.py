@@ -34,9 +34,10 @@ class Gaps:
             with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
                 make_folder(spec.workspace / SETTINGS_FOLDER)  # the wall protects what is there
         machine, kept = await asyncio.to_thread(sandbox.look, policy)
-        missing = sandbox.check(policy, machine)
+        missing = sandbox.check(policy, machine, kept)
         if not kept.complete:
-            missing += (f"repositories of git that were not found among the first {MAX_FOLDERS:,} folders, or not in time",)
+            where = f"among the first {MAX_FOLDERS:,} folders, or not in time"
+            missing += (f"repositories of git that were not found {where}, and Python environments in the others",)
         if new := self._new(missing):
             self._on_notice(f"the sandbox of mode `{policy.mode}` does not cover: {'; '.join(new)}")
         if new := self._new(map(str, policy.not_readable)):
@@ -44,6 +45,11 @@ class Gaps:
             self._on_notice(
                 f"code in mode `{policy.mode}` cannot import the packages that are installed in editable form from these "
                 f"folders; kernel.readable = [{folders}] lets it"
+            )
+        if new := self._new(kept.sources):
+            self._on_notice(
+                f"code in mode `{policy.mode}` cannot change {' and '.join(new)}, for this Python, or that of the kernels, "
+                "imports from there: install the program into an environment of its own to let it"
             )
         return kept
 

@@ -41,6 +41,7 @@ def editable(folder: str) -> set[str]:
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     named = {os.path.join(folder, path) for name in names for path in named_by(os.path.join(folder, name))}
     found = {path for path in named if os.path.isdir(path)}
+    found |= {os.path.dirname(path) for path in named if os.path.isfile(f"{path}.py")}  # a module of one file
     for name in names:
         if name.endswith(".dist-info"):
             project = project_of(os.path.join(folder, name, "direct_url.json"))
@@ -51,16 +52,17 @@ def editable(folder: str) -> set[str]:
 
 
 def named_by(path: str) -> list[str]:
-    """The folders that a `.pth` file adds to `sys.path`, or that a finder of setuptools maps packages to."""
+    """The folders that a `.pth` file adds to `sys.path`, or that a finder of setuptools maps names to."""
     if path.endswith(".pth"):
         lines = [line for line in read(path).splitlines() if not line.startswith(("#", "import ", "import\t"))]
         return [line.strip() for line in lines if line.strip()]
     if re.search(r"__editable__.*_finder\.py$", path):
-        mapping = re.search(r"^MAPPING[^=\n]*= (\{.*\})$", read(path), re.MULTILINE)
+        mappings = re.findall(r"^(?:MAPPING|NAMESPACES)[^=\n]*= (\{.*\})$", read(path), re.MULTILINE)
         try:
-            return [str(target) for target in ast.literal_eval(mapping[1]).values()] if mapping else []
+            targets = [target for mapping in mappings for target in ast.literal_eval(mapping).values()]
         except (ValueError, SyntaxError):
             return []
+        return [str(path) for target in targets for path in (target if isinstance(target, list) else [target])]
     return []
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from freeact_sub.kernels.wall.environments import MARKS, inner_parts, parts_of
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
 from freeact_sub.system.mounts import silent_mounts
 
@@ -43,6 +44,10 @@ class Repositories:
     """Real paths of files, folders and links in the folders that were searched; none is below another."""
     complete: bool
     """False: a bound ended the search before all folders and settings were read, or what is mounted does not answer."""
+    sources: tuple[str, ...] = ()
+    """Those of the paths from which packages are installed in editable form."""
+    open: tuple[str, ...] = ()
+    """What should be kept and cannot be, in words."""
 
 
 def find_repositories(roots: Iterable[Path], others: Iterable[Path] = ()) -> Repositories:
@@ -120,6 +125,12 @@ class _RepositorySearch:
         if found.is_repository:
             self._repository(folder, folder)
             return ()
+        if found.is_environment:
+            for path in parts_of(folder) if folder not in self.roots else inner_parts(folder):
+                self.keep(path)
+            if folder in self.kept:
+                return ()
+            return tuple(inner for inner in found.folders if inner not in self.kept)
         for pointer in found.pointers:
             self._pointer(pointer, folder)
         for path in found.modules:
@@ -223,6 +234,8 @@ def _steps(path: str) -> Iterator[str]:
 class _Listing(NamedTuple):
     is_repository: bool
     """It is one by what is in it, whatever its name."""
+    is_environment: bool = False
+    """It is a virtual environment, or one of Conda's."""
     pointers: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
@@ -249,7 +262,11 @@ def _list(folder: str, *identity: int) -> _Listing:
         if kind != ".git" and entry.is_dir(follow_symlinks=False):
             folders.append(entry.path)
     return _Listing(
-        is_repository=False, pointers=tuple(named[".git"]), modules=tuple(named[".gitmodules"]), folders=tuple(folders)
+        is_repository=False,
+        is_environment=not found.keys().isdisjoint(MARKS),
+        pointers=tuple(named[".git"]),
+        modules=tuple(named[".gitmodules"]),
+        folders=tuple(folders),
     )
 
 

@@ -17,9 +17,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.schema import PROTECTED, KernelConfig, user_folder
+from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig, user_folder
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.wall import installed
+from freeact_sub.kernels.wall.programs import Program, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
 from freeact_sub.modes import Mode
 
@@ -95,6 +96,12 @@ class SandboxPolicy:
     writable: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     """Within what is writable, and not to be written, besides what git obeys (`find_kept`)."""
+    workspace: Path | None = None
+    """The workspace, among what is writable."""
+    python: str = sys.executable
+    """The Python that runs the kernel."""
+    programs: tuple[Program, ...] = ()
+    """What the host starts outside of the wall: their code must not be written."""
     not_readable: tuple[Path, ...] = ()
     """Folders from which installed packages are imported (editable installs) and which are not readable, for a notice."""
     network: bool = True
@@ -161,10 +168,31 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         writable=writable,
         not_readable=elsewhere,
         protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
+        workspace=workspace,
+        python=config.python,
+        programs=(Program(name="the start of a kernel", command=config.python, env=tuple(config.env.items())),),
         network=config.network and mode == "auto",
         limits=limits,
         required=required,
     )
+
+
+def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerConfig]) -> SandboxPolicy | None:
+    """The policy of a kernel beside which the host starts these MCP servers: it must not write their programs."""
+    if policy is None or not policy.writable:
+        return policy
+    programs = tuple(
+        Program(
+            name=f"MCP server `{name}`",
+            command=server.command,
+            args=server.args,
+            cwd=server.cwd,
+            env=tuple(server.env.items()),
+        )
+        for name, server in servers.items()
+        if server.command is not None and not server.disabled
+    )
+    return replace(policy, programs=(*policy.programs, *programs))
 
 
 def look(policy: SandboxPolicy) -> tuple[Support, Repositories]:
@@ -204,7 +232,8 @@ def unenforced(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
     if policy.walled and not machine.view:
         missing.append("modes and times of files that can be read (mount namespaces cannot be used)")
     if policy.protected and not machine.view:
-        missing.append("freeact's settings and git's repositories in the workspace (mount namespaces cannot be used)")
+        what = "freeact's settings, git's repositories, Python environments and programs that are run later"
+        missing.append(f"{what}, in the workspace (mount namespaces cannot be used)")
     missed = policy.limits.processes is not None and (policy.limits.processes_wanted or policy.required)
     if missed and (machine.root or not sys.platform.startswith("linux")):
         missing.append("the number of processes (root is exempt; kernel.max_processes = 0 asks for no limit)")
@@ -216,13 +245,13 @@ def connections_are_checked(policy: SandboxPolicy, machine: Support) -> bool:
     return machine.landlock >= ABI_UNIX_SOCKETS or (machine.seccomp and not policy.network)
 
 
-def check(policy: SandboxPolicy, machine: Support) -> tuple[str, ...]:
-    """A notice about the parts that are not enforced.
+def check(policy: SandboxPolicy, machine: Support, kept: Repositories = NOTHING_KEPT) -> tuple[str, ...]:
+    """A notice about the parts that are not enforced. Args: kept: see `find_kept`.
 
     Raises:
         KernelStartError: All of it is required.
     """
-    missing = unenforced(policy, machine)
+    missing = (*unenforced(policy, machine), *kept.open)
     if missing and policy.required:
         raise KernelStartError(
             f"this machine cannot enforce the sandbox of mode `{policy.mode}`: {'; '.join(missing)}"
@@ -235,7 +264,10 @@ def find_kept(policy: SandboxPolicy | None) -> Repositories:
     """The paths in writable folders that a kernel with this policy must not change, as they are now."""
     if policy is None or not policy.writable:
         return NOTHING_KEPT
-    return find_repositories(policy.writable, policy.protected)
+    workspace = policy.writable[0] if policy.workspace is None else policy.workspace
+    later = find_later_code(workspace, policy.writable, installed_in(policy.python).own, policy.programs)
+    found = find_repositories(policy.writable, (*policy.protected, *map(Path, later.paths)))
+    return replace(found, sources=later.sources, open=later.open)
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:

@@ -1,0 +1,306 @@
+"""Finds the code in folders that a kernel may write and that somebody runs later outside of the kernel's wall.
+
+That is the code of the host and its Python, of the kernels' Python, whose start is not walled, and of the MCP servers. A
+folder from which one of them imports counts whole, for a new file in it can take the place of a module. Where such a folder
+is the workspace itself, or does not exist yet, it cannot be kept from being written, and `open` says so.
+"""
+
+import itertools
+import os
+import re
+import shutil
+import site
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.kernels.wall import environments
+
+PYTHON: Final = re.compile(r"(python|pypy)[\d.]*w?")
+OBEY_THEIR_FOLDER: Final = frozenset(
+    ("npx", "npm", "pnpm", "yarn", "bun", "bunx", "deno", "uv", "uvx", "poetry", "pdm", "hatch", "pipenv", "make", "just")
+)
+"""Programs that run code, or take settings, of the folder in which they are started."""
+FOLDER_OPTIONS: Final = frozenset(("--directory", "--project", "--from", "--with-editable", "--prefix", "--cwd", "-C"))
+CODE: Final = frozenset((".py", ".pyw", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".rb", ".pl"))
+"""Endings of scripts: they run code that stands beside them."""
+COMMAND_VARIABLES: Final = (
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "SHELL",
+    "BROWSER",
+    "PYTHONSTARTUP",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+)
+CUSTOM: Final = ("sitecustomize", "usercustomize")
+"""Modules that every start of a Python imports where they exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program that the host starts outside of the wall."""
+
+    name: str
+    """For people."""
+    command: str
+    args: tuple[str, ...] = ()
+    cwd: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    """Besides the host's own variables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaterCode:
+    """What is run later."""
+
+    paths: tuple[str, ...]
+    """Files and folders, to be kept from being written."""
+    sources: tuple[str, ...]
+    """Those of the folders from which packages are installed in editable form."""
+    open: tuple[str, ...]
+    """What cannot be kept, in words."""
+
+
+def find_later_code(workspace: Path, writable: Iterable[Path], own: Iterable[str], programs: Iterable[Program]) -> LaterCode:
+    """The code in the writable folders that runs later outside of the wall.
+
+    Args:
+        workspace: The workspace.
+        writable: The folders that a kernel may write, the workspace among them.
+        own: The files and folders of the kernels' Python.
+        programs: The programs that the host starts.
+    """
+    search = _Search(os.path.realpath(workspace), {os.path.realpath(path) for path in writable})
+    search.look_at_host()
+    for path in own:
+        search.keep(path)
+    for program in programs:
+        search.program(program)
+    return search.found()
+
+
+class _Search:
+    def __init__(self, workspace: str, roots: set[str]) -> None:
+        self._workspace = workspace
+        self._roots = roots
+        self._paths: set[str] = set()
+        self._sources: set[str] = set()
+        self._open: dict[str, None] = {}
+        self._missing: list[tuple[str, str]] = []
+        self._seen: set[tuple[str, str]] = set()
+
+    def found(self) -> LaterCode:
+        """All that was found."""
+        kept = {path for path in map(os.path.realpath, self._paths) if self._is_writable(path)}
+        for path, use in self._missing:
+            if not any(is_in(path, folder) for folder in kept):
+                self._open[f"{path}, which does not exist yet ({use})"] = None
+        sources = tuple(sorted(kept & self._sources))
+        return LaterCode(paths=tuple(sorted(self._paths)), sources=sources, open=tuple(self._open))
+
+    def look_at_host(self) -> None:
+        """The Python that runs this process, and what it imports and starts."""
+        use = "this Python imports from it"
+        for prefix in {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}:
+            self._environment(prefix, use)
+        self.python(sys.executable)
+        if site.ENABLE_USER_SITE:
+            self._folder(site.getusersitepackages(), use)
+        for entry in filter(None, (*(entry or "." for entry in sys.path), sys.pycache_prefix)):
+            self._folder(entry, use)
+        self.keep(str(Path(str(resources.files("freeact_sub")))), whole=True, use=use)
+        self.keep(getattr(sys.modules["__main__"], "__file__", None) or "")
+        self._variables(dict(os.environ))
+        cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        self.keep(os.environ.get("UV_CACHE_DIR") or os.path.join(cache, "uv"))  # environments have hard links to its files
+        shared = tuple(f"{os.path.abspath(entry)}/" for entry in sys.path if os.path.realpath(entry) in self._roots)
+        for name, module in tuple(sys.modules.items()) if shared else ():
+            file = getattr(module, "__file__", None)
+            if file and "." not in name and name != "__main__" and file.startswith(shared):
+                self.keep(os.path.dirname(file) if hasattr(module, "__path__") else file)
+
+    def python(self, python: str) -> None:
+        """A Python that is started."""
+        path = shutil.which(python)
+        if path is None:
+            self._file(python, "a Python is started from it")
+            return
+        for step in environments.links_from(os.path.abspath(path)):
+            self._file(step, "a Python is started from it")
+            self._environment(os.path.dirname(os.path.dirname(step)), f"the Python {python} imports from it")
+
+    def program(self, program: Program) -> None:
+        """A program that the host starts, and the files that its words name."""
+        env = {**os.environ, **dict(program.env)}
+        cwd, use = os.path.abspath(program.cwd or "."), f"{program.name} runs code in it"
+        self._variables(dict(program.env), cwd=cwd, use=use)
+        place = os.path.join(cwd, program.command) if "/" in program.command else program.command
+        path = shutil.which(place, path=env.get("PATH")) or place
+        if "/" in path:
+            self._script(path, use, env)
+        words = [program.command, *_words(program.args, cwd)]
+        given = _given_to_python(words)
+        is_isolated = "PYTHONSAFEPATH" in env or any(re.fullmatch(r"-[bBEdhisSuvOqx]*[PI]\w*", word) for word in given)
+        for word in words[1:]:
+            self._word(os.path.join(cwd, os.path.expanduser(word)), use, env, beside=not is_isolated)
+        for option, value in itertools.pairwise(words):
+            if option in FOLDER_OPTIONS and os.path.isdir(folder := os.path.join(cwd, value)):
+                self._folder(folder, use)
+            elif option == "-m":
+                for folder in (cwd, *env.get("PYTHONPATH", "").split(os.pathsep)):
+                    self._module(os.path.join(cwd, folder, value.partition(".")[0]))
+        if not OBEY_THEIR_FOLDER.isdisjoint(map(os.path.basename, words)):
+            self._folder(cwd, f"{program.name} starts in it and obeys its files; give it a `cwd` of its own")
+            for above in (cwd, *map(str, Path(cwd).parents)):
+                self.keep(os.path.join(above, "node_modules"))
+                self._environment(os.path.join(above, ".venv"), use)
+        elif not is_isolated and not {"-m", "-c"}.isdisjoint(given):
+            self._folder(cwd, f"{program.name} imports from it; start it with `python -P`, or give it a `cwd` of its own")
+
+    def _word(self, path: str, use: str, env: Mapping[str, str], *, beside: bool) -> None:
+        """What a word of a command line names, as a path. Args: beside: see `_script`."""
+        is_code = os.path.splitext(path)[1] in CODE
+        if is_code or (os.path.isfile(path) and os.access(path, os.X_OK)):
+            self._script(path, use, env, beside=beside)
+        elif os.path.isfile(path):
+            self._file(path, use)
+        elif any(os.path.exists(os.path.join(path, name)) for name in ("__main__.py", "package.json")):
+            self.keep(path)
+
+    def _script(self, path: str, use: str, env: Mapping[str, str], *, beside: bool = True) -> None:
+        """A program in a file, and its interpreter. Args: beside: it runs what stands beside it."""
+        for step in environments.links_from(os.path.abspath(path)):
+            self._file(step, use)
+            folder = os.path.dirname(step)
+            if os.path.basename(folder) in ("bin", "sbin") and environments.is_environment(os.path.dirname(folder)):
+                self._environment(os.path.dirname(folder), use)
+            elif beside and os.path.exists(step):
+                self._folder(folder, f"{use}, with what stands beside it; move it to a folder of its own")
+            if not step.endswith((".py", ".sh")):
+                for above in Path(step).parents:
+                    self.keep(str(above / "node_modules"))
+        for word in environments.words_of_script(path):
+            if found := shutil.which(word, path=env.get("PATH")):
+                self.python(found)
+
+    def _variables(self, variables: Mapping[str, str], *, cwd: str = ".", use: str = "programs are started from it") -> None:
+        """Folders and files that variables name: a program finds programs, modules and libraries by them."""
+        for name, value in variables.items():
+            if name == "PATH" or (name.endswith("PATH") and name.startswith(("PYTHON", "NODE", "LD_", "PERL", "RUBY"))):
+                for folder in value.split(os.pathsep):
+                    place = os.path.join(cwd, folder or ".")
+                    self._folder(place, f"{use}: {name} names it")
+                    self._links_in(place)
+            elif name in COMMAND_VARIABLES:
+                for word in value.split():
+                    if found := shutil.which(word) or (word if os.path.isfile(word) else ""):
+                        self._file(found, use)
+
+    def _links_in(self, folder: str) -> None:
+        """The programs to which links in a folder of programs lead."""
+        if self._is_writable(os.path.realpath(folder)) and os.path.isdir(folder):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        self.keep(entry.path)
+
+    def _environment(self, folder: str, use: str) -> None:
+        """All of an environment, of the Python that it was made with, and of the folders from which it imports besides."""
+        folder = os.path.abspath(folder)
+        if ("environment", folder) in self._seen or not environments.is_environment(folder):
+            return
+        self._seen.add(("environment", folder))
+        real = os.path.realpath(folder)
+        if self._is_writable(real) and real not in self._roots:
+            for part in environments.parts_of(folder):
+                self.keep(part)
+        elif any(is_in(root, real) for root in self._roots):
+            for part in environments.inner_parts(folder):
+                self.keep(part, whole=True, use=use)
+            if real in self._roots and not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
+                self._missing.append((os.path.join(real, "pyvenv.cfg"), use))
+        for packages in environments.package_folders(folder):
+            self._folder(packages, use)
+            for source in environments.sources_of(packages):
+                self._folder(source, f"{use}, as {packages} says")
+                self._sources.add(os.path.realpath(source))
+        if base := environments.base_of(folder):
+            self._environment(base, use)
+
+    def _module(self, path: str) -> None:
+        """A package or module by its path without an ending."""
+        for place in (path, f"{path}.py"):
+            self.keep(place)
+
+    def _file(self, path: str, use: str) -> None:
+        """A file that is run, whether it exists or not."""
+        path = os.path.abspath(path)
+        if os.path.lexists(path):
+            self.keep(path)
+        elif self._is_writable(os.path.realpath(path)):
+            self._missing.append((os.path.realpath(path), use))
+
+    def _folder(self, path: str, use: str) -> None:
+        """A folder in which a new file would be run or imported."""
+        path = os.path.abspath(path)
+        if ("folder", path) in self._seen:
+            return
+        self._seen.add(("folder", path))
+        real = os.path.realpath(path)
+        if not os.path.lexists(path):
+            self._file(path, use)
+            return
+        self.keep(path)
+        for root in self._roots:
+            if root == real:
+                self._root(root, use)
+                for name in CUSTOM:
+                    self._module(os.path.join(real, name))
+            elif is_in(root, real):
+                first = os.path.join(real, os.path.relpath(root, real).partition("/")[0])
+                if any(os.path.exists(os.path.join(place, "__init__.py")) for place in (real, first)):
+                    self._root(root, use)
+
+    def keep(self, path: str, *, whole: bool = False, use: str = "") -> None:
+        """Keeps a path if it exists. Args: whole: all that is below it, which may be a writable folder. use: see `_root`."""
+        if not path or not os.path.lexists(path):
+            return
+        real = os.path.realpath(path)
+        if real not in self._roots:
+            self._paths.add(os.path.abspath(path))
+        if whole:
+            for root in self._roots:
+                if is_in(root, real):
+                    self._root(root, use)
+
+    def _is_writable(self, path: str) -> bool:
+        """Whether a real path is in a writable folder."""
+        return any(is_in(path, root) for root in self._roots)
+
+    def _root(self, root: str, use: str) -> None:
+        """A folder that the settings name as writable has code that is run: only the workspace must stay writable."""
+        if root == self._workspace or is_in(self._workspace, root):
+            self._open[f"new files in {root} ({use})"] = None
+        else:
+            self._paths.add(root)
+
+
+def _words(arguments: Iterable[str], cwd: str) -> Iterator[str]:
+    """The arguments; what stands in a shell's command, and the value of an option, is a word too."""
+    for argument in arguments:
+        yield from [argument] if os.path.exists(os.path.join(cwd, argument)) else re.findall(r"[^\s'\"|&;()<>=,]+", argument)
+
+
+def _given_to_python(words: Iterable[str]) -> list[str]:
+    """The words after the name of a Python; empty: none is started."""
+    return list(itertools.dropwhile(lambda word: not PYTHON.fullmatch(os.path.basename(word)), words))[1:]
+
+
+def is_in(path: str, folder: str) -> bool:
+    """Whether a path is the folder or below it."""
+    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

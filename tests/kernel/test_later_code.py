@@ -1,0 +1,100 @@
+"""What runs later outside of the wall stays as it is: environments, editable installs, programs of MCP servers, `PATH`."""
+
+import json
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.places import OURS, PLACES, TESTS, Place, environment
+from support.sandbox import NEEDS_A_WALL, PREPARED
+
+pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
+
+ATTACK = (
+    PREPARED
+    + """
+worked = []
+def attempt(name, work):
+    try: work()
+    except (OSError, subprocess.CalledProcessError, shutil.Error): return
+    worked.append(name)
+def renameat2(a, b):
+    called(libc.syscall(316 if os.uname().machine == 'x86_64' else 276, -100, os.fsencode(a), -100, os.fsencode(b), 2))
+def change_through_link(path):
+    os.link(path, 'linked'); open('linked', 'a').write('#')
+def again(path):
+    os.rename(path, str(path) + '-moved'); shutil.copytree(str(path) + '-moved', path, symlinks=True)
+def replaced(path):
+    Path('mine').write_text('import os'); os.rename('mine', path)
+def exchanged(path):
+    os.makedirs('my-folder', exist_ok=True); renameat2('my-folder', path)
+for path in map(Path, FILES):
+    attempt(f'append {path}', lambda: open(path, 'a').write('#'))
+    attempt(f'remove {path}', lambda: path.unlink())
+    attempt(f'replace {path}', lambda: replaced(path))
+    attempt(f'rename {path}', lambda: path.rename('moved'))
+    attempt(f'hard link {path}', lambda: change_through_link(path))
+    attempt(f'mode {path}', lambda: path.chmod(0o777))
+    attempt(f'sed {path}', lambda: run('sed', '-i', 's/a/b/', str(path)))
+    attempt(f'a link in its place {path}', lambda: (path.unlink(), path.symlink_to('/bin/sh')))
+for path in map(Path, FOLDERS):
+    attempt(f'new file {path}', lambda: (path / 'sitecustomize.py').write_text('x'))
+    attempt(f'new bytecode {path}', lambda: (path / '__pycache__').mkdir())
+    attempt(f'new link {path}', lambda: (path / 'new').symlink_to('/bin/sh'))
+    attempt(f'move {path}', lambda: again(path))
+    attempt(f'mv {path}', lambda: run('sh', '-c', f'mv {path} {path}-moved && cp -r {path}-moved {path}'))
+    attempt(f'exchange {path}', lambda: exchanged(path))
+    attempt(f'rmtree {path}', lambda: shutil.rmtree(path))
+for path in map(Path, MISSING):
+    attempt(f'made {path}', lambda: (path.parent.mkdir(parents=True, exist_ok=True), path.write_text('x')))
+Path('ordinary.txt').write_text('x')
+print(json.dumps(worked))
+"""
+)
+
+
+def attack(workspace: Path, place: Place, kind: str, **settings: Any) -> dict[str, Any]:
+    """What a kernel in the workspace could change, and the notices of its start."""
+    paths = {"FILES": place.files, "FOLDERS": place.folders, "MISSING": place.missing}
+    code = "import json\n" + "".join(f"{name} = {[*map(str, value)]!r}\n" for name, value in paths.items()) + ATTACK
+    settings = {"readable": [sysconfig.get_path("purelib"), OURS], **place.settings, **settings}
+    python = place.python or workspace / ".venv/bin/python"
+    isolated = () if workspace in place.script.parents else ("-P",)
+    ran = subprocess.run(
+        [python, *isolated, place.script, workspace, kind, json.dumps(settings, default=str), code],
+        env={**os.environ, "PYTHONPATH": str(TESTS), **place.env},
+        cwd=workspace,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def outer_python(tmp_path_factory):
+    return environment(tmp_path_factory.mktemp("outer") / "env") / "bin/python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fork", "local"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_kernel_cannot_change_what_runs_later(name, kind, tmp_path, outer_python):
+    workspace = tmp_path / "around/workspace"
+    workspace.mkdir(parents=True)
+    place = PLACES[name](workspace, outer_python)
+    answer = attack(workspace, place, kind)
+    assert (answer["status"], answer["text"]) == ("ok", "[]\n")
+    assert (workspace / "ordinary.txt").exists()
+    assert any("does not cover" in notice for notice in answer["notices"]) == place.is_open, answer["notices"]
+    if place.sources:
+        assert any(f"cannot change {place.sources}" in notice for notice in answer["notices"])
+    if place.is_open:
+        refused = attack(workspace, place, kind, sandbox="required", max_processes=0)
+        assert refused["status"] == "refused"
+        assert "cannot enforce the sandbox" in refused["text"]
