@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from freeact_sub.cells import ExecuteReply, ReplyStatus, StreamText
 from freeact_sub.errors import KernelLostError, KernelStartError
+from freeact_sub.kernels.afterwards import EarlierOutput, ends_kernel, outputs_of
 from freeact_sub.kernels.channels import ChannelName, KernelChannels
 from freeact_sub.kernels.messages import Message, MessageError, RefusedMessageError, output_of, read_message, reply_of
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
@@ -33,6 +34,8 @@ ABANDONED_GRACE_SECONDS: Final = 5.0
 """Seconds that such a cell may take to end before its kernel is killed with all variables; the next cell waits."""
 READY_RETRY_SECONDS: Final = 0.05
 """Seconds that iopub may be silent after a kernel's answer: it drops messages until our subscription has arrived."""
+EXIT_SECONDS: Final = 5.0
+"""Seconds that a kernel may take to end by itself after a cell has called `exit()`."""
 MAX_REFUSED: Final = 100
 """Messages of one cell that cannot be used; after them only what is needed to end the cell and to answer it is read."""
 MAX_NEEDED_BYTES: Final = 65_536
@@ -75,6 +78,8 @@ class _Cell:
     buffer: CellOutputBuffer
     clock: CellClock
     changed: asyncio.Event
+    silent: bool
+    """It is our own: nobody reads its output."""
     reply: dict[str, Any] | None = None
     idle: bool = False
     interrupted: bool = False
@@ -91,6 +96,7 @@ class KernelClient:
         self._channels: KernelChannels | None = None
         """None: they are not open yet, or not any more."""
         self._cell: _Cell | None = None
+        self._earlier = EarlierOutput()
         self._unhandled = self._passed_over = 0
         self._ending: asyncio.Task[None] | None = None
         """Sees a cell to its end that nobody reads any more."""
@@ -180,7 +186,9 @@ class KernelClient:
             if self._channels is None:
                 raise KernelLostError("the kernel is closed")
             request_id = self._channels.send("shell", "execute_request", content)
-            cell = self._cell = _Cell(request_id, buffer, clock, asyncio.Event())
+            cell = self._cell = _Cell(request_id, buffer, clock, asyncio.Event(), silent)
+            if not silent:
+                self._earlier.hand_over(buffer)
             clock.start(cell.changed)
             supervisor = asyncio.create_task(self._supervise(cell), name="kernel cell")
             try:
@@ -240,10 +248,14 @@ class KernelClient:
                         logger.warning("a cell's idle status did not arrive; its output may be incomplete")
                         return
                     await self._owner.kill("a cell did not end when it was interrupted")
+            if cell.reply is not None and ends_kernel(cell.reply["payload"]):
+                status = await self._end_kernel()
         finally:
             cell.clock.stop()
             self._cell = None
             reply = cell.reply or {}
+            for output in outputs_of(reply.get("payload", ())):
+                cell.buffer.add(output)
             cell.buffer.end(
                 ExecuteReply(
                     status=status or reply.get("status", "error"),
@@ -251,6 +263,14 @@ class KernelClient:
                     left_out_chars=cell.buffer.left_out_chars,
                 )
             )
+
+    async def _end_kernel(self) -> ReplyStatus:
+        """A kernel that was told to exit does so a moment after its reply, and would take the next cell with it."""
+        await self._wait_any(self._lost, timeout_seconds=EXIT_SECONDS)
+        if self.lost_reason is None:
+            await self._owner.kill("a cell called `exit()` or `quit()`")
+            await self._wait_any(self._lost, timeout_seconds=EXIT_SECONDS)
+        return "kernel_lost"
 
     async def _changed_before(self, cell: _Cell, deadline: float | None) -> bool:
         cell.changed.clear()
@@ -358,11 +378,12 @@ class KernelClient:
             self._owner.on_branch(content)
         elif kind == "freeact_snapshot":
             self._owner.on_snapshot(content)
-        elif cell is None:
-            return
         elif kind == "status":
-            if content.get("execution_state") == "idle":
+            if cell is not None and content.get("execution_state") == "idle":
                 cell.idle = True
                 cell.changed.set()
         elif (output := output_of(message)) is not None:
-            cell.buffer.add(output)
+            if cell is not None:
+                cell.buffer.add(output)
+            else:
+                self._earlier.add(output, self._cell.buffer if self._cell is not None and not self._cell.silent else None)

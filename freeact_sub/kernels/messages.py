@@ -163,10 +163,14 @@ def output_of(message: Message) -> CellOutput | None:
 
 
 def reply_of(message: Message) -> dict[str, Any]:
-    """Return `status` and `execution_count` of the reply to a cell; an unknown status counts as an error."""
-    status = message.content.get("status")
+    """Return `status`, `execution_count` and `payload` of the reply to a cell; an unknown status counts as an error."""
+    status, payloads = message.content.get("status"), message.content.get("payload")
     known = isinstance(status, str) and status in REPLY_STATUSES
-    return {"status": status if known else "error", "execution_count": _count(message.content)}
+    return {
+        "status": status if known else "error",
+        "execution_count": _count(message.content),
+        "payload": [item for item in payloads if isinstance(item, dict)] if isinstance(payloads, list) else [],
+    }
 
 
 def _text(content: dict[str, Any], name: str) -> str:

@@ -95,7 +95,7 @@ class CellOutputBuffer:
             self._waiting.append((output, 0))
             self._changed.set()
             return
-        text = _text_of(output)
+        text = text_of(output)
         self._keep_text(short_traceback(output) if isinstance(output, CellError) else without_colours(text))
         size = len(text)
         if isinstance(output, DisplayData | ExecuteResult):
@@ -225,7 +225,8 @@ def _too_large(output: DisplayData | ExecuteResult, size: int) -> DisplayData:
     return DisplayData(data={"text/plain": f"[{kinds}, {size:,} characters: more than a cell may show]"})
 
 
-def _text_of(output: CellOutput) -> str:
+def text_of(output: CellOutput) -> str:
+    """The text of an output; empty where it has none."""
     match output:
         case StreamText():
             return output.text

@@ -1,0 +1,98 @@
+"""Output that belongs to no running cell, and what a cell asks of its front end in its reply.
+
+Tasks, timers and threads go on when the cell that made them has ended. Their output still bears the id of that cell. It
+joins the cell that runs when it comes; between two cells it waits for the next one. A note says that it is not its own.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
+from freeact_sub.kernels.output import CellOutputBuffer, text_of
+
+HELD_CHARS: Final = 1_000_000
+"""Characters of output that wait for the next cell."""
+BETWEEN: Final = "[output of an earlier cell, which came after its end:]\n"
+AMONG: Final = "[an earlier cell's code still runs; its output appears here as well:]\n"
+NEXT: Final = "[The cell asks for this code as the next cell. It was not run:]\n"
+EXITS: Final = "[The cell called `exit()` or `quit()`, so its kernel ends.]\n"
+
+
+class EarlierOutput:
+    """What comes for cells that have ended."""
+
+    def __init__(self) -> None:
+        self._held: deque[CellOutput] = deque()
+        self._held_chars = self._left_out_chars = 0
+        self._noted: CellOutputBuffer | None = None
+        """The buffer of the cell whose reader knows that there is such output."""
+
+    def add(self, output: CellOutput, running: CellOutputBuffer | None) -> None:
+        """Takes output. Args: running: the buffer of the cell that runs. None: none does."""
+        if isinstance(output, ClearOutput):
+            return  # what it would clear was handed on
+        if isinstance(output, CellError | ExecuteResult):
+            output = _not_of_this_cell(output)
+        if running is not None:
+            if self._noted is not running:
+                self._noted = running
+                running.add(StreamText(name="stderr", text=AMONG))
+            running.add(output)
+            return
+        size = len(output.text if isinstance(output, StreamText) else str(output))
+        if self._held_chars + size > HELD_CHARS:
+            self._left_out_chars += size
+            return
+        self._held_chars += size
+        self._held.append(output)
+
+    def hand_over(self, buffer: CellOutputBuffer) -> None:
+        """Gives the next cell what has come before it."""
+        if not self._held and not self._left_out_chars:
+            return
+        buffer.add(StreamText(name="stderr", text=BETWEEN))
+        last = "\n"
+        while self._held:
+            output = self._held.popleft()
+            buffer.add(output)
+            last = text_of(output)[-1:] or last
+        if self._left_out_chars:
+            buffer.add(StreamText(name="stderr", text=f"\n[{self._left_out_chars:,} more characters were left out]"))
+        if last != "\n" or self._left_out_chars:
+            buffer.add(StreamText(name="stderr", text="\n"))
+        self._held_chars = self._left_out_chars = 0
+
+
+def _not_of_this_cell(output: CellError | ExecuteResult) -> CellOutput:
+    """An error of one cell must not pass for the error, and a value not for the value, of another."""
+    if isinstance(output, CellError):
+        return StreamText(name="stderr", text=text_of(output))
+    return DisplayData(data=output.data, metadata=output.metadata)
+
+
+def outputs_of(payloads: Sequence[dict[str, Any]]) -> list[CellOutput]:
+    """What the payloads of a reply show: pages of help, code for the next cell, wishes that nobody grants here."""
+    return [output for payload in payloads if (output := _shown(payload)) is not None]
+
+
+def _shown(payload: dict[str, Any]) -> CellOutput | None:
+    match payload:
+        case {"source": "page", "data": dict(data)}:
+            return DisplayData(data=data)
+        case {"source": "set_next_input", "text": str(text)}:
+            return StreamText(name="stdout", text=f"{NEXT}{text}\n")
+        case {"source": "edit_magic", "filename": str(name)}:
+            return StreamText(name="stderr", text=f"[The cell asks for an editor, and there is none. The file is {name}.]\n")
+        case {"source": "ask_exit", "keepkernel": True}:
+            return None
+        case {"source": "ask_exit"}:
+            return StreamText(name="stderr", text=EXITS)
+        case {"source": str(source)}:
+            return StreamText(name="stderr", text=f"[The cell asks for `{source}`, which is not available here.]\n")
+    return None
+
+
+def ends_kernel(payloads: Sequence[dict[str, Any]]) -> bool:
+    """Whether the cell has ended its kernel, which stops a moment after the reply."""
+    return any(payload.get("source") == "ask_exit" and not payload.get("keepkernel") for payload in payloads)
