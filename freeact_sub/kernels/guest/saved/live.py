@@ -18,6 +18,11 @@ def make_function(code: types.CodeType, name: str, closure: tuple[Any, ...] | No
     return types.FunctionType(code, namespace(), name, None, closure)
 
 
+def make_code(file: str, *arguments: Any) -> types.CodeType:
+    """Code that knows the file it came from."""
+    return types.CodeType(*arguments).replace(co_filename=file)
+
+
 def make_cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     """A function with `functools.lru_cache`, with nothing in its cache."""
     return functools.lru_cache(**parameters)(function)

@@ -90,6 +90,9 @@ def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: s
             kind = type(value)
             if kind is CACHED:
                 found = reduced_cached(value)
+            elif cloud is not None and kind is types.CodeType:
+                # newer cloudpickles forget the file, by which `inspect` and tracebacks find the source
+                found = live.make_code, (value.co_filename, *cloud._code_reduce(value)[1])
             elif issubclass(kind, io.IOBase) and not issubclass(kind, IN_MEMORY):
                 raise pickle.PicklingError("an open file: open it again")
             elif cloud is not None and (issubclass(kind, type) or kind is typing.TypeVar):
