@@ -25,6 +25,8 @@ class EarlierOutput:
     def __init__(self) -> None:
         self._held: deque[CellOutput] = deque()
         self._held_chars = self._left_out_chars = 0
+        self._has_cells = False
+        """Before the first cell there is only what the start of the kernel has put out; that is in its log."""
         self._noted: CellOutputBuffer | None = None
         """The buffer of the cell whose reader knows that there is such output."""
 
@@ -40,6 +42,8 @@ class EarlierOutput:
                 running.add(StreamText(name="stderr", text=AMONG))
             running.add(output)
             return
+        if not self._has_cells:
+            return
         size = len(output.text if isinstance(output, StreamText) else str(output))
         if self._held_chars + size > HELD_CHARS:
             self._left_out_chars += size
@@ -49,6 +53,7 @@ class EarlierOutput:
 
     def hand_over(self, buffer: CellOutputBuffer) -> None:
         """Gives the next cell what has come before it."""
+        self._has_cells = True
         if not self._held and not self._left_out_chars:
             return
         buffer.add(StreamText(name="stderr", text=BETWEEN))

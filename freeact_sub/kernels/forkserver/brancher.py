@@ -26,7 +26,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -303,9 +302,8 @@ def is_mapped(library: str) -> bool:
 
 
 def fork_quietly() -> int:
-    """Newer Pythons warn of every fork with threads; which there are was looked at."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    """No cell forks here, and which threads there are was looked at."""
+    with sys.modules["freeact_guest.halves"].HALVES.forking_for_kernel():
         return os.fork()
 
 

@@ -266,8 +266,10 @@ class Server:
         os.close(3)
         if self.prebuilt:
             prebuild.finish(self.app)
-        if request["servers"] is not None:
-            loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+        loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
+        if request["servers"] is None:
+            sys.modules["freeact_guest.streams"].install(self.app.shell, loop)
+        else:
             agent = sys.modules["freeact_guest.agent"]
             requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])
             sys.modules["freeact_brancher"].Brancher(self.app, requests)

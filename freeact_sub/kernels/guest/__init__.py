@@ -7,6 +7,8 @@ import importlib.resources
 from typing import Final
 
 SENT: Final = (
+    "halves",
+    "streams",
     "writable",
     "stack",
     "line",

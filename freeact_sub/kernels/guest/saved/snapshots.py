@@ -17,12 +17,12 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from .. import hook, used
+from ..halves import HALVES
 from .write import Writer, reason_of
 
 PR_SET_PDEATHSIG = 1
@@ -104,8 +104,7 @@ class SnapshotRequests:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = -1
         try:
-            with hook.nothing_asked(), used.USED.nothing_recorded(), warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of every fork with threads
+            with hook.nothing_asked(), used.USED.nothing_recorded(), HALVES.forking_for_kernel():
                 pid = os.fork()
             if pid == 0:
                 be_saver(self, request, origin, result_writer)

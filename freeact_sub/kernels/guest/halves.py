@@ -1,0 +1,140 @@
+"""A process that a cell forks ends where the cell ends: it must not answer for its kernel.
+
+Runs in kernels: standard library and IPython only. Without this the child goes on into ipykernel's loop when it leaves the
+cell: with the sockets of its kernel it sends a second reply, and takes the next cells. Its text and displays belong to the
+cell, as those of any process do that the cell starts. The cell's value and its error are the kernel's own.
+"""
+
+import asyncio
+import collections
+import contextlib
+import io
+import os
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+CANNOT_AWAIT = "This forked process awaits something, but the event loop stays in the kernel. The process ends.\n"
+THREADS_ARE_OURS = r".*is multi-threaded, use of (fork|forkpty)\(\) may lead to deadlocks"
+TO_EXIT = "To exit: use"
+
+
+class Halves:
+    """Knows whether this process is the kernel, and ends it where it is not."""
+
+    def __init__(self) -> None:
+        self.kernel = 0
+        """The process id of the kernel; 0: there is none yet."""
+        self.is_of_kernel = False
+        """The kernel forks for itself: the child sees to its own end."""
+        self.shell: Any = None
+        self.loop: Any = None
+        self.flush: Callable[[], None] = lambda: None
+        self.task: asyncio.Task[Any] | None = None
+        """In a forked process: the task that has forked it."""
+        self.earlier: Any = None
+        """There as well: the result of the cell before."""
+
+    def attach(self, shell: Any, loop: Any, flush: Callable[[], None]) -> None:
+        """This process is a kernel. Called again in a branch. Args: flush: sends what is buffered."""
+        if not self.kernel:
+            os.register_at_fork(before=self.before, after_in_child=self.become_half)
+            shell.events.register("post_execute", self.end_with_cell)
+        self.kernel, self.shell, self.loop, self.flush = os.getpid(), shell, loop, flush
+
+    @property
+    def is_half(self) -> bool:
+        """Whether this process was forked by a cell."""
+        return bool(self.kernel) and os.getpid() != self.kernel
+
+    def before(self) -> None:
+        """What waits in a buffer would be written twice."""
+        if self.kernel and not self.is_of_kernel:
+            self.flush()
+
+    def become_half(self) -> None:
+        """Called in each forked process."""
+        if not self.kernel or self.is_of_kernel:
+            return
+        self.task, self.earlier = asyncio.current_task(self.loop), self.shell.last_execution_result
+        self.shell._showtraceback = self.print_traceback  # noqa: SLF001  # what IPython itself has subclasses override
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(
+                stream, "_buffers"
+            ):  # ipykernel's: what waits there is the kernel's, and perhaps a thread held the lock
+                stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()  # noqa: SLF001  # as above
+        self.shell.display_pub.session.pid = os.getpid()  # else it drops displays, until the first text
+        hook = self.shell.displayhook
+        if hasattr(hook, "finish_displayhook"):
+            hook.finish_displayhook = self.print_value
+        ready = getattr(self.loop, "_ready", None)
+        if ready is not None:  # before all tasks and callbacks that are ready, which belong to the kernel
+            ready.appendleft(asyncio.Handle(self.end_in_loop, (), self.loop))
+
+    def print_traceback(self, kind: Any, error: Any, lines: Any) -> None:
+        """Takes the place of ipykernel's, which sends an error of the cell."""
+        if kind is SystemExit:
+            warnings.filterwarnings("ignore", message=TO_EXIT)
+            if isinstance(error.code, str):
+                sys.stderr.write(f"{error.code}\n")
+        else:
+            sys.stderr.write(self.shell.InteractiveTB.stb2text(lines) + "\n")
+
+    def print_value(self) -> None:
+        """Takes the place of ipykernel's, which sends the value of the cell."""
+        hook = self.shell.displayhook
+        data = (hook.msg or {}).get("content", {}).get("data", {})
+        hook.msg = None
+        if "text/plain" in data:
+            sys.stdout.write(f"{data['text/plain']}\n")
+
+    def end_with_cell(self) -> None:
+        """Called at the end of each cell."""
+        if self.is_half:
+            self.end(self.code_of_cell())
+
+    def code_of_cell(self) -> int:
+        """The exit code that Python gives a program which ends as the cell did."""
+        error = getattr(self.shell.last_execution_result, "error_in_exec", None)
+        if not isinstance(error, SystemExit):
+            return int(not self.shell.last_execution_succeeded)
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+
+    def end_in_loop(self) -> None:
+        """Called when a forked process gets back to the kernel's loop: a cell or callback has ended, or it awaits."""
+        task = self.task
+        if self.shell.last_execution_result is not self.earlier:
+            self.end(self.code_of_cell())
+        if task is None:
+            self.end(0)
+        if not task.done():
+            sys.stderr.write(CANNOT_AWAIT)
+            self.end(1)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            traceback.print_exception(error)
+        self.end(int(task.cancelled() or error is not None))
+
+    def end(self, code: int) -> NoReturn:
+        """Ends this process without the clean-up of the kernel, which has the same threads and sockets."""
+        try:
+            self.flush()
+        finally:
+            os._exit(code & 0xFF)
+
+    @contextlib.contextmanager
+    def forking_for_kernel(self) -> Iterator[None]:
+        """For a fork that is no cell's; in the child as well."""
+        self.is_of_kernel = True
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of each fork with threads
+                yield
+        finally:
+            self.is_of_kernel = False
+
+
+HALVES = Halves()

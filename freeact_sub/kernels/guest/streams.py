@@ -1,0 +1,93 @@
+"""Nothing that a cell writes stays behind in a buffer, or goes where nobody reads it.
+
+Runs in kernels: standard library and IPython only. ipykernel shows what is written to the descriptors 1 and 2, by programs
+and by C. But `fileno()` of its streams is the descriptor of its log; and what C and `sys.__stdout__` have buffered comes
+when the process ends, which for a kernel is never.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import sys
+import warnings
+from typing import Any
+
+from .halves import HALVES, THREADS_ARE_OURS
+
+LINES = 1
+"""C's `_IOLBF`."""
+NEVER_RETRIEVED = "Task exception was never retrieved"
+MAX_LOOKED_AT = 1000
+"""Values of a list, set or dictionary."""
+
+
+def install(shell: Any, loop: Any) -> None:
+    """Called once in each kernel, and again in a branch."""
+    for stream in (sys.stdout, sys.stderr):
+        number = getattr(stream, "_original_stdstream_fd", None)
+        if number is not None:
+            stream.fileno = lambda number=number: number  # type: ignore[method-assign]  # ipykernel's streams allow it
+    is_branch = bool(HALVES.kernel)
+    HALVES.attach(shell, loop, flush)
+    if not is_branch:
+        buffer_lines()
+        # the threads of which Python warns are the kernel's own; what they hold at a fork is seen to
+        warnings.filterwarnings("ignore", message=THREADS_ARE_OURS, category=DeprecationWarning)
+        shell.events.register("post_execute", flush_files)
+        shell.events.register("post_run_cell", lambda _: tell_of_failed_tasks(shell.user_ns))
+
+
+def libc() -> Any:
+    """The C library; None: it cannot be called."""
+    with contextlib.suppress(ImportError, OSError, TypeError):
+        ctypes = importlib.import_module("ctypes")
+        return ctypes.CDLL(None)
+    return None
+
+
+def buffer_lines() -> None:
+    """Has C write each line when it is whole, as in a terminal."""
+    library = libc()
+    with contextlib.suppress(AttributeError, ValueError):  # another C library
+        stdout = importlib.import_module("ctypes").c_void_p.in_dll(library, "stdout")
+        library.setvbuf(stdout, None, LINES, 0)
+
+
+def flush() -> None:
+    """Sends all that is buffered."""
+    flush_files()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # a cell may have closed or replaced it
+            stream.flush()
+
+
+def flush_files() -> None:
+    """Writes what Python and C have buffered for the descriptors; ipykernel then sends it with the rest of the cell."""
+    for file in (sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(Exception):  # as above
+            file.flush()  # type: ignore[union-attr]
+    library = libc()
+    if library is not None:
+        library.fflush(None)
+
+
+def tell_of_failed_tasks(variables: dict[str, Any]) -> None:
+    """Tells of the errors of tasks that variables still hold.
+
+    asyncio does so when a task is forgotten, which these may never be.
+    """
+    for task in [task for value in list(variables.values()) for task in tasks_in(value)]:
+        # whether somebody has asked for the error is told by nothing public; asking for it here answers for good
+        if task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+            context = {"message": NEVER_RETRIEVED, "exception": task.exception(), "future": task}
+            task.get_loop().call_exception_handler(context)
+
+
+def tasks_in(value: Any) -> list[Any]:
+    """The tasks and futures that a value is or contains."""
+    if isinstance(value, asyncio.Future):
+        return [value]
+    if type(value) in (list, tuple, set, dict) and len(value) <= MAX_LOOKED_AT:
+        items = value.values() if type(value) is dict else value
+        return [item for item in items if isinstance(item, asyncio.Future)]
+    return []
