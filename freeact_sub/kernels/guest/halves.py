@@ -61,11 +61,12 @@ class Halves:
             return
         self.task, self.earlier = asyncio.current_task(self.loop), self.shell.last_execution_result
         self.shell._showtraceback = self.print_traceback  # noqa: SLF001  # what IPython itself has subclasses override
-        for stream in (sys.stdout, sys.stderr):
+        streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
+        for stream in streams:
             if hasattr(
                 stream, "_buffers"
-            ):  # ipykernel's: what waits there is the kernel's, and perhaps a thread held the lock
-                stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()  # noqa: SLF001  # as above
+            ):  # ipykernel's: the text is the kernel's, and one of its threads may hold the lock
+                stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()  # noqa: SLF001
         self.shell.display_pub.session.pid = os.getpid()  # else it drops displays, until the first text
         hook = self.shell.displayhook
         if hasattr(hook, "finish_displayhook"):
