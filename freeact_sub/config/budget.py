@@ -94,7 +94,12 @@ class Usage:
     """Model responses received."""
     tool_calls: int = 0
     input_tokens: int = 0
+    """All input, whether it was read from the provider's cache or not."""
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    """The part of the input that the provider read from its cache, for about a tenth of the price."""
+    cache_write_tokens: int = 0
+    """The part of the input that the provider wrote into its cache, for a little more than the price of other input."""
     cost_usd: Decimal | None = None
     """Cost of the requests with a known price. None: no price is known."""
     unpriced_turns: int = 0
@@ -115,6 +120,8 @@ class Usage:
             tool_calls=self.tool_calls + other.tool_calls,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             cost_usd=sum(costs, Decimal(0)) if costs else None,
             unpriced_turns=self.unpriced_turns + other.unpriced_turns,
             estimated_requests=self.estimated_requests + other.estimated_requests,
@@ -126,6 +133,15 @@ class Usage:
         return f"at least {self.tokens:,}" if self.estimated_requests else f"{self.tokens:,}"
 
     @property
+    def cache_text(self) -> str:
+        """The tokens of the provider's cache as text; empty if it was not used."""
+        read = f"{self.cache_read_tokens:,} read from the cache" if self.cache_read_tokens else ""
+        written = (
+            f"{self.cache_write_tokens:,} written to {'it' if read else 'the cache'}" if self.cache_write_tokens else ""
+        )
+        return ", ".join(filter(None, (read, written)))
+
+    @property
     def cost_text(self) -> str:
         """The cost as text, marked if it is a lower bound; empty if no price is known. Rounding never makes it $0.0000."""
         if self.cost_usd is None:
@@ -135,4 +151,5 @@ class Usage:
 
     def __str__(self) -> str:
         cost = self.cost_text or "cost unknown"
-        return f"turns {self.turns}, tool calls {self.tool_calls}, tokens {self.tokens_text}, {cost}"
+        cache = f" ({self.cache_text})" if self.cache_text else ""
+        return f"turns {self.turns}, tool calls {self.tool_calls}, tokens {self.tokens_text}{cache}, {cost}"

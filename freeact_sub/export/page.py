@@ -89,7 +89,8 @@ def _agents(report: Report) -> Iterable[str]:
         usage = agent.usage
         name = f'{"&ensp;" * 2 * agent.depth}<a href="#{_anchor(agent)}">{escaped(agent.name)}</a>'
         kind = f" · {escaped(agent.agent_type)}" if agent.agent_type else ""
-        numbers = [f"{agent.seconds:.1f}", f"{usage.turns}", usage.tokens_text, usage.cost_text]
+        cache = f" ({usage.cache_text})" if usage.cache_text else ""
+        numbers = [f"{agent.seconds:.1f}", f"{usage.turns}", f"{usage.tokens_text}{cache}", usage.cost_text]
         cells = "".join(f'<td class="number">{escaped(text)}</td>' for text in numbers)
         yield (
             f"<tr><td>{name}{kind}</td><td>{_status(agent.status)}</td><td>{escaped(agent.model)}</td>"

@@ -35,6 +35,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.attempts import Attempt, Bill, current_bill
+from freeact_sub.models.inner import models_in
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
@@ -78,7 +79,7 @@ class SteadyModel(WrapperModel):
     ) -> ModelResponse:
         """See pydantic-ai."""
         bill, admission = current_bill(), self._admission(Meter(self.model_name))
-        settings = self._once(model_settings)
+        settings = self._sent(model_settings)
 
         async def ask(fitting: list[ModelMessage]) -> ModelResponse:
             while True:
@@ -108,7 +109,7 @@ class SteadyModel(WrapperModel):
         """See pydantic-ai."""
         meter = Meter(self.model_name)
         bill, admission = current_bill(), self._admission(meter)
-        settings = self._once(model_settings)
+        settings = self._sent(model_settings)
         async with AsyncExitStack() as stack:
 
             async def send(fitting: list[ModelMessage]) -> Answering:
@@ -154,11 +155,20 @@ class SteadyModel(WrapperModel):
     def _admission(self, meter: Meter) -> Admission:
         return Admission(self._lane, meter, self._patience_seconds)
 
-    def _once(self, settings: ModelSettings | None) -> ModelSettings | None:
-        """The settings without retries of the client: requests are repeated here."""
-        if "max_retries" in self.wrapped.unsupported_settings:
-            return settings
-        return {"max_retries": 0, **(settings or {})}
+    def _sent(self, settings: ModelSettings | None) -> ModelSettings | None:
+        """The settings without retries of the client, as requests are repeated here, and with the cache for prompts.
+
+        Each turn repeats the whole conversation. Anthropic and Bedrock read it from a cache only if the request asks for
+        that; pydantic-ai does so by the setting `cache`.
+        """
+        ours = ModelSettings()
+        if "max_retries" not in self.wrapped.unsupported_settings:
+            ours["max_retries"] = 0
+        if "cache" not in (self.wrapped.settings or {}) and any(
+            model.profile.get("supports_cache") for model in models_in(self.wrapped)
+        ):
+            ours["cache"] = True
+        return {**ours, **(settings or {})} if ours else settings
 
     def _start_request_deadline(self, model_settings: ModelSettings | None, *, stream: bool) -> Any:
         """Leaves out the deadline for the first piece: `Silence` keeps it, from when the request is sent."""

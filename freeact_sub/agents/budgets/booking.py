@@ -114,7 +114,7 @@ def usage_of(response: ModelResponse, attempt: Attempt | None) -> Usage:
     if attempt is not None and estimated:
         tokens, cost = _estimated(attempt, response), None
     if attempt is not None and cost is None:
-        cost = price_of(attempt.model)(tokens.input_tokens, tokens.output_tokens)
+        cost = price_of(attempt.model)(tokens)
     return _usage(tokens, cost, turns=1, estimated=estimated)
 
 
@@ -123,7 +123,7 @@ def usage_of_cut_off(attempt: Attempt) -> Usage:
     if attempt.response is not None:
         return usage_of(attempt.response, attempt)
     tokens = _estimated(attempt, attempt.received)
-    return _usage(tokens, price_of(attempt.model)(tokens.input_tokens, tokens.output_tokens), turns=0, estimated=True)
+    return _usage(tokens, price_of(attempt.model)(tokens), turns=0, estimated=True)
 
 
 def _usage(tokens: RequestUsage, cost: Decimal | None, *, turns: int, estimated: bool) -> Usage:
@@ -131,6 +131,8 @@ def _usage(tokens: RequestUsage, cost: Decimal | None, *, turns: int, estimated:
         turns=turns,
         input_tokens=tokens.input_tokens,
         output_tokens=tokens.output_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        cache_write_tokens=tokens.cache_write_tokens,
         cost_usd=cost,
         unpriced_turns=int(cost is None),
         estimated_requests=int(estimated),
@@ -141,7 +143,8 @@ def _estimated(attempt: Attempt, response: ModelResponse | None) -> RequestUsage
     """Return the tokens sent and received, counted by the provider where it has counted."""
     counted = RequestUsage() if response is None else response.usage
     received = 0 if response is None else sum(size_of(part) for part in response.parts) // BYTES_PER_TOKEN
-    return RequestUsage(
+    return replace(
+        counted,
         input_tokens=counted.input_tokens or estimate_input(attempt.messages, attempt.parameters),
         output_tokens=max(counted.output_tokens, received),
     )

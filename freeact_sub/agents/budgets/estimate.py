@@ -83,7 +83,7 @@ def estimate_request(request: ModelRequestContext, *, priced: bool, last: bool =
     return Estimate(
         input_tokens=estimate_input(request.messages, request.model_request_parameters),
         output_tokens=min(wanted, REPORT_TOKENS * 2) if last else wanted,
-        price=price_of(request.model) if priced else lambda _input, _output: None,
+        price=highest_price_of(request.model) if priced else lambda _input, _output: None,
     )
 
 
@@ -130,12 +130,23 @@ def _tokens(messages: Sequence[ModelMessage], *, more: int = 0) -> int:
     return size // BYTES_PER_TOKEN + OVERHEAD_TOKENS * (1 + len(messages))
 
 
-def price_of(model: Model) -> Callable[[int, int], Decimal | None]:
+def highest_price_of(model: Model) -> Callable[[int, int], Decimal | None]:
+    """Return the most that input and output tokens of a model may cost: all the input may be written to the cache."""
+    price = price_of(model)
+
+    def highest(input_tokens: int, output_tokens: int) -> Decimal | None:
+        plain = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+        prices = [price(plain), price(replace(plain, cache_write_tokens=input_tokens))]
+        return max((known for known in prices if known is not None), default=None)
+
+    return highest
+
+
+def price_of(model: Model) -> Callable[[RequestUsage], Decimal | None]:
     """Return the price function of a model; for fallback models the highest price counts."""
     models = models_in(model)
 
-    def price(input_tokens: int, output_tokens: int) -> Decimal | None:
-        usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+    def price(usage: RequestUsage) -> Decimal | None:
         prices = [_price(inner, usage) for inner in models]
         known = [one for one in prices if one is not None]
         return max(known) if len(known) == len(prices) else None

@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
-from pydantic_ai.settings import merge_model_settings
+from pydantic_ai.settings import ModelSettings, merge_model_settings
 
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
@@ -161,7 +161,7 @@ class _Question:
         context = ModelRequestContext(
             model=self.model,
             messages=[*self.before, request],
-            model_settings=merge_model_settings(self.model.settings, self.turns.node.shared.request_settings),
+            model_settings=merge_model_settings(self.model.settings, self._settings),
             model_request_parameters=parameters,
         )
         context = await self.turns.booking.reserve(context, salvage=False)
@@ -171,6 +171,14 @@ class _Question:
             model_settings=context.model_settings,
             model_request_parameters=context.model_request_parameters,
         )
+
+    @property
+    def _settings(self) -> ModelSettings | None:
+        """Those of every request; a question that stands alone is not written to the cache, as nobody reads it there."""
+        settings = self.turns.node.shared.request_settings
+        if self.before or "cache" in (self.model.settings or {}):
+            return settings
+        return {"cache": False, **(settings or {})}
 
     def _read(self, response: ModelResponse) -> Any:
         """Return the answer in a response. Raises ValueError if pydantic-ai must take over."""
@@ -203,7 +211,7 @@ class _Question:
                 turns.inner_tasks,
                 PaidRequests(booking=turns.booking),
             ],
-            model_settings=turns.node.shared.request_settings,
+            model_settings=self._settings,
             retries=retries,
         )
         result = await agent.run(prompt, message_history=history or None, infer_name=False)

@@ -28,7 +28,8 @@ class TaskResult:
     error: str
     """Why the status is not `completed`."""
     usage: Any
-    """The spending of the child and its descendants: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd.
+    """The spending of the child and its descendants: turns, tool_calls, input_tokens, output_tokens, tokens, cost_usd,
+    cache_read_tokens and cache_write_tokens (parts of the input).
     Both are lower bounds with estimated_requests, the cost with unpriced_turns too."""
     seconds: float
     agent_id: str

@@ -345,7 +345,8 @@ def link(path: str) -> Text:
 def spent(event: AgentFinished) -> str:
     """The usage of a run, its children's share counted once."""
     usage = event.tree_usage
-    parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), f"{usage.tokens_text} tokens", usage.cost_text]
+    tokens = f"{usage.tokens_text} tokens" + (f" ({usage.cache_text})" if usage.cache_text else "")
+    parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), tokens, usage.cost_text]
     return " · ".join(part for part in parts if part)
 
 

@@ -16,7 +16,7 @@ from support.agents import cell, finished, of_kind, read, task
 from support.thorough import sample
 
 from freeact_sub import Agent, Config, ConfigError, FreeactError
-from freeact_sub.agents.budgets.estimate import price_of
+from freeact_sub.agents.budgets.estimate import highest_price_of
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import (
     AgentFinished,
@@ -193,9 +193,9 @@ async def test_a_parent_without_a_turn_to_give_starts_no_child(make):
 
 def test_models_that_stand_in_for_each_other_are_reserved_for_at_the_highest_price():
     cheap, dear, unknown = (ScriptedModel(["x"], name=name) for name in ("gpt-4o-mini", "gpt-4o", "nobody-knows"))
-    assert price_of(cheap)(1000, 1000) < price_of(dear)(1000, 1000)
-    assert price_of(WrapperModel(FallbackModel(cheap, dear)))(1000, 1000) == price_of(dear)(1000, 1000)
-    assert price_of(FallbackModel(dear, unknown))(1000, 1000) is None
+    assert highest_price_of(cheap)(1000, 1000) < highest_price_of(dear)(1000, 1000)
+    assert highest_price_of(WrapperModel(FallbackModel(cheap, dear)))(1000, 1000) == highest_price_of(dear)(1000, 1000)
+    assert highest_price_of(FallbackModel(dear, unknown))(1000, 1000) is None
 
 
 async def test_children_are_counted_in_the_whole_subtree(make):
