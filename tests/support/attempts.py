@@ -86,6 +86,18 @@ ATTEMPTS = {
             "a subprocess": ("open(f, 'w'); run('chmod', 'u+s', f)", "CalledProcessError"),
         }.items()
     },
+    **{
+        f"{kind} lease on a file of Python{how}": outside("leases", code.format(number=number), "PermissionError", "CalledProcessError")
+        for kind, number in {"write": 1, "read": 0}.items()
+        for how, code in {
+            "": "import fcntl; fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 1024, {number})",
+            " by libc": "called(libc.fcntl(os.open(os.__file__, os.O_RDONLY), 1024, {number}))",
+            " with more bits": "called(libc.syscall(72 if os.uname().machine == 'x86_64' else 25, os.open(os.__file__, os.O_RDONLY), ctypes.c_long(1024 + 2**40), {number}))",
+            ", kept by another process": "run(sys.executable, '-I', '-S', '-c', 'import fcntl, os; fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), 1024, {number})')",
+        }.items()
+    },
+    "lease on the folder of Python": outside("leases", "called(libc.fcntl(os.open(os.path.dirname(os.__file__), os.O_RDONLY), 1040, struct.pack('=IHH', 0, 0, 0)))"),
+    "lease on a file of the workspace": EscapeAttempt(row="leases", code="import fcntl; open('mine', 'w').close(); fcntl.fcntl(os.open('mine', os.O_RDONLY), 1024, 1)", modes=("auto",)),
     # reading
     "file beside the program": outside("private files", "open(PROGRAM + '/.env').read()", *GONE),
     "key in the home directory": outside("private files", "open(HOME + '/.ssh/id_ed25519').read()", *GONE),

@@ -95,6 +95,9 @@ SET_UID, SET_GID = 0o4000, 0o2000
 CLONE, CLONE3, PRLIMIT = (56, 220), (435, 435), (302, 261)
 SET_ATTRIBUTE = ((188, 5), (189, 6), (190, 7), (463, 463))
 """`setxattr`, `lsetxattr`, `fsetxattr`, `setxattrat`."""
+FCNTL = (72, 25)
+LEASES = (1024, 1040)
+"""`F_SETLEASE`, `F_SETDELEG`: whoever opens a file with one waits for 45 s, also where the holder can only read it."""
 SOCKET, SOCKETPAIR, CONNECT, SETNS = (41, 198), (53, 199), (42, 203), (308, 268)
 
 
@@ -147,6 +150,8 @@ def program(machine: str, walled: bool, network: bool, connect: bool, join: bool
         if join and os.getuid() == 0:  # a file could be given capabilities, for whoever runs it later
             for numbers in SET_ATTRIBUTE:
                 lines += [(EQUAL, 0, 1, numbers[column]), refuse(errno.EOPNOTSUPP)]
+        for command in LEASES:
+            lines += call(FCNTL[column], [(LOAD, 0, 0, SECOND_ARGUMENT), (EQUAL, 0, 1, command), refuse(errno.EPERM)])
         families = (AF_UNIX, *NETWORK_FAMILIES) if network else (AF_UNIX,)
         lines += call(SOCKET[column], only_families(families))
         lines += no_set_id(column, SET_UID | SET_GID if os.getuid() == 0 else SET_UID)
