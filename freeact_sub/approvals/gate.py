@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub.approvals.open_approval import OpenApproval
@@ -49,8 +49,6 @@ class _Open:
     ruling: Ruling
     request: AgentEvent | None = None
     """The request as the reader gets it. None: it is not in the stream yet."""
-    problems: list[str] = field(default_factory=list)
-    """Why an answer could not be saved, for people."""
 
 
 class Gate:
@@ -154,7 +152,6 @@ class Gate:
 
         Raises:
             ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
-            ConfigError: The answer counts, but the rule could not be written into the project's file.
         """
         if (item := self._open.get(request_id)) is None:
             return False
@@ -162,14 +159,7 @@ class Gate:
             parse_pattern(decision.pattern)
         if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
             raise ValueError("only the code of a cell can be changed, and only in an answer that allows it")
-        keep = decision.allowed and decision.remember == "project" and not item.question.is_decided
-        problem = self._keep(decision, item.ruling) if keep else ""
-        if problem:
-            item.problems.append(problem)
-        taken = item.question.decide(decision)
-        if taken and problem:
-            raise ConfigError(problem)
-        return taken
+        return item.question.decide(decision)
 
     def shown(self, request_id: str) -> None:
         """Notes that a front end shows the question."""
@@ -209,8 +199,8 @@ class Gate:
                 decision = await question.answer
             if decision.allowed and decision.remember:
                 await self._remember(decision, ruling)
-            for problem in item.problems:
-                caller.emit(Notice(content=problem))
+                if decision.remember == "project" and (problem := await self._save(decision, ruling)):
+                    caller.emit(Notice(content=f"the answer holds for this session only: {problem}"))
             return decision
         finally:
             del self._open[request_id], ASKED[request_id]
@@ -246,14 +236,14 @@ class Gate:
         for item in tuple(self._open.values()):
             item.question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
 
-    def _keep(self, decision: Decision, ruling: Ruling) -> str:
-        """Saves a rule in the project's file; returns why it could not, for people."""
+    async def _save(self, decision: Decision, ruling: Ruling) -> str:
+        """Saves a rule in the project's file, once the answer counts; returns why it could not, for people."""
         if self._project is None:
-            return "the answer holds for this session only: there is no project to keep it in"
+            return "there is no project to keep it in"
         try:
-            self._project.allow(_patterns(decision, ruling))
+            await self._project.allow_in_time(_patterns(decision, ruling))
         except ConfigError as error:
-            return f"the answer holds for this session only: {error}"
+            return str(error)
         return ""
 
     async def _remember(self, decision: Decision, ruling: Ruling) -> None:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
-from freeact_sub.errors import ConfigError
-
 Remember: TypeAlias = Literal["session", "project"]
 """For how long an answer holds beyond its call."""
 
@@ -54,6 +52,9 @@ class Answerable:
     def approve(self, *, remember: Remember | None = None, pattern: str | None = None, code: str | None = None) -> bool:
         """Lets the call run. Returns False if it was answered already.
 
+        A rule for the project is written once the answer counts. If it cannot be, a `Notice` says so, and it holds for this
+        session.
+
         Args:
             remember: Allow calls like it too, in this session or in this project. None: this call alone.
             pattern: The pattern of calls like it, such as `shell:git push *`. None: the suggestion.
@@ -61,9 +62,8 @@ class Answerable:
 
         Raises:
             ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
-            ConfigError: The call runs, but the rule could not be written into the project's file: it holds for this session.
         """
-        return self._answer(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
+        return self.decide(Decision(allowed=True, remember=remember, pattern=pattern, code=code))
 
     def deny(self, reason: str = "") -> bool:
         """Denies the call; the model reads the reason and continues. Returns False if it was answered already."""
@@ -77,16 +77,8 @@ class Answerable:
     def decide(self, decision: Decision) -> bool:
         """Gives any answer. Returns False if the request is already answered or withdrawn.
 
-        A rule that cannot be written into the project's file is reported by a `Notice`.
-
         Raises:
             ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
         """
-        try:
-            return self._answer(decision)
-        except ConfigError:
-            return True
-
-    def _answer(self, decision: Decision) -> bool:
         gate = ASKED.get(self.request_id)
         return gate is not None and gate.answer(self.request_id, decision)

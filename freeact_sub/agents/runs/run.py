@@ -14,7 +14,7 @@ from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, Pict
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
-from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
+from freeact_sub.errors import AgentBusyError, FreeactError
 from freeact_sub.events import ApprovalRequest, Decision, Event
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop
@@ -152,10 +152,7 @@ class Run:
         Raises:
             ValueError: The decision's pattern is invalid; the question stays open.
         """
-        try:
-            return self._shared.gate.answer(request_id, decision)
-        except ConfigError:
-            return True
+        return self._shared.gate.answer(request_id, decision)
 
     async def result(self) -> RunResult:
         """Read to the end and return the result. Approval requests get the answer for unattended runs."""

@@ -4,14 +4,22 @@ Code in the workspace may have changed the file since it was read. What it wrote
 person has answered a question: then nothing is added, and a notice says why.
 """
 
+import asyncio
+import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from freeact_sub.approvals.rules.rule import with_rule
 from freeact_sub.config.schema import PERMISSIONS_FILE
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
+from freeact_sub.system.daemon_threads import DaemonThreads
 from freeact_sub.system.safe_files import MAX_BYTES, beneath, make_folder, replace_beneath
+
+SAVE_SECONDS: Final = 10.0
+"""Bound on the wait for the disk."""
+_saving: Final = DaemonThreads("saves rules")
 
 
 class ProjectRules:
@@ -23,13 +31,30 @@ class ProjectRules:
         self._path = workspace / PERMISSIONS_FILE
         self._trust = trust
         self._known = self._content()
+        self._lock = threading.Lock()
+
+    async def allow_in_time(self, patterns: Iterable[str]) -> None:
+        """Does what `allow` does, in a thread: the event loop does not wait for the disk.
+
+        Raises:
+            ConfigError: As by `allow`, or the disk does not answer.
+        """
+        saving = asyncio.get_running_loop().run_in_executor(_saving, self.allow, tuple(patterns))
+        done, _ = await asyncio.wait({saving}, timeout=SAVE_SECONDS)
+        if not done:
+            raise ConfigError(f"{self._path} could not be written within {SAVE_SECONDS:g} s")
+        saving.result()
 
     def allow(self, patterns: Iterable[str]) -> None:
-        """Adds patterns to the `allow` list.
+        """Adds patterns to the `allow` list. Can be called in any thread.
 
         Raises:
             ConfigError: The file cannot be written, or has changed since it was read.
         """
+        with self._lock:  # two answers may come at the same time
+            self._allow(patterns)
+
+    def _allow(self, patterns: Iterable[str]) -> None:
         content = new = self._content()
         trusted = content is None or self._trust.knows(self._path, content)
         if content != self._known and not trusted:

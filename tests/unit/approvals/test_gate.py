@@ -2,16 +2,18 @@
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 
 import pytest
 
 from freeact_sub.approvals import Gate, Policy, ProjectRules, load_rules, make_rules
+from freeact_sub.approvals.rules import project_rules
 from freeact_sub.approvals.rules.rule import Rules
 from freeact_sub.calls import CodeAction, McpCall, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
-from freeact_sub.errors import ApprovalDeniedError, ConfigError
+from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Notice
 
 CALLS = [
@@ -147,14 +149,99 @@ async def test_a_project_that_cannot_be_written_to_is_told_and_the_session_remem
     (tmp_path / ".freeact").touch()
     gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
     task = ask(gate, CALLS[0])
-    with pytest.raises(ConfigError, match="this session only"):
-        (await channel.receive()).approve(remember="project")
+    assert (await channel.receive()).approve(remember="project")
     await task
     assert isinstance(await channel.receive(), ApprovalAnswered)
     notice = await channel.receive()
     assert isinstance(notice, Notice)
     assert "this session only" in notice.content
     assert (await gate.ruling(CALLS[0], policy)).verdict == "allow"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Answers are kept in a project; returns what its file has."""
+    file = tmp_path / ".freeact" / "permissions.toml"
+    gate = Gate(project=ProjectRules(tmp_path, Trust(tmp_path / "own")))
+    return gate, lambda: file.read_text() if file.exists() else ""
+
+
+async def test_always_that_comes_after_a_no_writes_no_rule(channel, ask, kept):
+    gate, written = kept
+    task = ask(gate, CALLS[0])
+    request = await channel.receive()
+    assert request.deny("no")
+    assert not request.approve(remember="project")
+    with pytest.raises(ApprovalDeniedError, match="no"):
+        await task
+    assert not gate.answer(request.request_id, Decision(allowed=True, remember="project"))
+    assert written() == ""
+    assert gate.session == ()
+
+
+async def test_a_rule_is_written_only_if_its_answer_is_the_first_of_many_from_threads(channel, ask, kept):
+    gate, written = kept
+    for number in range(60):
+        before, task = written(), ask(gate, ToolCall(tool_name=f"tool-{number}"))
+        request = await channel.receive()
+        barrier = threading.Barrier(3)
+
+        def answer(give):
+            barrier.wait()
+            return give()
+
+        gives = (request.deny, lambda: request.approve(remember="project"), request.deny)
+        taken = await asyncio.gather(*(asyncio.to_thread(answer, give) for give in gives))
+        await asyncio.wait({task}, timeout=120)
+        await channel.receive()
+        assert sum(taken) == 1
+        assert (written() != before) == taken[1]
+        assert (task.exception() is None) == taken[1]
+
+
+async def test_a_withdrawn_question_writes_no_rule(channel, ask, kept):
+    gate, written = kept
+    task = ask(gate, CALLS[0])
+    request = await channel.receive()
+    task.cancel()
+    await asyncio.wait({task})
+    assert not request.approve(remember="project")
+    assert written() == ""
+
+
+async def test_a_wrong_answer_writes_no_rule_and_leaves_the_question_open(channel, ask, kept):
+    gate, written = kept
+    task = ask(gate, CALLS[1])
+    request = await channel.receive()
+    for wrong in ({"pattern": "git push"}, {"code": "2"}):
+        with pytest.raises(ValueError):
+            request.approve(remember="project", **wrong)
+    assert written() == ""
+    assert request.approve()
+    await task
+
+
+async def test_rules_of_answers_that_come_at_the_same_time_are_all_written(channel, ask, kept):
+    gate, written = kept
+    tasks = [ask(gate, ToolCall(tool_name=f"tool-{number}")) for number in range(20)]
+    requests = [await channel.receive() for _ in tasks]
+    await asyncio.gather(*(asyncio.to_thread(request.approve, remember="project") for request in requests))
+    await asyncio.gather(*tasks)
+    assert all(f"tool-{number}" in written() for number in range(20))
+
+
+async def test_a_disk_that_does_not_answer_stops_neither_the_loop_nor_the_call(channel, ask, tmp_path, monkeypatch):
+    stuck = threading.Event()
+    project = ProjectRules(tmp_path, Trust(tmp_path / "own"))
+    monkeypatch.setattr(project, "allow", lambda patterns: stuck.wait(60))
+    monkeypatch.setattr(project_rules, "SAVE_SECONDS", 0.1)
+    try:
+        task = ask(Gate(project=project), CALLS[0])
+        assert (await channel.receive()).approve(remember="project")
+        await asyncio.wait_for(task, 50)
+        assert "could not be written within" in [await channel.receive() for _ in range(2)][1].content
+    finally:
+        stuck.set()
 
 
 async def test_nobody_to_answer_means_no_and_never_a_hang(channel, ask):

@@ -12,7 +12,7 @@ from freeact_sub.approvals.rules import rule_files
 from freeact_sub.calls import ShellCommand
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
-from freeact_sub.errors import ApprovalDeniedError, ConfigError
+from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import ApprovalRequest, Notice
 
 MAKE = ShellCommand(command="make x")
@@ -153,9 +153,9 @@ async def test_an_answer_is_never_kept_through_a_link_and_says_so(workspace, cha
     emitter = Emitter(channel=channel, agent_id="agent-1")
     task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
     request = await channel.receive()
-    with pytest.raises(ConfigError, match="symbolic link"):
-        request.approve(remember="project")
+    assert request.approve(remember="project")
     await task
+    assert "symbolic link" in [await channel.receive() for _ in range(2)][1].content
     assert (inside / "permissions.toml").read_bytes() == b""
     await gate.check(MAKE, Policy(workspace=workspace), emitter, path=())  # it holds for the session
 
@@ -167,8 +167,7 @@ async def test_an_answer_that_cannot_be_kept_says_so(workspace, channel, broken,
     gate = Gate(project=ProjectRules(workspace, Trust(tmp_path / "own")))
     emitter = Emitter(channel=channel, agent_id="agent-1")
     task = asyncio.create_task(gate.check(MAKE, Policy(workspace=workspace), emitter, path=()))
-    with pytest.raises(ConfigError, match="this session only"):
-        (await channel.receive()).approve(remember="project")
+    assert (await channel.receive()).approve(remember="project")
     await task
     events = [await channel.receive() for _ in range(2)]
     assert "this session only" in events[1].content
