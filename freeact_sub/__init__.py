@@ -10,8 +10,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "freeact_sub.agents": (
-        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ExecutionContext KernelNode Run RunResult UndoReport "
-        "depth_of parent_of"
+        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ChildRecord ExecutionContext KernelNode Run RunResult "
+        "UndoReport depth_of parent_of"
     ),
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",

@@ -7,6 +7,7 @@ from freeact_sub.agents import (
     AgentStatus as AgentStatus,
     Child as Child,
     ChildAgent as ChildAgent,
+    ChildRecord as ChildRecord,
     ExecutionContext as ExecutionContext,
     KernelNode as KernelNode,
     Run as Run,

@@ -3,6 +3,7 @@
 from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.children.nodes import KernelNode
+from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
@@ -16,6 +17,7 @@ __all__ = [
     "AgentStatus",
     "Child",
     "ChildAgent",
+    "ChildRecord",
     "ExecutionContext",
     "KernelNode",
     "Run",

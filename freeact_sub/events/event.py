@@ -261,7 +261,10 @@ class Notice(AgentEvent):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentMessage(AgentEvent):
-    """A message between a parent and one of its background children, in either direction."""
+    """A message between a parent and one of its background children, in either direction.
+
+    The end of a child that its parent does not wait for is one too: a `status` with `success`.
+    """
 
     type: Literal["AgentMessage"] = "AgentMessage"
     kind: MessageKind
@@ -269,6 +272,12 @@ class AgentMessage(AgentEvent):
     content: str = ""
     correlation_id: str = ""
     """The id that a request and its response share."""
+    task: str = ""
+    """The prompt of the child that the message is from, or for."""
+    success: bool | None = None
+    """Of a response: whether the question was answered. Of a child's end: whether it has completed. None: neither."""
+    error: str = ""
+    """Why not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,6 +107,8 @@ class ChildState:
 
     agent_id: str
     description: str
+    task: str
+    """Its prompt."""
     status: str
     """A live status such as `running`, or how it ended."""
     ended: bool

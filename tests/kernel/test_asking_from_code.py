@@ -98,7 +98,7 @@ async def test_questions_side_by_side_are_told_apart(tmp_path):
 
 CHILDREN = """
 [child] = await agent.children.list()
-print(child.status in ("queued", "starting", "running"), child.ended, child.description)
+print(child.status in ("queued", "starting", "running"), child.ended, child.description, child.task)
 [child] = await agent.children.wait(child.agent_id, seconds=200)
 print(child.ended, child.question)
 
@@ -128,7 +128,7 @@ async def test_children(tmp_path):
     events, _ = await run_cells(tmp_path, script)
     [output] = of_kind(events, CodeExecutionOutput)
     assert output.text.splitlines() == [
-        "True False the one",
+        "True False the one one",
         "False which file?",
         "True",
         "True completed I took the second",

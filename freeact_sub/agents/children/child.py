@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.runs.results import AgentStatus, RunResult
+from freeact_sub.agents.children.record import ChildRecord
+from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.errors import FreeactError
 from freeact_sub.tools import ChildState
@@ -20,10 +21,15 @@ ABANDONED: Final = "it was abandoned"
 class Child:
     """A program's handle on a child."""
 
-    def __init__(self, node: AgentNode) -> None:
+    def __init__(self, node: AgentNode, task: str) -> None:
+        """Args: task: its prompt."""
         self._node = node
+        self._prompt = task
+        writer = node.shared.journal.writer
+        self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
+        self._number = node.shared.journal.runs[node.agent_id] + 1  # its run is about to begin
         self._run = node.run  # a child that is asked on has another one
-        self._task: asyncio.Task[RunResult] | None = None
+        self._work: asyncio.Task[RunResult] | None = None
 
     @property
     def agent_id(self) -> str:
@@ -35,6 +41,42 @@ class Child:
         """Its activity, or its outcome."""
         return self._run.status
 
+    @property
+    def task(self) -> str:
+        """Its prompt."""
+        return self._prompt
+
+    @property
+    def description(self) -> str:
+        """The label of its work. Empty: it has none."""
+        return self._node.description
+
+    @property
+    def error(self) -> str:
+        """Why it did not complete, in one sentence. Empty: it did, or it has not ended."""
+        return "" if self.ended is None else self.ended.error
+
+    @property
+    def ended(self) -> RunResult | None:
+        """Its result. None: it has not ended."""
+        return self._result if self._work is not None and self._work.done() else None
+
+    @property
+    def record(self) -> ChildRecord:
+        """The child at this moment, in a form that can be stored and renewed in another program."""
+        ended = self.ended
+        return ChildRecord(
+            agent_id=self.agent_id,
+            key=self._node.key,
+            session_id=self._session_id,
+            run=self._number,
+            task=self.task,
+            description=self.description,
+            status=self.status if ended is None else ended.status,
+            error=self.error,
+            output="" if ended is None else text_of(ended.output),
+        )
+
     async def result(self) -> RunResult:
         """Wait until it ends, however it ends. Cancelling the wait does not cancel the child.
 
@@ -42,25 +84,25 @@ class Child:
             SpawnForbiddenError: It waits for a kernel that could never become free while the calling agent waits.
             FreeactError: The caller is the child itself or one of its descendants.
         """
-        if self._task is None or self._task.done():
-            return self._ended
+        if self._work is None or self._work.done():
+            return self._result
         waiting = caller_in(self._node.shared)
         if waiting is not None and self._node in waiting.ancestors():
             raise FreeactError(f"{waiting.agent_id} cannot wait for the end of {self.agent_id}: its own run is part of it")
         is_live = waiting is not None and waiting.run.is_live  # otherwise the task has outlived the run that created it
         async with waiting.run.waiting_for_child() if waiting is not None and is_live else nullcontext():
-            await asyncio.wait({self._task})
-        return self._ended
+            await asyncio.wait({self._work})
+        return self._result
 
     def cancel(self) -> None:
         """Cancel it and its descendants. Returns at once; `result()` waits for the end."""
         self._run.cancel()
 
     @property
-    def _ended(self) -> RunResult:
-        if self._task is None or self._task.cancelled() or self._task.exception() is not None:
+    def _result(self) -> RunResult:
+        if self._work is None or self._work.cancelled() or self._work.exception() is not None:
             return RunResult(output="", status="failed", error=ABANDONED, agent_id=self.agent_id)
-        return self._task.result()
+        return self._work.result()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,8 +117,8 @@ class ChildQuestion:
 class OwnedChild(Child):
     """A child, as its owner keeps it."""
 
-    def __init__(self, node: AgentNode, started_by: StartedBy) -> None:
-        super().__init__(node)
+    def __init__(self, node: AgentNode, task: str, started_by: StartedBy) -> None:
+        super().__init__(node, task)
         self.node = node
         self.started_by = started_by
         self.waiters = 0
@@ -93,20 +135,15 @@ class OwnedChild(Child):
         return self.node.label
 
     @property
-    def task(self) -> asyncio.Task[RunResult]:
+    def work(self) -> asyncio.Task[RunResult]:
         """The asyncio task in which it works."""
-        if self._task is None:
-            raise RuntimeError("the child has no task yet")
-        return self._task
+        if self._work is None:
+            raise RuntimeError("the child has no asyncio task yet")
+        return self._work
 
-    def work_in(self, task: asyncio.Task[RunResult]) -> None:
-        """Set the task in which it works."""
-        self._task = task
-
-    @property
-    def ended(self) -> RunResult | None:
-        """Its result. None: it has not ended."""
-        return self._ended if self.task.done() else None
+    def work_in(self, work: asyncio.Task[RunResult]) -> None:
+        """Set the asyncio task in which it works."""
+        self._work = work
 
     @property
     def completed(self) -> bool:
@@ -120,6 +157,7 @@ class OwnedChild(Child):
         return ChildState(
             agent_id=node.agent_id,
             description=node.description,
+            task=self.task,
             status=run.status,
             ended=ended is not None,
             action=node.info.action,

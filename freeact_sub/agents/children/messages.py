@@ -8,7 +8,7 @@ its next run.
 import asyncio
 import itertools
 import secrets
-from typing import Final
+from typing import Any, Final
 
 from freeact_sub.agents.children.child import ChildQuestion, OwnedChild
 from freeact_sub.agents.children.report import ANSWER_BYTES, status_line
@@ -43,7 +43,7 @@ class Messages:
         )
         seconds = self._node.shared.config.subagents.question_seconds
         try:
-            self._put("request", child.node, self._node, text, question.correlation_id)
+            self._put("request", child, text, correlation_id=question.correlation_id)
             asked.set()
             asks = f"[{child.label} asks, and waits at most {seconds:g} s for subagents(action='message')]\n{text}"
             if not child.waiters and not self._deliver(self._node, asks):
@@ -53,6 +53,9 @@ class Messages:
             async with asyncio.timeout(seconds):
                 return await question.answer
         except TimeoutError:
+            if self._node.run.is_live:  # its end is its last event
+                error = f"the question was not answered within {seconds:g} s"
+                self._put("response", child, error, correlation_id=question.correlation_id, success=False, error=error)
             return f"Your parent did not answer within {seconds:g} s: {NO_ANSWER}."
         finally:
             child.question = None
@@ -66,24 +69,31 @@ class Messages:
         question = child.question
         if question is not None and not question.answer.done():
             question.answer.set_result(text)
-            self._put("response", self._node, child.node, text, question.correlation_id)
+            self._put("response", child, text, correlation_id=question.correlation_id, success=True)
             return f"{child.label} has its answer."
         if child.ended is not None:
             raise FreeactError(f"{child.label} has ended already")
         if not self._deliver(child.node, f"[Message from the agent that started you]\n{text}"):
             raise FreeactError(f"{child.label} has not made its first request yet: wait a little, and send it again")
-        self._put("status", self._node, child.node, text)
+        self._put("status", child, text)
         return f"{child.label} reads it before its next request."
 
     def show_cancel(self, child: OwnedChild) -> None:
         """Emit an event: the agent cancels a child."""
-        self._put("cancel", self._node, child.node)
+        self._put("cancel", child)
 
     def show_end(self, child: OwnedChild, result: RunResult) -> None:
         """Emit an event: the report on a child's end that the agent's model is about to read."""
         answer = shortened(text_of(result.output), ANSWER_BYTES)
         text = "\n".join(part for part in (status_line(result), result.error, answer) if part)
-        message = AgentMessage(kind="status", recipient_id=self._node.agent_id, content=text)
+        message = AgentMessage(
+            kind="status",
+            recipient_id=self._node.agent_id,
+            content=text,
+            task=child.task,
+            success=result.status == "completed",
+            error=result.error,
+        )
         if child.node.outlives(self._node):
             self._tree.between_runs.emit_or_keep(message, child.node.emitter)
         else:
@@ -103,5 +113,9 @@ class Messages:
         loop = self._tree.at_work.get(node.agent_id)
         return loop is not None and bool(loop.send(text))
 
-    def _put(self, kind: MessageKind, sender: AgentNode, to: AgentNode, text: str = "", correlation_id: str = "") -> None:
-        sender.emitter.put(AgentMessage(kind=kind, recipient_id=to.agent_id, content=text, correlation_id=correlation_id))
+    def _put(self, kind: MessageKind, child: OwnedChild, text: str = "", **facts: Any) -> None:
+        """Emit a message between the agent and a child. Only a child makes requests; all others are the agent's."""
+        sender, to = (child.node, self._node) if kind == "request" else (self._node, child.node)
+        sender.emitter.put(
+            AgentMessage(kind=kind, recipient_id=to.agent_id, content=text, task=child.task, **facts),
+        )

@@ -84,7 +84,7 @@ class ChildOwner:
         child = await self._begin(request, "call")
         async with self._node.run.waiting_for_child():
             try:
-                await asyncio.wait({child.task})
+                await asyncio.wait({child.work})
             except asyncio.CancelledError:
                 child.cancel()
                 await carry_out(self._until_ended([child]), timeout_seconds=2 * END_SECONDS)
@@ -169,7 +169,7 @@ class ChildOwner:
             child.waiters += 1
             try:
                 child.cancel()
-                await asyncio.wait({child.task}, timeout=END_SECONDS)
+                await asyncio.wait({child.work}, timeout=END_SECONDS)
             finally:
                 child.waiters -= 1
         return child.state
@@ -319,9 +319,9 @@ class ChildOwner:
         except BaseException:
             self._tree.withdraw(node, before)
             raise
-        child = self._children[node.agent_id] = OwnedChild(node, started_by)
+        child = self._children[node.agent_id] = OwnedChild(node, request.prompt, started_by)
         child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {node.agent_id}"))
-        child.task.add_done_callback(lambda _: self._has_ended(child))
+        child.work.add_done_callback(lambda _: self._has_ended(child))
         return child
 
     async def _run(self, child: OwnedChild, work: Any) -> RunResult:
@@ -332,7 +332,7 @@ class ChildOwner:
 
     def _has_ended(self, child: OwnedChild) -> None:
         self._changed.set()
-        if not child.task.cancelled() and (error := child.task.exception()) is not None:
+        if not child.work.cancelled() and (error := child.work.exception()) is not None:
             logger.error("the run of %s failed", child.label, exc_info=error)
         if child.started_by != "background":
             self._children.pop(child.agent_id, None)
@@ -341,7 +341,7 @@ class ChildOwner:
 
     async def _until_ended(self, children: Iterable[OwnedChild]) -> None:
         """Wait for cancelled children; abandon those that do not end."""
-        tasks = {child.task: child for child in children}
+        tasks = {child.work: child for child in children}
         for task in (await asyncio.wait(tasks, timeout=END_SECONDS))[1] if tasks else ():
             logger.error("child %s does not end when it is cancelled: it is abandoned", tasks[task].label)
             task.cancel()

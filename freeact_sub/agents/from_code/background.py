@@ -48,6 +48,7 @@ class BackgroundRequests:
 def _plain(state: ChildState) -> dict[str, Any]:
     """Return a state as JSON values."""
     values = {
-        name: getattr(state, name) for name in ("agent_id", "description", "status", "action", "ended", "seconds", "error")
+        name: getattr(state, name)
+        for name in ("agent_id", "description", "task", "status", "action", "ended", "seconds", "error")
     }
     return {**values, "output": to_jsonable_python(state.output, fallback=str), "question": state.question}

@@ -150,7 +150,7 @@ class TaskCall:
 
 
 class ChildSnapshot:
-    """A child: `agent_id`, `description`, `status`, `action`, `ended`, `seconds`, `output`, `error`, `question`."""
+    """A child: `agent_id`, `description`, `task`, `status`, `action`, `ended`, `seconds`, `output`, `error`, `question`."""
 
     def __init__(self, **state: Any) -> None:
         self.__dict__.update(state)

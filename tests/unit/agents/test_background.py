@@ -132,6 +132,7 @@ async def test_a_child_can_be_steered_and_cancelled_with_what_it_has(make):
     [child] = {event.agent_id for event in events if event.depth}
     assert told(script.conversations["one"]).count("[Message from the agent that started you]\nlook at the second file") == 1
     messages = [(event.kind, event.recipient_id) for event in of_kind(events, AgentMessage)]
+    assert {(event.task, event.success, event.error) for event in of_kind(events, AgentMessage)} == {("one", None, "")}
     assert messages == [("status", child), ("cancel", child)]
     outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "subagents"]
     assert outputs[0] == f"{child} reads it before its next request."
@@ -183,6 +184,8 @@ async def test_an_end_that_nobody_waits_for_is_on_the_stream(make, ending):
     assert (message.kind, message.depth, message.recipient_id) == ("status", 1, agent.agent_id)
     assert ("completed" in message.content) == (ending == "it is done")
     assert ("it is done" if ending == "it is done" else "the server is gone") in message.content
+    assert (message.task, message.success) == ("one", ending == "it is done")
+    assert ("the server is gone" in message.error) == (not message.success)
 
 
 async def test_a_child_asks_and_its_parent_answers(make):
@@ -201,6 +204,8 @@ async def test_a_child_asks_and_its_parent_answers(make):
     assert (asked.kind, asked.depth, asked.recipient_id, asked.content) == ("request", 1, agent.agent_id, "which file?")
     assert (answered.kind, answered.depth, answered.recipient_id) == ("response", 0, asked.agent_id)
     assert asked.correlation_id == answered.correlation_id != ""
+    assert (asked.task, asked.success, asked.error) == ("one", None, "")
+    assert (answered.task, answered.success, answered.error, answered.content) == ("one", True, "", "the second")
     outputs = [event.content for event in of_kind(events, ToolOutput) if event.tool_name == "subagents"]
     assert "It asks, and waits for your answer (action message): which file?" in outputs[0]
     assert outputs[2].endswith("I was told: the second")
@@ -216,6 +221,9 @@ async def test_a_question_waits_only_so_long(make):
         )
     [answer, _] = of_kind(events, AgentFinished)
     assert answer.output == f"Your parent did not answer within 0.05 s: {NO_ANSWER}."
+    request, response = [event for event in of_kind(events, AgentMessage) if event.kind in ("request", "response")]
+    assert (response.task, response.correlation_id) == ("one", request.correlation_id)
+    assert (response.success, response.error) == (False, "the question was not answered within 0.05 s")
     assert "asks, and waits at most 0.05 s for subagents(action='message')]\nwhich?" in told(script.conversations["root"])
 
 
