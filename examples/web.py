@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from freeact_sub import Agent, Decision, Run, load_config
+from freeact_sub import Agent, Answer, Decision, Run, load_config
 from freeact_sub.show.feed import Feed
 from freeact_sub.testing import ScriptedModel
 
@@ -33,8 +33,9 @@ def routes(agent: Agent, root: str) -> list[Route]:
         return Response(status_code=204)
 
     async def answer(request: Request) -> Response:
-        decision = Decision(**await request.json())
-        taken = bool(runs) and runs[-1][0].answer(request.path_params["request_id"], decision)
+        given = await request.json()
+        answer = Answer(**given) if "text" in given else Decision(**given)
+        taken = bool(runs) and runs[-1][0].answer(request.path_params["request_id"], answer)
         return Response(status_code=204 if taken else 409)  # 409: nobody waits for it any more
 
     async def events(request: Request) -> Response:

@@ -26,9 +26,10 @@ _HOMES = {
     ),
     "freeact_sub.events.ending": "RunStatus",
     "freeact_sub.events": (
-        "AgentEvent AgentFinished AgentMessage AgentStarted ApprovalAnswered ApprovalRequest Cancelled Compacted "
+        "AgentEvent AgentFinished AgentMessage AgentStarted Answer ApprovalAnswered ApprovalRequest Cancelled Compacted "
         "CodeExecutionOutput CodeExecutionOutputChunk Decision Event KernelLost MessageKind ModelProgress Notice "
-        "Remember Response ResponseChunk StrategyProgress Thoughts ThoughtsChunk ToolCallStarted ToolOutput UsageUpdated"
+        "QuestionAnswered QuestionRequest Remember Response ResponseChunk StrategyProgress Thoughts ThoughtsChunk "
+        "ToolCallStarted ToolOutput UsageUpdated"
     ),
     "freeact_sub.config.load": "load_config",
     "freeact_sub.export": "export_events export_session",

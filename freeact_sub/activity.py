@@ -17,6 +17,8 @@ from freeact_sub.events import (
     ApprovalRequest,
     CodeExecutionOutputChunk,
     ModelProgress,
+    QuestionAnswered,
+    QuestionRequest,
     Response,
     ResponseChunk,
     StrategyProgress,
@@ -49,7 +51,7 @@ class Activity:
     tree_usage: Usage = field(default_factory=Usage)
     calls: list[ToolCallStarted] = field(default_factory=list)
     """Open calls, oldest first: a cell, and the calls of its code."""
-    questions: dict[str, ApprovalRequest] = field(default_factory=dict)
+    questions: dict[str, ApprovalRequest | QuestionRequest] = field(default_factory=dict)
     """Questions that wait for a person, by id, oldest first."""
     progress: ModelProgress | None = None
     """The progress of its model request. None: the request is quick or was answered."""
@@ -94,9 +96,9 @@ class Activity:
                 self.calls.append(event)
             case ToolOutput():
                 self._end_call(event)
-            case ApprovalRequest() if not event.headless:
+            case ApprovalRequest() | QuestionRequest() if not event.headless:
                 self.questions[event.request_id] = event
-            case ApprovalAnswered():
+            case ApprovalAnswered() | QuestionAnswered():
                 self.questions.pop(event.request_id, None)
             case _:
                 self._observe_run(event)
@@ -125,7 +127,10 @@ class Activity:
 
     def _text(self) -> str:
         if self.questions:
-            return f"waiting for approval: {next(iter(self.questions.values())).call.summary}"
+            asked = next(iter(self.questions.values()))
+            if isinstance(asked, QuestionRequest):
+                return f"waiting for an answer: {asked.prompt}"
+            return f"waiting for approval: {asked.call.summary}"
         if self.calls:
             others = len(self.calls) - 1
             return _words(self.calls[-1]) + (f" (and {others} more)" if others else "")

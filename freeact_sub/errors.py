@@ -159,6 +159,10 @@ class ApprovalDeniedError(FreeactError):
         self.reason = reason
 
 
+class NoAnswerError(FreeactError):
+    """A question to a person was not answered; the message says why."""
+
+
 class SpawnForbiddenError(FreeactError):
     """A child may not be started. The message names the limit and its setting."""
 

@@ -31,7 +31,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 from freeact_sub.cells import CellError, ExecuteReply, ExecuteResult, ReplyStatus, StreamText
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import KernelBranchError, KernelSnapshotError
-from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.kernels import (
     AuditSettings,
     CellClock,
@@ -156,6 +156,8 @@ class ScriptedApprover:
             self.events.append(event)
             if isinstance(event, ApprovalRequest) and not event.headless and (decision := self._rule(event)) is not None:
                 event.decide(decision)
+            elif isinstance(event, QuestionRequest):
+                event.skip()
         return await run.result()
 
 

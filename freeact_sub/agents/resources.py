@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import servers_of
-from freeact_sub.agents.from_code import ActionRequests, CodeCalls, FileRequests, HostRequests, McpRequests, ShellRequests
+from freeact_sub.agents.from_code import (
+    ActionRequests,
+    CodeCalls,
+    FileRequests,
+    HostRequests,
+    McpRequests,
+    QuestionRequests,
+    ShellRequests,
+)
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
@@ -296,6 +304,7 @@ class AgentResources:
             **self.files.handlers,
             **McpRequests(self.calls, self.mcp).handlers,
             **ActionRequests(self.calls).handlers,
+            **QuestionRequests(node).handlers,
             **ShellRequests(self.calls, node.output_folder).handlers,
         }
         self.requests.serve(node, handlers)

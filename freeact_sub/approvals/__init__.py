@@ -3,6 +3,7 @@
 from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.gate import Gate
 from freeact_sub.approvals.policy import Policy, Ruling, narrowed
+from freeact_sub.approvals.questions import Questions
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rules, Verdict, load_rules, make_rules, shipped_rules
 from freeact_sub.approvals.rules.rule_files import RuleFiles
@@ -13,6 +14,7 @@ __all__ = [
     "Gate",
     "Policy",
     "ProjectRules",
+    "Questions",
     "RuleFiles",
     "Rules",
     "Ruling",

@@ -9,15 +9,12 @@ A question may be bounded in time; past it the answer is no. The log names one t
 program that reads the stream and answers nothing would wait without a word.
 """
 
-import asyncio
-import logging
 import secrets
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from freeact_sub.approvals.open_approval import OpenApproval
+from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenApproval
 from freeact_sub.approvals.policy import Policy, Ruling
 from freeact_sub.approvals.rules.patterns import parse_pattern
 from freeact_sub.approvals.rules.project_rules import ProjectRules
@@ -28,18 +25,12 @@ from freeact_sub.approvals.timely import decide_in_time
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.events import ASKED, AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events import ABSENT, ASKED, AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import span
-from freeact_sub.text import one_line
 
-NOBODY: Final = "nobody is there to answer"
+NOBODY: Final = ABSENT.reason
 NEEDS_PERSON: Final = Decision(allowed=False, reason=f"{NOBODY}, and this is for a person alone to allow", nobody=True)
-
-UNSHOWN_SECONDS: Final = 30.0
-"""A question that no front end has shown for so long is noted in the log."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -190,7 +181,13 @@ class Gate:
         item = self._open[request_id] = _Open(question=question, policy=policy, ruling=ruling)
         ASKED[request_id] = self
         try:
-            with self._timed(question, caller):
+            with question.timed(
+                caller.emitter.agent_id,
+                call.summary,
+                unshown_seconds=self._unshown_seconds,
+                timeout_seconds=self._timeout_seconds,
+                too_late=lambda reason: Decision(allowed=False, reason=reason, nobody=True),
+            ):
                 item.request = await caller.emitter.emit(request, tool_call_id=caller.tool_call_id)
                 if caller.emitter.channel.closed:
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
@@ -205,31 +202,6 @@ class Gate:
         finally:
             del self._open[request_id], ASKED[request_id]
             question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was answered
-
-    @contextmanager
-    def _timed(self, question: OpenApproval, caller: "_Caller") -> Iterator[None]:
-        """Logs the question after `unshown_seconds`, and denies it after `timeout_seconds`."""
-        loop, seconds = asyncio.get_running_loop(), self._timeout_seconds
-
-        def warn() -> None:
-            if not question.shown:
-                logger.warning(
-                    "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve() or "
-                    "event.deny(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)",
-                    caller.emitter.agent_id,
-                    self._unshown_seconds,
-                    one_line(question.call.summary, 200),
-                )
-
-        timers = [loop.call_later(self._unshown_seconds, warn)]
-        if seconds is not None:
-            reason = f"nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
-            timers.append(loop.call_later(seconds, question.decide, Decision(allowed=False, reason=reason, nobody=True)))
-        try:
-            yield
-        finally:
-            for timer in timers:
-                timer.cancel()
 
     def abandon(self) -> None:
         """Denies all open questions: the reader is gone."""

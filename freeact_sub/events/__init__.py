@@ -7,7 +7,7 @@ For each run of an agent there is exactly one `AgentStarted` and one `AgentFinis
 that has ended and is asked on begins another run, under the same `agent_id`.
 """
 
-from freeact_sub.events.answers import ASKED, Decision, Remember
+from freeact_sub.events.answers import ABSENT, ASKED, Answer, Decision, Remember
 from freeact_sub.events.event import (
     AgentEvent,
     AgentFinished,
@@ -24,6 +24,8 @@ from freeact_sub.events.event import (
     MessageKind,
     ModelProgress,
     Notice,
+    QuestionAnswered,
+    QuestionRequest,
     Response,
     ResponseChunk,
     StrategyProgress,
@@ -36,11 +38,13 @@ from freeact_sub.events.event import (
 )
 
 __all__ = [
+    "ABSENT",
     "ASKED",
     "AgentEvent",
     "AgentFinished",
     "AgentMessage",
     "AgentStarted",
+    "Answer",
     "ApprovalAnswered",
     "ApprovalRequest",
     "Cancelled",
@@ -53,6 +57,8 @@ __all__ = [
     "MessageKind",
     "ModelProgress",
     "Notice",
+    "QuestionAnswered",
+    "QuestionRequest",
     "Remember",
     "Response",
     "ResponseChunk",

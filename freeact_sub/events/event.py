@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.events.answers import NOBODY, Answerable, Decision
+from freeact_sub.events.answers import NOBODY, Answerable, AnswerableByText, Decision
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content, json_line
 from freeact_sub.events.strategy_step import StrategyStep
@@ -204,6 +204,39 @@ class ApprovalAnswered(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuestionRequest(AnswerableByText, AgentEvent):
+    """A person is asked for a text, such as by `input()` in a cell; what asks waits, all else continues.
+
+    Questions and approval requests of several agents may be open at once, and may be answered in any order.
+    """
+
+    type: Literal["QuestionRequest"] = "QuestionRequest"
+    request_id: str
+    prompt: str
+    """The question; code in a kernel may have written it. Empty: the code says nothing about what it reads."""
+    secret: bool = False
+    """True: the answer is hidden while it is typed, and recorded nowhere."""
+    path: tuple[str, ...] = ()
+    """The agents from the root to the one that asks, by id and label."""
+    headless: bool = False
+    """True: no person is asked; the question ends at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswered(AgentEvent):
+    """A question is closed; front ends remove it."""
+
+    type: Literal["QuestionAnswered"] = "QuestionAnswered"
+    request_id: str
+    prompt: str
+    answered: bool
+    text: str = ""
+    """The answer, unless it is secret."""
+    reason: str = ""
+    """Why there is no answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class UsageUpdated(AgentEvent):
     """A model response was counted."""
 
@@ -307,6 +340,8 @@ Event: TypeAlias = (
     | CodeExecutionOutput
     | ApprovalRequest
     | ApprovalAnswered
+    | QuestionRequest
+    | QuestionAnswered
     | UsageUpdated
     | ModelProgress
     | Compacted

@@ -5,7 +5,17 @@ from collections.abc import Iterator
 
 from freeact_sub.calls import arguments_text
 from freeact_sub.cells import CellError, StreamText
-from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, Cancelled, Compacted, KernelLost, Notice, Response
+from freeact_sub.events import (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    Cancelled,
+    Compacted,
+    KernelLost,
+    Notice,
+    QuestionAnswered,
+    Response,
+)
 from freeact_sub.export.report import (
     AgentReport,
     Cell,
@@ -16,7 +26,7 @@ from freeact_sub.export.report import (
     StrategyReport,
     ToolUse,
 )
-from freeact_sub.show.wording import MESSAGES, display_text, error_text
+from freeact_sub.show.wording import MESSAGES, display_text, error_text, question_and_answer
 from freeact_sub.text import clean, counted, one_line, visible
 
 
@@ -79,6 +89,8 @@ def note(item: ReportItem) -> str:
             answers = {True: "yes", False: "no", None: "never answered"}
             why = f" ({visible(item.answer)})" if item.answer else ""
             return f"The agent {visible(item.call.question)}. Answer: {answers[item.allowed]}{why}"
+        case QuestionAnswered():
+            return f"The agent asked: {question_and_answer(item)}"
         case Notice():
             return f"Notice: {visible(item.content)}"
         case KernelLost():

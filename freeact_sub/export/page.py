@@ -18,6 +18,7 @@ from freeact_sub.events import (
     Compacted,
     KernelLost,
     Notice,
+    QuestionAnswered,
     Response,
     Thoughts,
 )
@@ -254,7 +255,9 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     StrategyReport: _strategy,
     Compacted: _compacted,
     KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
-    **dict.fromkeys((Notice, AgentMessage, Cancelled), lambda item: f'<p class="warn">{escaped(note(item))}</p>'),
+    **dict.fromkeys(
+        (Notice, AgentMessage, Cancelled, QuestionAnswered), lambda item: f'<p class="warn">{escaped(note(item))}</p>'
+    ),
 }
 
 

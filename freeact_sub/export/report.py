@@ -20,6 +20,7 @@ from freeact_sub.events import (
     Event,
     KernelLost,
     Notice,
+    QuestionAnswered,
     Response,
     StrategyProgress,
     Thoughts,
@@ -114,6 +115,7 @@ ReportItem: TypeAlias = (
     | Question
     | StrategyReport
     | Notice
+    | QuestionAnswered
     | Compacted
     | KernelLost
     | AgentMessage
@@ -253,6 +255,7 @@ class _EventReader:
                 | Thoughts()
                 | Response()
                 | Notice()
+                | QuestionAnswered()
                 | Compacted()
                 | KernelLost()
                 | AgentMessage()

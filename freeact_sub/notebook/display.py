@@ -22,7 +22,7 @@ from typing import Self
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event
+from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
 from freeact_sub.notebook.ipython_shell import running_kernel
@@ -101,10 +101,10 @@ def show_again() -> bool:
 async def _read(run: Run, page: "Page", asking: QuestionForms) -> None:
     async for event in run:
         page.take(event)
-        if isinstance(event, ApprovalRequest) and not event.headless:
+        if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
             asking.ask(event)
             event.shown()
-        elif isinstance(event, ApprovalAnswered):
+        elif isinstance(event, ApprovalAnswered | QuestionAnswered):
             asking.withdraw(event.request_id)
 
 

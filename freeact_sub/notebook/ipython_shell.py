@@ -43,8 +43,10 @@ def from_notebook() -> bool:
     return kernel is not None and bool(kernel.get_parent("shell").get("metadata", {}).get("cellId"))
 
 
-async def ask_line(prompt: str) -> str:
+async def ask_line(prompt: str, *, secret: bool = False) -> str:
     """Ask for a line without blocking the event loop. A cancel withdraws the question as far as the protocol allows.
+
+    Args: prompt: stands before it. secret: what is typed is not shown.
 
     Raises:
         NobodyToAskError: Input is not allowed here, or has ended.
@@ -55,33 +57,35 @@ async def ask_line(prompt: str) -> str:
         )
     kernel = running_kernel()
     try:
-        return await (_ask_console(prompt) if kernel is None else _ask_front_end(kernel, prompt))
+        return await (
+            _ask_console(prompt, secret=secret) if kernel is None else _ask_front_end(kernel, prompt, secret=secret)
+        )
     except EOFError as error:
         raise NobodyToAskError("nobody answered: the input has ended") from error
 
 
-async def _ask_console(prompt: str) -> str:
+async def _ask_console(prompt: str, *, secret: bool) -> str:
     from prompt_toolkit import PromptSession  # noqa: PLC0415  # only plain IPython needs it
     from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415  # as above
 
     session: PromptSession[str] = PromptSession()
     try:
         with patch_stdout():
-            return await session.prompt_async(prompt, handle_sigint=False)
+            return await session.prompt_async(prompt, handle_sigint=False, is_password=secret)
     except KeyboardInterrupt:  # raised in a background task it would end the event loop, but only the cell is interrupted
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()  # until the cell withdraws the question
         raise
 
 
-async def _ask_front_end(kernel: Any, prompt: str) -> str:
+async def _ask_front_end(kernel: Any, prompt: str, *, secret: bool) -> str:
     sys.stdout.flush()
     sys.stderr.flush()
     session, socket = kernel.session, kernel.stdin_socket
     _receive_all(session, socket)  # answers to questions that were withdrawn
     # The address of the asking front end has no public name; ipykernel keeps this one for others that need it.
     address = kernel._parent_ident["shell"]  # noqa: SLF001  # see above
-    content = {"prompt": prompt, "password": False}
+    content = {"prompt": prompt, "password": secret}
     request = session.send(socket, "input_request", content, parent=kernel.get_parent("shell"), ident=address)
     while True:
         for reply in await _readable(socket, lambda: _receive_all(session, socket)):

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, TypeAlias
 
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
 from freeact_sub.notebook.render import question_html, question_text
@@ -35,6 +35,7 @@ from freeact_sub.text import how_to_install, visible
 
 logger = logging.getLogger(__name__)
 
+Asked: TypeAlias = ApprovalRequest | QuestionRequest
 QuestionForm: TypeAlias = Literal["auto", "buttons", "input"]
 """How approvals are asked. `auto`: buttons where there can be some, else `input()`."""
 
@@ -63,7 +64,7 @@ class QuestionForms:
         self._text = TextQuestions()
         self._buttons = ButtonQuestions(screen, on_refused=self._use_text) if _wants_buttons(questions) else None
 
-    def ask(self, request: ApprovalRequest) -> None:
+    def ask(self, request: Asked) -> None:
         """Shows a question and returns at once; the answer goes to the request."""
         (self._buttons or self._text).ask(request)
 
@@ -91,7 +92,7 @@ class QuestionForms:
 class TextQuestions:
     """Asks one question after another, as lines of text."""
 
-    def __init__(self, ask: Callable[[str], Coroutine[Any, Any, str]] = ask_line) -> None:
+    def __init__(self, ask: Callable[..., Coroutine[Any, Any, str]] = ask_line) -> None:
         """Args: ask: shows a prompt and returns the line that is typed; see `ask_line`."""
         self._ask_line = ask
         self._questions = Questions()
@@ -108,7 +109,7 @@ class TextQuestions:
         if self._task is not None:
             await end_task(self._task)
 
-    def ask(self, request: ApprovalRequest) -> None:
+    def ask(self, request: Asked) -> None:
         """See `QuestionForms.ask`."""
         self._questions.waiting.append(request)
         self._changed.set()
@@ -128,12 +129,9 @@ class TextQuestions:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _ask(self, request: ApprovalRequest) -> None:
+    async def _ask(self, request: Asked) -> None:
         """Asks for one line; the question stays open if the line is no answer."""
-        means = always_means(request)
-        prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
-        back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
-        line = asyncio.create_task(self._ask_line(back or prompt))
+        line = asyncio.create_task(self._line_for(request))
         self._asked = (request.request_id, line)
         try:
             await asyncio.wait({line})
@@ -151,7 +149,18 @@ class TextQuestions:
             logger.error("a question could not be asked", exc_info=error)
             reason = f"the question could not be asked: {error}"
         self._questions.withdraw(request.request_id)
-        request.decide(Decision(allowed=False, reason=reason, nobody=True))
+        if isinstance(request, ApprovalRequest):
+            request.decide(Decision(allowed=False, reason=reason, nobody=True))
+        else:
+            request.decline(reason)
+
+    def _line_for(self, request: Asked) -> Coroutine[Any, Any, str]:
+        if isinstance(request, QuestionRequest):
+            return self._ask_line(f"{question_text(request)}\n> ", secret=request.secret)
+        means = always_means(request)
+        prompt = f"{question_text(request)}\n{f'({means})' if means else ''}\n{_CHOICE}"
+        back = f"{self._questions.asks_back} " if self._questions.asks_back else ""
+        return self._ask_line(back or prompt)
 
 
 class ButtonQuestions:
@@ -172,13 +181,15 @@ class ButtonQuestions:
         self._display_id = f"freeact-questions-{uuid.uuid4().hex[:12]}"
         self._screen.publish(self._display_id, _NOTHING, update=False)
 
-    def ask(self, request: ApprovalRequest) -> None:
+    def ask(self, request: Asked) -> None:
         """See `QuestionForms.ask`."""
         if self._panel is None:
             self._panel = self._widgets.VBox(layout=_PANEL)
             self._panel.comm.on_close(lambda _: self._loop.call_soon_threadsafe(self._on_refused))
         first = not self._open
-        self._open[request.request_id] = question = self._question(request)
+        self._open[request.request_id] = question = (
+            self._text_field(request) if isinstance(request, QuestionRequest) else self._question(request)
+        )
         if self._loop.time() < self._settled_at:
             self._settle(question)
         self._show(changed=first)
@@ -196,7 +207,7 @@ class ButtonQuestions:
         self._show(changed=not self._open)
         question.close()
 
-    def close(self) -> list[ApprovalRequest]:
+    def close(self) -> list[Asked]:
         """Removes all questions and returns those that were open."""
         still_open = [question.request for question in self._open.values()]
         for request in still_open:
@@ -219,6 +230,28 @@ class ButtonQuestions:
             # IPython's protocol; its own text is the panel's repr
             bundle = {**self._panel._repr_mimebundle_(), "text/plain": _SAVED} if self._open else _NOTHING
             self._screen.publish(self._display_id, bundle, update=True)
+
+    def _text_field(self, request: QuestionRequest) -> "_ButtonQuestion":
+        widgets, auto = self._widgets, {"width": "auto"}
+        kind = widgets.Password if request.secret else widgets.Textarea
+        field = kind(layout={"width": "40em"})
+        give = widgets.Button(description="Answer", button_style="success", layout=auto)
+        decline = widgets.Button(description="No answer", layout=auto)
+        question = _ButtonQuestion(request=request, buttons=[give, decline])
+
+        def end(answer: Callable[[], object]) -> None:
+            if not give.disabled:
+                question.set_disabled(True)
+                self._loop.call_soon_threadsafe(answer)  # widgets may be served by another thread
+
+        def answered(_: object) -> None:
+            text, field.value = field.value, ""
+            end(lambda: request.answer(text))
+
+        give.on_click(answered)
+        decline.on_click(lambda _: end(request.decline))
+        question.box = widgets.VBox([widgets.HTML(question_html(request)), widgets.HBox([field, give, decline])])
+        return question
 
     def _question(self, request: ApprovalRequest) -> "_ButtonQuestion":
         widgets, auto = self._widgets, {"width": "auto"}
@@ -267,7 +300,7 @@ class ButtonQuestions:
 class _ButtonQuestion:
     """An open question and its widgets."""
 
-    request: ApprovalRequest
+    request: Asked
     buttons: list[Any]
     box: Any = None
     timer: asyncio.TimerHandle | None = None

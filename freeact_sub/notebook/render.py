@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
-from freeact_sub.events import ApprovalRequest
+from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.notebook.agent_block import (
     FIRST_STEPS,
     SPAWN_TOOL,
@@ -25,6 +25,7 @@ from freeact_sub.notebook.agent_block import (
     Note,
     Step,
 )
+from freeact_sub.show.questions import asks_for
 from freeact_sub.show.safe_html import (
     bundle_html,
     bundle_text,
@@ -34,7 +35,7 @@ from freeact_sub.show.safe_html import (
     markdown_html,
     text_html,
 )
-from freeact_sub.show.wording import ending_notes, error_text, strategy_text, who_asks
+from freeact_sub.show.wording import asked_text, ending_notes, error_text, strategy_text, who_asks
 from freeact_sub.text import busy, clean, counted, one_line, visible
 
 STREAMING_CHARS = 8_000
@@ -147,20 +148,24 @@ def status_line(block: AgentBlock, now: float) -> str:
     return " · ".join([*parts, f"{max(0.0, now - view.started):.0f} s"])
 
 
-def question_html(request: ApprovalRequest) -> str:
+def question_html(request: ApprovalRequest | QuestionRequest) -> str:
     """A question in full."""
-    detail = request.call.text
-    is_code = isinstance(request.call, CodeAction)
+    detail = _detail(request)
+    is_code = isinstance(request, ApprovalRequest) and isinstance(request.call, CodeAction)
     shown = code_html(detail) if is_code else f'<pre class="fsub-code">{escaped(detail)}</pre>' * bool(detail)
     who = f'<span class="fsub-id">{escaped(who_asks(request))}</span>'
-    head = f'<span class="fsub-open">?</span> {who}{escaped(request.call.question)}'
+    head = f'<span class="fsub-open">?</span> {who}{escaped(asks_for(request))}'
     return f'{STYLE}<div class="fsub fsub-question tex2jax_ignore mathjax_ignore"><div>{head}</div>{shown}</div>'
 
 
-def question_text(request: ApprovalRequest) -> str:
+def _detail(request: ApprovalRequest | QuestionRequest) -> str:
+    return request.call.text if isinstance(request, ApprovalRequest) else asked_text(request)
+
+
+def question_text(request: ApprovalRequest | QuestionRequest) -> str:
     """A question in full, as text."""
-    detail = request.call.text
-    lines = [f"{who_asks(request)}: {request.call.question}", *(f"    {line}" for line in detail.split("\n") if detail)]
+    detail = _detail(request)
+    lines = [f"{who_asks(request)}: {asks_for(request)}", *(f"    {line}" for line in detail.split("\n") if detail)]
     return "\n".join(lines)
 
 

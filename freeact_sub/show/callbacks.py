@@ -22,6 +22,7 @@ from freeact_sub.events import (
     AgentStarted,
     ApprovalRequest,
     Event,
+    QuestionRequest,
     ResponseChunk,
     ToolCallStarted,
     ToolOutput,
@@ -48,6 +49,8 @@ class Callbacks:
     """An agent has ended in another way: `event.status` and `event.error` say how and why."""
     on_approval: Callback[ApprovalRequest] = None
     """A call waits for `event.approve()` or `event.deny()`. Without it each gets the answer for unattended runs."""
+    on_question: Callback[QuestionRequest] = None
+    """Code waits for `event.answer(text)` or `event.decline()`. Without it each ends as where nobody is there."""
 
 
 async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
@@ -62,8 +65,8 @@ async def dispatch(events: AsyncIterable[Event], callbacks: Callbacks) -> None:
                 await outcome
         except Exception:  # border: a user's code, which must not end the run
             logger.exception("a callback failed on %s of %s", type(event).__name__, event.agent_id)
-            if isinstance(event, ApprovalRequest):
-                event.decide(event.if_nobody)  # unless it was answered: nobody else will
+            if isinstance(event, ApprovalRequest | QuestionRequest):
+                _as_where_nobody_is_asked(event)  # unless it was answered: nobody else will
 
 
 def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
@@ -80,8 +83,13 @@ def _callback(callbacks: Callbacks, event: Event) -> Callback[Any]:
             return callbacks.on_finish if event.status == "completed" else callbacks.on_error
         case ApprovalRequest():
             return callbacks.on_approval or _as_where_nobody_is_asked
+        case QuestionRequest():
+            return callbacks.on_question or _as_where_nobody_is_asked
     return None
 
 
-def _as_where_nobody_is_asked(request: ApprovalRequest) -> None:
-    request.decide(request.if_nobody)
+def _as_where_nobody_is_asked(request: ApprovalRequest | QuestionRequest) -> None:
+    if isinstance(request, ApprovalRequest):
+        request.decide(request.if_nobody)
+    else:
+        request.skip()

@@ -13,8 +13,9 @@ from freeact_sub.calls import (
     ToolCall,
     value_text,
 )
-from freeact_sub.events import ToolCallStarted
+from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_view import AgentView
+from freeact_sub.show.wording import asked_text
 from freeact_sub.text import busy, counted, one_line, visible
 
 WORDS_CHARS: Final = 100
@@ -60,6 +61,11 @@ def head_of_call(call: Call) -> Head:
             return Head(kind=call.kind.capitalize(), words=_line(call.text))
 
 
+def head_of(request: ApprovalRequest | QuestionRequest) -> str:
+    """What a person is asked, in one line."""
+    return head_of_call(request.call).text if isinstance(request, ApprovalRequest) else _line(asked_text(request))
+
+
 def head_of_tool(event: ToolCallStarted) -> Head:
     """The head of a call of a tool."""
     args = event.args
@@ -84,7 +90,7 @@ def doing(view: AgentView) -> str:
     if not view.is_running:
         return ""
     if view.questions:
-        return f"asks: {head_of_call(next(iter(view.questions.values())).call).text}"
+        return f"asks: {head_of(next(iter(view.questions.values())))}"
     if view.calls:
         more = f" (and {len(view.calls) - 1} more)" if len(view.calls) > 1 else ""
         return head_of_tool(view.calls[-1]).text + more

@@ -1,4 +1,4 @@
-"""`Questions`: the approval requests that wait for a person, in the order in which they came.
+"""`Questions`: the approval requests and questions that wait for a person, in the order in which they came.
 
 One is asked at a time; the others wait behind it, in a list from which another can be chosen (`/2`), and agents without a
 question continue. What a person types answers the question on the screen: if it is withdrawn, the front ends discard the
@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.show.typed_answers import Reply
+from freeact_sub.show.wording import asked_text, asked_title
 from freeact_sub.text import one_line
 
 MAX_OTHERS: Final = 4
@@ -21,7 +22,7 @@ MAX_OTHERS: Final = 4
 class Questions:
     """The queue of open questions."""
 
-    waiting: list[ApprovalRequest] = field(default_factory=list)
+    waiting: list[ApprovalRequest | QuestionRequest] = field(default_factory=list)
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
     _reply: Reply = field(default_factory=Reply)
@@ -29,7 +30,7 @@ class Questions:
     """The question that `_reply` belongs to."""
 
     @property
-    def current(self) -> ApprovalRequest | None:
+    def current(self) -> ApprovalRequest | QuestionRequest | None:
         """The question to be answered next, or None."""
         return self.waiting[0] if self.waiting else None
 
@@ -45,10 +46,10 @@ class Questions:
 
     def observe(self, event: Event) -> None:
         """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
-        if isinstance(event, ApprovalRequest) and not event.headless:
+        if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
             self.waiting.append(event)
             event.shown()
-        elif isinstance(event, ApprovalAnswered):
+        elif isinstance(event, ApprovalAnswered | QuestionAnswered):
             self.withdraw(event.request_id)
 
     def withdraw(self, request_id: str) -> None:
@@ -62,6 +63,10 @@ class Questions:
         request = self.current
         if request is None:
             return False
+        if isinstance(request, QuestionRequest):
+            request.answer(text)
+            self.withdraw(request.request_id)
+            return True
         if self._replied_to != request.request_id:
             self._reply, self._replied_to = Reply(asks_always=self.asks_always), request.request_id
         was_doubtful = bool(self._reply.asks_back)
@@ -96,14 +101,27 @@ class Questions:
     def others(self) -> list[str]:
         """The questions that wait behind the current one, a line for each, and what to type to get to it."""
         lines = [
-            f"/{number} {one_line((request.path or (request.agent_id,))[-1], 60)}: {one_line(request.call.summary)}"
+            f"/{number} {one_line((request.path or (request.agent_id,))[-1], 60)}: {one_line(summary_of(request))}"
             for number, request in enumerate(self.waiting[1 : 1 + MAX_OTHERS], start=2)
         ]
         left = len(self.waiting) - 1 - len(lines)
         return [*lines, *([f"… and {left} more"] if left > 0 else [])]
 
     def decide_all(self, decision: Decision) -> None:
-        """Answer all open questions in the same way."""
+        """Answer all open approval requests in the same way; other questions get no answer."""
         waiting, self.waiting = self.waiting, []
         for request in waiting:
-            request.decide(decision)
+            if isinstance(request, ApprovalRequest):
+                request.decide(decision)
+            else:
+                request.decline(decision.reason)
+
+
+def summary_of(request: ApprovalRequest | QuestionRequest) -> str:
+    """What is asked, in one line."""
+    return request.call.summary if isinstance(request, ApprovalRequest) else asked_text(request)
+
+
+def asks_for(request: ApprovalRequest | QuestionRequest) -> str:
+    """The head of a question, which follows the name of the agent that asks."""
+    return request.call.question if isinstance(request, ApprovalRequest) else asked_title(request)

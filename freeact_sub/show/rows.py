@@ -25,6 +25,8 @@ from freeact_sub.events import (
     KernelLost,
     ModelProgress,
     Notice,
+    QuestionAnswered,
+    QuestionRequest,
     Response,
     ResponseChunk,
     StrategyProgress,
@@ -38,11 +40,14 @@ from freeact_sub.show.agent_view import AgentView
 from freeact_sub.show.wording import (
     MESSAGES,
     answer,
+    asked_text,
+    asked_title,
     cell_notes,
     display_text,
     ending_notes,
     error_text,
     first_lines,
+    given_answer,
     picture_notes,
 )
 from freeact_sub.text import busy, clean, one_line, visible
@@ -195,6 +200,14 @@ def _answered(view: AgentView, event: ApprovalAnswered) -> Rows:
     yield Row(title=title, parts=parts, tone="good" if event.allowed else "bad")
 
 
+def _question(_view: AgentView, event: QuestionRequest) -> Rows:
+    yield Row(title=asked_title(event), parts=(Part(text=asked_text(event)),), tone="question")
+
+
+def _question_answered(_view: AgentView, event: QuestionAnswered) -> Rows:
+    yield Row(title=given_answer(event), tone="good" if event.answered else "bad")
+
+
 def _progress(view: AgentView, event: ModelProgress) -> Rows:
     if view.pause_begins and event.paused_seconds is not None:
         yield Row(title=busy(event.paused_seconds), passing=True)
@@ -246,6 +259,8 @@ ROWS: Final[dict[type, Callable[[AgentView, Any], Rows]]] = {
     CodeExecutionOutput: _cell_end,
     ApprovalRequest: _request,
     ApprovalAnswered: _answered,
+    QuestionRequest: _question,
+    QuestionAnswered: _question_answered,
     UsageUpdated: _nothing,
     ModelProgress: _progress,
     Compacted: _compacted,

@@ -6,7 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.cells import CellError, MimeBundle
-from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput, StrategyProgress
+from freeact_sub.events import (
+    AgentFinished,
+    ApprovalAnswered,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    QuestionAnswered,
+    QuestionRequest,
+    StrategyProgress,
+)
 from freeact_sub.text import clean, counted, files_text, one_line
 
 if TYPE_CHECKING:  # slow to import
@@ -45,7 +53,7 @@ def bounded(text: str) -> str:
     return text if left <= 0 else f"{text[:MAX_CHARS]}\n… {left:,} more characters"
 
 
-def who_asks(request: ApprovalRequest) -> str:
+def who_asks(request: ApprovalRequest | QuestionRequest) -> str:
     """The agents from the root to the one that asks."""
     return " → ".join(one_line(name, 60) for name in request.path) or one_line(request.agent_id)
 
@@ -57,6 +65,28 @@ def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
         return f"{'approved' if event.code is None else 'approved, with other code'}{what}"
     reason = f" ({one_line(event.reason, 300)})" if event.reason else ""
     return f"denied{reason}{what}"
+
+
+def asked_title(event: QuestionRequest) -> str:
+    """The head of a question, which follows the name of the agent that asks."""
+    return "asks for a secret" if event.secret else "asks you"
+
+
+def asked_text(event: QuestionRequest | QuestionAnswered) -> str:
+    """A question in full; code may ask without a word."""
+    return bounded(clean(event.prompt)).strip() or "(the code reads from the keyboard)"
+
+
+def given_answer(event: QuestionAnswered) -> str:
+    """The end of a question, in words that follow the name of the agent that asked."""
+    if event.answered:
+        return f"gets the answer: {one_line(event.text, 300)}" if event.text else "gets an answer"
+    return "gets no answer" + (f" ({one_line(event.reason, 300)})" if event.reason else "")
+
+
+def question_and_answer(event: QuestionAnswered) -> str:
+    """A question that is closed, in one line."""
+    return f"{one_line(asked_text(event), 200)} → {given_answer(event).removeprefix('gets the answer: ')}"
 
 
 def ending_notes(event: AgentFinished) -> list[str]:

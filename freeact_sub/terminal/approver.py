@@ -7,10 +7,10 @@ import termios
 from contextlib import suppress
 from typing import Final, Protocol, Self, TextIO
 
-from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_answers import HINT, always_means
-from freeact_sub.show.wording import who_asks
+from freeact_sub.show.wording import asked_text, asked_title, who_asks
 
 GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)
 
@@ -34,6 +34,8 @@ class NoApprover:
         """See `Approver`."""
         if isinstance(event, ApprovalRequest):
             event.decide(event.if_nobody)
+        elif isinstance(event, QuestionRequest):
+            event.skip()
 
     def __enter__(self) -> Self:
         return self
@@ -52,6 +54,7 @@ class LineApprover:
         self._questions = Questions()
         self._asked: str | None = None
         self._gone = False
+        self._echoes = True
 
     def observe(self, event: Event) -> None:
         """See `Approver`."""
@@ -63,6 +66,7 @@ class LineApprover:
 
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._input)
+        self._echo(True)
 
     def _ask(self) -> None:
         """Prints the current question, once."""
@@ -76,13 +80,29 @@ class LineApprover:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._input)
         self._asked = self._questions.current_id
+        self._echo(not (isinstance(request, QuestionRequest) and request.secret))
         if request is not None:
             with suppress(termios.error):
                 termios.tcflush(self._input, termios.TCIFLUSH)  # typed before it was asked: no answer to it
             self._print_question(request)
             loop.add_reader(self._input, self._read)
 
-    def _print_question(self, request: ApprovalRequest) -> None:
+    def _echo(self, on: bool) -> None:  # a state
+        """Whether the terminal shows what is typed."""
+        if on is self._echoes:
+            return
+        self._echoes = on
+        with suppress(termios.error):
+            modes = termios.tcgetattr(self._input)
+            modes[3] = modes[3] | termios.ECHO if on else modes[3] & ~termios.ECHO
+            termios.tcsetattr(self._input, termios.TCSANOW, modes)
+
+    def _print_question(self, request: ApprovalRequest | QuestionRequest) -> None:
+        if isinstance(request, QuestionRequest):
+            number = f"Question 1 of {len(self._questions.waiting)}"
+            hidden = " (what you type is not shown)" if request.secret else ""
+            self._print(f"{number}: {who_asks(request)} {asked_title(request)}{hidden}\n{asked_text(request)}")
+            return
         notes = filter(None, [always_means(request), HINT, *self._questions.others()])
         number = f"Approval 1 of {len(self._questions.waiting)}"
         asks = f"{number}: {who_asks(request)} {request.call.question}\n{request.call.text}"
@@ -92,7 +112,7 @@ class LineApprover:
         text = os.read(self._input, 8192).decode(errors="replace")
         if not text:
             self._gone = True
-        elif self._questions.answer(text) and self._questions.current_id != self._asked:
+        elif self._questions.answer(text.removesuffix("\n")) and self._questions.current_id != self._asked:
             self._asked = None  # closed by its answer: nothing to say about it
         else:
             self._print(f"({self._questions.asks_back or HINT})")

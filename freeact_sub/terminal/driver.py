@@ -11,6 +11,9 @@ from rich.console import RenderableType
 Purpose: TypeAlias = Literal["reason", "code"]
 """Texts for which the input line may be lent while a question is open: the reason of a denial, or the code to run."""
 
+Expected: TypeAlias = Literal["", "text", "secret"]
+"""What the input line takes in for an open question: keys, a text, or a text that is not shown while it is typed."""
+
 
 class Picture(Protocol):
     """Supplies what a screen draws, at each drawing."""

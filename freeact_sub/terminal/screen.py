@@ -33,7 +33,7 @@ from prompt_toolkit.layout import (
     Window,
 )
 from prompt_toolkit.layout.menus import CompletionsMenu
-from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.layout.processors import BeforeInput, ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
@@ -298,7 +298,10 @@ class Screen:
         line = Window(
             BufferControl(
                 self.line.buffer,
-                input_processors=[BeforeInput(self.line.prompt, style="class:prompt")],
+                input_processors=[
+                    ConditionalProcessor(PasswordProcessor(), Condition(lambda: self.line.expects == "secret")),
+                    BeforeInput(self.line.prompt, style="class:prompt"),
+                ],
                 search_buffer_control=found.control,
                 preview_search=True,
             ),

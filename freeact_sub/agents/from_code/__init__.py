@@ -12,6 +12,7 @@ from freeact_sub.agents.from_code.children import TaskRequests
 from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.mcp import McpRequests
 from freeact_sub.agents.from_code.nodes import NodeRequests
+from freeact_sub.agents.from_code.questions import QuestionRequests
 from freeact_sub.agents.from_code.shell import ShellRequests
 from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
 
@@ -25,6 +26,7 @@ __all__ = [
     "McpRequests",
     "NodeRequests",
     "ProgressRequests",
+    "QuestionRequests",
     "ShellRequests",
     "TaskRequests",
 ]

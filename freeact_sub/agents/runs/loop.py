@@ -239,6 +239,7 @@ class AgentLoop:
             if other is not self and node in other.node.ancestors() and not other.node.outlives(node):
                 other.give_up()
         if node.parent is None:
+            node.shared.questions.abandon()
             node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[node.agent_id]
         keep_answer(node, self._digest, result)

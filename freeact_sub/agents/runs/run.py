@@ -15,7 +15,7 @@ from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import AgentBusyError, FreeactError
-from freeact_sub.events import ApprovalRequest, Decision, Event
+from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop
 
@@ -137,22 +137,26 @@ class Run:
         return self._flush()
 
     @property
-    def open_requests(self) -> tuple[ApprovalRequest, ...]:
-        """The questions that wait for an answer, oldest first."""
-        return self._shared.gate.open_requests
+    def open_requests(self) -> tuple[ApprovalRequest | QuestionRequest, ...]:
+        """The approval requests and questions that wait for an answer, oldest first."""
+        found: list[ApprovalRequest | QuestionRequest] = [*self._shared.gate.open_requests]
+        found += self._shared.questions.open_requests
+        return tuple(sorted(found, key=lambda request: request.seq))
 
-    def answer(self, request_id: str, decision: Decision) -> bool:
-        """Answer an approval request by its id, from any thread.
+    def answer(self, request_id: str, answer: Decision | Answer | str) -> bool:
+        """Answer an approval request (by a `Decision`) or a question (by a text) by its id, from any thread.
 
         A `Notice` reports a rule that cannot be written into the project's file.
 
         Returns:
-            False if the request is unknown, already answered or withdrawn.
+            False if no such request is open: it is unknown, already answered or withdrawn.
 
         Raises:
             ValueError: The decision's pattern is invalid; the question stays open.
         """
-        return self._shared.gate.answer(request_id, decision)
+        if isinstance(answer, Decision):
+            return self._shared.gate.answer(request_id, answer)
+        return self._shared.questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
 
     async def result(self) -> RunResult:
         """Read to the end and return the result. Approval requests get the answer for unattended runs."""
@@ -210,6 +214,7 @@ class Run:
         self._channel.abandon()
         if self._present is not None and self._present.is_live:
             self._shared.gate.abandon()
+            self._shared.questions.abandon()
             self._present.cancel()
 
     def start(self) -> None:
@@ -264,6 +269,8 @@ class Run:
     def _answer_for_nobody(self, event: Event) -> None:
         if isinstance(event, ApprovalRequest):
             event.decide(event.if_nobody)
+        elif isinstance(event, QuestionRequest):
+            event.skip()
 
     async def _outcome(self) -> RunResult:
         if self._task is None:

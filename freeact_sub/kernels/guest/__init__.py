@@ -17,6 +17,7 @@ SENT: Final = (
     "used",
     "hook",
     "programs",
+    "keyboard",
     "tracebacks",
     "values",
     "schemas",

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, mcp, names, programs, schemas, streams, tasks, tracebacks, used
+from . import hook, keyboard, mcp, names, programs, schemas, streams, tasks, tracebacks, used
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -371,6 +371,7 @@ def install(
     streams.install(shell, loop)
     names.install(shell)
     tracebacks.install(shell)
+    keyboard.install(shell.kernel, requests.ask)
     programs.install(sys.modules[type(shell).__module__])
     snapshots.SnapshotRequests(shell, requests)
     hook.install(shell, requests.ask, audit, used.USED)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.events import AgentFinished, CodeExecutionOutput, Event
+from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.show.agent_view import AgentView, Views
-from freeact_sub.show.questions import Questions
+from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.attention import LONG_SECONDS
 from freeact_sub.terminal.conversation.present import Present
@@ -19,7 +19,7 @@ from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
-from freeact_sub.terminal.driver import Keyboard
+from freeact_sub.terminal.driver import Expected, Keyboard
 from freeact_sub.terminal.pager import Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
@@ -83,7 +83,7 @@ class Display:
         self.questions.observe(event)
         self._status.observe(event)
         if (request := self.questions.current) is not None and not was_asked:
-            self.screen.attention.call(f"{asker(self.views, request)} {request.call.question}")
+            self.screen.attention.call(f"{asker(self.views, request)} {asks_for(request)}")
         elif isinstance(event, AgentFinished) and event.parent_id is None and event.seconds >= LONG_SECONDS:
             self.screen.attention.call(f"{event.status}: {event.output or event.error}")
 
@@ -114,13 +114,14 @@ class Display:
     def refresh(self) -> None:
         """Draws the changing rows again."""
         request = self.questions.current
-        if request is not None and request.request_id != self._presented and not self._transcript.is_last(request):
+        if request is not None and request.request_id != self._presented and not self._is_above(request):
             self._presented = request.request_id
             drawn = drawn_call(request, self._present.config.workspace)
             if self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
-                asks = Text(f"{asker(self.views, request)} {request.call.question}", "bold yellow", overflow="fold")
+                asks = Text(f"{asker(self.views, request)} {asks_for(request)}", "bold yellow", overflow="fold")
                 self.print(Group(asks, drawn))  # too long for the card: all of it stands above
         self.screen.attention.title(self._status.title(self.views, self.questions))
+        self.screen.line.expects = _expected(request)
         self.screen.refresh(self.questions.current_id)
 
     def name(self, agent: "AgentInfo") -> str:
@@ -165,13 +166,23 @@ class Display:
     def _card(self, rows: int) -> RenderableType:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
-        is_above = self._transcript.is_last(request)
+        is_above = self._is_above(request)
         workspace = self._present.config.workspace
         return question_card(
             self.views, self.questions, request, rows, keys=keys, workspace=workspace, with_call=not is_above
         )
 
+    def _is_above(self, request: ApprovalRequest | QuestionRequest) -> bool:
+        """Whether what the request is about stands right above the card."""
+        return isinstance(request, ApprovalRequest) and self._transcript.is_last(request)
+
     def status(self) -> str:
         """The status line: the state, and the keys that count."""
         focus = self._present.focus
         return self._status.line(self.views, self.name(focus) if focus is not None else "", self.screen.columns)
+
+
+def _expected(request: ApprovalRequest | QuestionRequest | None) -> Expected:
+    if not isinstance(request, QuestionRequest):
+        return ""
+    return "secret" if request.secret else "text"

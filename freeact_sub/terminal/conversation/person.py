@@ -5,6 +5,7 @@ import re
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.events import QuestionRequest
 from freeact_sub.show.agent_view import AgentView
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
@@ -43,8 +44,12 @@ class Person:
 
     def enter(self, text: str) -> None:
         """Takes in a command, an answer, a message to the agent at work, or the next prompt."""
-        text = text.strip()
         self.display.hint("")
+        if isinstance(self.display.questions.current, QuestionRequest):
+            self.display.questions.answer(self.display.screen.line.pastes.unfolded(text))
+            self.display.refresh()
+            return
+        text = text.strip()
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
             self.leave()
         elif text.startswith("!") and self.display.questions.current is None:
@@ -103,8 +108,13 @@ class Person:
 
     def escape(self) -> None:
         """Acts as the first Ctrl-C if there is something to cancel, for Escape. Pressed again, it does no more."""
+        current = self.display.questions.current
         if self.display.questions.asks_back:
             self.display.questions.answer("n")
+            self.display.refresh()
+        elif isinstance(current, QuestionRequest):
+            current.decline()
+            self.display.questions.withdraw(current.request_id)
             self.display.refresh()
         elif self.present.phase == "running":
             self._conversation.interrupted(must_end=False)

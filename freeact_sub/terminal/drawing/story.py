@@ -28,6 +28,7 @@ from freeact_sub.events import (
     Event,
     KernelLost,
     Notice,
+    QuestionAnswered,
     Response,
     Thoughts,
     ToolCallStarted,
@@ -36,7 +37,7 @@ from freeact_sub.events import (
 from freeact_sub.show.agent_view import AgentView, Views, shows
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
-from freeact_sub.show.wording import MESSAGES, ending_notes
+from freeact_sub.show.wording import MESSAGES, ending_notes, question_and_answer
 from freeact_sub.terminal.drawing.parts import Folded, colour, coloured
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
 from freeact_sub.text import clean, counted, one_line
@@ -116,6 +117,9 @@ class Story:
                 yield from self._result(event, shown)
             case ApprovalAnswered():
                 yield from self._answered(view, event)
+            case QuestionAnswered():
+                yield from self._release(event.tool_call_id)
+                yield from self._note(question_and_answer(event), "dim" if event.answered else "red")
             case AgentFinished():
                 yield from self._release_all()
                 yield from self._ended(event, shown)
@@ -240,6 +244,8 @@ class Story:
             case ApprovalAnswered(allowed=False) if request := view.requests.get(event.request_id):
                 reason = f": {one_line(event.reason, 200)}" if event.reason else ""
                 yield from self._line(view, f"was denied {head_of_call(request.call).text}{reason}", "red")
+            case QuestionAnswered():
+                yield from self._line(view, question_and_answer(event), "dim" if event.answered else "red")
             case KernelLost():
                 yield from self._line(view, f"lost its kernel and all variables: {clean(event.reason)}", "red")
             case Notice():

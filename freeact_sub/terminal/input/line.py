@@ -21,7 +21,7 @@ from prompt_toolkit.history import FileHistory, ThreadedHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from freeact_sub.terminal.driver import Keyboard, Purpose
+from freeact_sub.terminal.driver import Expected, Keyboard, Purpose
 from freeact_sub.terminal.input.mentions import matching_files, mention_of
 from freeact_sub.terminal.input.pastes import Pastes
 from freeact_sub.terminal.questions.guard import ENTER, KeyGuard
@@ -38,9 +38,11 @@ class InputLine:
         self.buffer = Buffer(
             multiline=True,
             completer=ThreadedCompleter(LineCompleter(keyboard.offers)),
-            complete_while_typing=Condition(lambda: self._lent is None),
+            complete_while_typing=Condition(lambda: self._lent is None and not self.expects),
             history=ThreadedHistory(FileHistory(history_file())),
         )
+        self.expects: Expected = ""
+        """What the line takes in for the open question."""
         self._question: str | None = None
         self._lent: Purpose | None = None
         self._guard = KeyGuard()

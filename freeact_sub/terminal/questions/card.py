@@ -8,11 +8,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite, ShellCommand
-from freeact_sub.events import ApprovalRequest
+from freeact_sub.events import ApprovalRequest, QuestionRequest
 from freeact_sub.show.agent_view import Views
-from freeact_sub.show.heads import head_of_call
-from freeact_sub.show.questions import Questions
+from freeact_sub.show.heads import head_of
+from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
+from freeact_sub.show.wording import asked_text
 from freeact_sub.terminal.drawing.parts import Cut, colour
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
 from freeact_sub.terminal.questions.written_diffs import drawn_writes
@@ -32,7 +33,7 @@ WAITING = "…"
 def question_card(
     views: Views,
     questions: Questions,
-    request: ApprovalRequest,
+    request: ApprovalRequest | QuestionRequest,
     rows: int,
     *,
     keys: str,
@@ -50,14 +51,15 @@ def question_card(
         workspace: The start of relative paths.
         with_call: False: the call stands right above.
     """
-    number = Text(f" Approval 1 of {len(questions.waiting)} ", "bold reverse yellow")
+    kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
+    number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
-    asks.append(request.call.question, "bold yellow")
+    asks.append(asks_for(request), "bold yellow")
+    suggested = whole_line(", ".join(request.suggested)) if isinstance(request, ApprovalRequest) else ""
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
-    room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(request.suggested), 2)
+    room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
     call = [Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))] if with_call else []
-    suggested = whole_line(", ".join(request.suggested))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
         return Group(number, asks, *call, *always, Text(keys, "yellow"))
@@ -68,13 +70,15 @@ def _others(views: Views, questions: Questions) -> Iterator[str]:
     """The questions that wait behind the current one, each with the text that selects it."""
     behind = questions.waiting[1:]
     for number, request in enumerate(behind[: questions.listed], start=2):
-        yield f"/{number} {asker(views, request)}: {head_of_call(request.call).text}"
+        yield f"/{number} {asker(views, request)}: {head_of(request)}"
     if left := len(behind) - questions.listed:
         yield f"… and {left} more"
 
 
-def drawn_call(request: ApprovalRequest, workspace: Path) -> RenderableType:
-    """The whole call: a cell also with a diff of each file that it surely writes."""
+def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path) -> RenderableType:
+    """The whole call, or question: a cell also with a diff of each file that it surely writes."""
+    if isinstance(request, QuestionRequest):
+        return Text(asked_text(request), overflow="fold")
     call = request.call
     if isinstance(call, CodeAction):
         return Group(draw_part(call_part(call)), *drawn_writes(request.request_id, call.code, workspace))
@@ -88,7 +92,7 @@ def drawn_call(request: ApprovalRequest, workspace: Path) -> RenderableType:
     return draw_part(call_part(call))
 
 
-def asker(views: Views, request: ApprovalRequest) -> str:
+def asker(views: Views, request: ApprovalRequest | QuestionRequest) -> str:
     """The names of the agents from below the root to the one that asks."""
     chain = views.chain(views.of(request))
     return " → ".join(views.name(view) for view in chain[1:] or chain)
@@ -102,6 +106,9 @@ def key_line(questions: Questions, *, counts: bool) -> str:
     if questions.asks_back:
         return questions.asks_back
     listed = 1 + questions.listed
+    if isinstance(request, QuestionRequest):
+        hidden = " (it is not shown)" if request.secret else ""
+        return f"type the answer{hidden}, then Enter · Esc no answer" + (" · → next" if listed > 1 else "")
     parts = [
         "y yes · n no",
         "a this session · p this project" if request.suggested else "",

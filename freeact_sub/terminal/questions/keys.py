@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import ApprovalRequest, Decision, Remember
+from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.questions.outside import edit, editor
@@ -24,8 +24,16 @@ class AnswerKeys:
     def press(self, key: str) -> bool:
         """Takes in one key; returns False if it is none of ours, and so the beginning of a text."""
         request = self._questions.waiting[0]
+        if key == "→":
+            self._questions.next()
+            return True
+        if isinstance(request, QuestionRequest):
+            return False
         if self._questions.asks_back:
             return key in ("y", "n") and self._questions.answer(key)
+        return self._decided(request, key)
+
+    def _decided(self, request: ApprovalRequest, key: str) -> bool:
         match key:
             case "y" | "n":
                 self._decide(request, Decision(allowed=key == "y"))
@@ -36,10 +44,9 @@ class AnswerKeys:
             case "e":
                 self._edit(request)
             case "A":
-                for shown in self._questions.waiting[: 1 + self._questions.listed]:
-                    self._decide(shown, Decision(allowed=True))
-            case "→":
-                self._questions.next()
+                shown = self._questions.waiting[: 1 + self._questions.listed]
+                for approval in [one for one in shown if isinstance(one, ApprovalRequest)]:
+                    self._decide(approval, Decision(allowed=True))
             case "?":
                 self._note(f"why it asks: {request.reason}")
             case _:
@@ -49,7 +56,7 @@ class AnswerKeys:
     def written(self, purpose: Purpose, text: str) -> None:
         """Takes in the text for which the line was lent; an empty one gives it back."""
         request = self._questions.current
-        if request is None or not text.strip():
+        if not isinstance(request, ApprovalRequest) or not text.strip():
             return
         if purpose == "reason":
             self._decide(request, Decision(allowed=False, reason=text.strip()))

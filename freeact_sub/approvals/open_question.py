@@ -1,0 +1,104 @@
+"""`OpenQuestion`: one question that waits for its answer. The first answer counts, from whatever thread it comes."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, Generic, TypeVar
+
+from freeact_sub.calls import Call
+from freeact_sub.events import Decision
+from freeact_sub.system.event_loop import running_loop
+from freeact_sub.text import one_line
+
+UNSHOWN_SECONDS: Final = 30.0
+"""A question that no front end has shown for so long is noted in the log."""
+TOO_LATE: Final = "nobody has answered within {seconds:g} s (setting `approval_timeout_seconds`)"
+UNSHOWN: Final = (
+    "%s waits for an answer since %g s: %s; whoever reads the events must call event.approve(), event.deny() or "
+    "event.answer(), or run.answer() (the setting `approval_timeout_seconds` bounds the wait)"
+)
+A = TypeVar("A")
+
+logger = logging.getLogger(__name__)
+
+
+class OpenQuestion(Generic[A]):
+    """Waits for an answer, and announces it as soon as it is taken."""
+
+    def __init__(self, announce: Callable[[A], None]) -> None:
+        """Args: announce: called once with the answer, on the event loop, before whoever waits for it continues."""
+        self.answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._announce = announce
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._decided = False
+        self.shown = False
+        """A front end has put it before a person."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether it is answered or withdrawn."""
+        return self._decided
+
+    def decide(self, answer: A) -> bool:
+        """Answers the question; returns False if it was answered or withdrawn before."""
+        with self._lock:
+            if self._decided or self._loop.is_closed():
+                return False
+            self._decided = True
+        if running_loop() is self._loop:
+            self._settle(answer)
+        else:
+            self._loop.call_soon_threadsafe(self._settle, answer)
+        return True
+
+    @contextmanager
+    def timed(
+        self,
+        agent_id: str,
+        words: str,
+        *,
+        unshown_seconds: float,
+        timeout_seconds: float | None,
+        too_late: Callable[[str], A],
+    ) -> Iterator[None]:
+        """Log the question, in these words, if no front end shows it in time; answer it when the time is up.
+
+        Args:
+            agent_id: The agent that asks.
+            words: The question, for the log.
+            unshown_seconds: The time to show it.
+            timeout_seconds: The time to answer it. None: there is no bound.
+            too_late: Makes the answer from a reason.
+        """
+        loop = asyncio.get_running_loop()
+
+        def warn() -> None:
+            if not self.shown:
+                logger.warning(UNSHOWN, agent_id, unshown_seconds, one_line(words, 200))
+
+        timers = [loop.call_later(unshown_seconds, warn)]
+        if timeout_seconds is not None:
+            answer = too_late(TOO_LATE.format(seconds=timeout_seconds))
+            timers.append(loop.call_later(timeout_seconds, self.decide, answer))
+        try:
+            yield
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+    def _settle(self, answer: A) -> None:
+        self._announce(answer)
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class OpenApproval(OpenQuestion[Decision]):
+    """A call that waits for a decision."""
+
+    def __init__(self, call: Call, announce: Callable[[Decision], None]) -> None:
+        """Args: announce: see `OpenQuestion`."""
+        super().__init__(announce)
+        self.call = call

@@ -1,0 +1,107 @@
+"""Asks a person for what code reads from a keyboard: `input()`, `getpass`, debuggers, `sys.stdin`.
+
+Sent into every kernel as source: standard library and IPython only. The question is a request to the host, like all others,
+and not Jupyter's `input_request`: it can come from any thread and also between cells, and it ends with its cell. Another
+Jupyter program that runs a cell in this kernel, and says that it takes input requests, gets those.
+"""
+
+import builtins
+import getpass
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import StdinNotImplementedError
+
+WAY_OUT = "put the value into the code, or ask for it in your reply"
+
+
+class Keyboard:
+    """Asks for lines, on behalf of the code in one kernel."""
+
+    def __init__(self, kernel: Any, ask_host: Callable[..., Any]) -> None:
+        """Args: ask_host: sends a method and its parameters, and waits for the answer."""
+        self._ask_host = ask_host
+        self._home = os.getpid()
+        self._kernel = kernel
+        self._raw_input, self._getpass = kernel.raw_input, kernel.getpass
+        self.stdin = Stdin(self.line)
+
+    def input(self, prompt: Any = "") -> str:
+        """In place of the built-in function."""
+        if sys.stdin is not self.stdin:  # the code has put something else there, such as a text
+            print(prompt, end="", flush=True)  # noqa: T201  # as the original
+            if line := sys.stdin.readline():
+                return line.removesuffix("\n")
+            raise EOFError("EOF when reading a line")
+        if self._asks_itself:
+            return str(self._raw_input(prompt))
+        return self._ask("input()", str(prompt))
+
+    def getpass(self, prompt: str = "Password: ", *arguments: Any, **options: Any) -> str:
+        """In place of `getpass.getpass`; the answer is neither shown nor recorded."""
+        if self._asks_itself:
+            return str(self._getpass(prompt, *arguments, **options))
+        return self._ask("getpass()", str(prompt), secret=True)
+
+    def line(self) -> str:
+        """A line of standard input; empty at its end, which is where nobody answers."""
+        try:
+            return f"{self._ask('sys.stdin', '')}\n"
+        except StdinNotImplementedError:
+            return ""
+
+    @property
+    def _asks_itself(self) -> bool:
+        """Whether the kernel asks the program that has sent the cell."""
+        return bool(self._kernel._allow_stdin)  # noqa: SLF001  # the kernel tells it nowhere else
+
+    def _ask(self, what: str, prompt: str, *, secret: bool = False) -> str:
+        if os.getpid() != self._home:
+            raise StdinNotImplementedError(f"{what} gets no answer (a forked process cannot ask): {WAY_OUT}")
+        try:
+            return str(self._ask_host("question", prompt=prompt, secret=secret))
+        except (RuntimeError, ValueError) as error:
+            why = str(error)
+        raise StdinNotImplementedError(f"{what} gets no answer ({why}): {WAY_OUT}")
+
+
+class Stdin(io.TextIOWrapper):
+    """`sys.stdin`. Programs that get it find `/dev/null`."""
+
+    def __init__(self, line: Callable[[], str]) -> None:
+        try:
+            null = io.FileIO(0, closefd=False)
+        except OSError:  # whoever has started the kernel has closed it
+            null = io.FileIO(os.devnull)
+        super().__init__(io.BufferedReader(null), encoding="utf-8", errors="replace")
+        self._line = line
+        self._rest = ""
+
+    def readline(self, size: int | None = -1) -> str:  # type: ignore[override]  # the stub has a narrower type
+        """As of any text."""
+        text = self._rest or self._line()
+        end = len(text) if size is None or size < 0 else size
+        self._rest = text[end:]
+        return text[:end]
+
+    def read(self, size: int | None = -1) -> str:
+        """One answer is all there is; a person can write several lines into it."""
+        return self.readline(size)
+
+    def readlines(self, hint: int = -1) -> list[str]:  # type: ignore[override]  # as above
+        """See `read`."""
+        del hint
+        return self.read().splitlines(keepends=True)
+
+
+def install(kernel: Any, ask_host: Callable[..., Any]) -> None:
+    """Ask through the host whatever this kernel's code reads. Called again in a branch."""
+    keyboard = Keyboard(kernel, ask_host)
+    # ipykernel puts its own functions into the two places for the time of each cell
+    kernel.raw_input = builtins.input = keyboard.input
+    kernel.getpass = getpass.getpass = keyboard.getpass
+    sys.stdin = keyboard.stdin
+    sys.breakpointhook = sys.__breakpointhook__  # that of ipykernel's debugger does nothing unless one is attached
