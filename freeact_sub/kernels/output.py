@@ -24,6 +24,7 @@ from freeact_sub.cells import (
     MimeBundle,
     StreamText,
 )
+from freeact_sub.kernels.screen import ScreenText
 from freeact_sub.kernels.tracebacks import short_traceback, without_colours
 from freeact_sub.system.safe_files import beneath
 from freeact_sub.system.stopwatch import Stopwatch
@@ -67,11 +68,12 @@ class CellOutputBuffer:
         self._take = take
         self._is_awaited = False
         """`get` waits: all that came before has been handed on."""
-        self._head_chars = model_chars * 2 // 3
-        self._tail_chars = model_chars - self._head_chars
-        self._head: list[str] = []
-        self._tail: deque[str] = deque()
-        self._tail_size = 0
+        self._model_chars = model_chars
+        self._screen = ScreenText(model_chars)
+        self._is_to_clear = False
+        """The next output takes the place of all before."""
+        self._unwritten: list[str] = []
+        """All of the text, while it is short."""
         self._file_path = file
         self._root = root
         self._file: IO[str] | None = None
@@ -92,11 +94,15 @@ class CellOutputBuffer:
         if self._reply is not None:
             return
         if isinstance(output, ClearOutput):
+            self._is_to_clear = True
+            if not output.wait:
+                self._clear()
             self._waiting.append((output, 0))
             self._changed.set()
             return
+        self._clear()
         text = text_of(output)
-        self._keep_text(short_traceback(output) if isinstance(output, CellError) else without_colours(text))
+        self._keep_text(output, text)
         size = len(text)
         if isinstance(output, DisplayData | ExecuteResult):
             size += self._keep_display(output)
@@ -132,13 +138,12 @@ class CellOutputBuffer:
 
     @property
     def text(self) -> str:
-        """The text for the model: all of a short output, head and tail of a long one."""
-        head, tail = "".join(self._head), "".join(self._tail)[-self._tail_chars :]
-        left_out = self.total_chars - len(head) - len(tail)
+        """The text for the model, as a screen shows it at the end: all of a short output, head and tail of a long one."""
+        head, tail, left_out = self._screen.parts
         if left_out <= 0:
             return head + tail
         where = f"; all of it is in {self._file_path}" if self._file_path else ""
-        return f"{head}\n[… {left_out:,} of {self.total_chars:,} characters left out{where} …]\n{tail}"
+        return f"{head}\n[… {left_out:,} of {self._screen.total_chars:,} characters left out{where} …]\n{tail}"
 
     @property
     def displays(self) -> tuple[MimeBundle, ...]:
@@ -150,28 +155,37 @@ class CellOutputBuffer:
         """The file with all of the text, if it was too long for `text`."""
         return self._file_path if self._file is not None else None
 
-    def _keep_text(self, text: str) -> None:
-        room = self._head_chars - self.total_chars
-        self.total_chars += len(text)
+    def _clear(self) -> None:
+        if self._is_to_clear:
+            self._is_to_clear = False
+            self._screen.clear()
+            self._displays.clear()
+
+    def _keep_text(self, output: CellOutput, text: str) -> None:
+        """Keeps the text of an output. The file gets what the screen does not show any more as well."""
+        plain = short_traceback(output) if isinstance(output, CellError) else without_colours(text)
+        self.total_chars += len(plain)
         if self._file_path is not None:
-            self._write(text)
-        if room > 0:
-            self._head.append(text[:room])
-            text = text[room:]
-        if text:
-            self._tail.append(text[-self._tail_chars :])
-            self._tail_size += len(self._tail[-1])
-            while self._tail_size - len(self._tail[0]) >= self._tail_chars:
-                self._tail_size -= len(self._tail.popleft())
+            self._write(plain)
+        if isinstance(output, StreamText):
+            self._screen.write(text)
+            return
+        display_id = output.display_id if isinstance(output, DisplayData) else None
+        replaces = isinstance(output, DisplayData) and output.update and display_id is not None
+        if not (replaces and display_id and self._screen.replace(plain, display_id)):
+            self._screen.show(plain, display_id)
 
     def _write(self, text: str) -> None:
         try:
             if self._file is not None:
                 self._file.write(text)
-            elif self.total_chars > self._head_chars + self._tail_chars and self._file_path is not None:
+                return
+            self._unwritten.append(text)
+            if self.total_chars > self._model_chars and self._file_path is not None:
                 opener = beneath(self._root or self._file_path.parent)
                 self._file = open(self._file_path, "x", encoding="utf-8", errors="replace", opener=opener)  # noqa: SIM115  # closed at the cell's end
-                self._file.write("".join(self._head) + "".join(self._tail) + text)
+                self._file.write("".join(self._unwritten))
+                self._unwritten.clear()
         except OSError as error:
             # a full disk must not end the task that drains the kernel
             self._give_up_file(error)
@@ -179,6 +193,7 @@ class CellOutputBuffer:
     def _give_up_file(self, error: OSError) -> None:
         logger.error("the output of a cell cannot be written to %s: %s", self._file_path, error)
         file, self._file, self._file_path = self._file, None, None
+        self._unwritten.clear()
         if file is not None:
             with suppress(OSError):
                 file.close()

@@ -30,7 +30,11 @@ def out(text: str) -> StreamText:
     return StreamText(name="stdout", text=text)
 
 
-@given(st.lists(st.text(max_size=50), max_size=60), st.integers(min_value=10, max_value=200))
+TEXT = st.text(st.characters(exclude_characters="\r\b\x1b"), max_size=50)
+"""Without what moves the cursor of a screen."""
+
+
+@given(st.lists(TEXT, max_size=60), st.integers(min_value=10, max_value=200))
 def test_text_is_all_of_a_short_output_and_head_and_tail_of_a_long_one(pieces, bound):
     buffer = CellOutputBuffer(model_chars=bound)
     for piece in pieces:

@@ -1,0 +1,202 @@
+r"""`ScreenText`: the text of a cell as a screen shows it at the end, head and tail.
+
+A progress bar writes each of its states over the one before, with `\r`, backspaces or movements of the cursor; a display can
+be replaced, and a cell can clear what it has put out. Who reads the cell afterwards needs the last state only. As on a
+screen, only the last lines can be changed: older ones stay as they are.
+"""
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+OPEN_LINES: Final = 100
+"""Lines at the end that can still be changed."""
+OPEN_CHARS: Final = 16_384
+"""A line that is longer cannot be changed any more."""
+MAX_ESCAPE_CHARS: Final = 64
+
+_MOVES: Final = re.compile("[\r\b\x1b]")
+_TOKENS: Final = re.compile(r"(\n|\r|\x08|\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_=>])")
+_UNFINISHED: Final = re.compile(r"\r\Z|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*)?\Z")
+_CURSOR: Final = re.compile(r"\x1b\[(\d*)([A-DGJK])")
+
+
+class HeadAndTail:
+    """A text of which only head and tail are kept."""
+
+    def __init__(self, head_chars: int, tail_chars: int) -> None:
+        self.head_chars, self.tail_chars = head_chars, tail_chars
+        self.head: list[str] = []
+        self.tail: deque[str] = deque()
+        self.tail_size = self.total_chars = 0
+
+    def add(self, text: str) -> None:
+        """Adds text at the end."""
+        room = self.head_chars - self.total_chars
+        self.total_chars += len(text)
+        if room > 0:
+            self.head.append(text[:room])
+            text = text[room:]
+        if text:
+            self.tail.append(text[-self.tail_chars :])
+            self.tail_size += len(self.tail[-1])
+            while self.tail_size - len(self.tail[0]) >= self.tail_chars:
+                self.tail_size -= len(self.tail.popleft())
+
+    def ending_with(self, text: str) -> tuple[str, str, int]:
+        """Head, tail and number of the characters between them, with more text at the end, which is not added."""
+        whole = HeadAndTail(self.head_chars, self.tail_chars)
+        whole.head, whole.tail = [*self.head], deque(self.tail)
+        whole.tail_size, whole.total_chars = self.tail_size, self.total_chars
+        whole.add(text)
+        head, tail = "".join(whole.head), "".join(whole.tail)[-self.tail_chars :]
+        return head, tail, whole.total_chars - len(head) - len(tail)
+
+
+@dataclass
+class _Place:
+    """The lines of a display that may be replaced."""
+
+    start: int
+    count: int
+
+
+class ScreenText:
+    """A screen without an edge at its right and its top."""
+
+    def __init__(self, chars: int) -> None:
+        """Args: chars: the bound of its text."""
+        self._head_chars = chars * 2 // 3
+        self._tail_chars = chars - self._head_chars
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing is shown any more."""
+        self._settled = HeadAndTail(self._head_chars, self._tail_chars)
+        self._lines = [""]
+        self._row = self._column = 0
+        self._unfinished = ""
+        """The beginning of an escape sequence, or of a line break of two characters."""
+        self._places: dict[str, list[_Place]] = {}
+        self._uncounted = 0
+        """Characters that have come since those of the open lines were counted."""
+
+    @property
+    def parts(self) -> tuple[str, str, int]:
+        """Head, tail, and the number of characters left out between them."""
+        return self._settled.ending_with("\n".join(self._lines))
+
+    @property
+    def total_chars(self) -> int:
+        """The length of all that is shown, the left out characters included."""
+        return self._settled.total_chars + sum(map(len, self._lines)) + len(self._lines) - 1
+
+    def write(self, text: str) -> None:
+        """Writes as a program does, at the cursor."""
+        text, self._unfinished = (self._unfinished + text).replace("\r\n", "\n"), ""
+        if not _MOVES.search(text) and self._is_at_end():
+            self._append(text)
+            return
+        unfinished = _UNFINISHED.search(text)
+        if unfinished is not None and len(unfinished[0]) <= MAX_ESCAPE_CHARS:
+            text, self._unfinished = text[: unfinished.start()], unfinished[0]
+        for index, token in enumerate(_TOKENS.split(text)):
+            if index % 2:
+                self._move(token)
+            elif token:
+                self._put(token)
+        self._settle()
+
+    def show(self, text: str, display_id: str | None = None) -> None:
+        """Adds lines at the end, as they are. Args: display_id: by which they may be replaced later."""
+        self._row, self._column = len(self._lines) - 1, len(self._lines[-1])
+        start, had_text = self._row, bool(self._lines[-1])
+        if display_id is not None and not had_text:
+            self._places.setdefault(display_id, []).append(_Place(start, text.count("\n")))
+        self._append(text)
+
+    def replace(self, text: str, display_id: str) -> bool:
+        """Replaces the lines of a display. Returns False if they cannot be changed any more."""
+        places = self._places.get(display_id, ())
+        lines = text.split("\n")[:-1]
+        for place in places:
+            added = len(lines) - place.count
+            self._lines[place.start : place.start + place.count] = lines
+            for other in (other for found in self._places.values() for other in found):
+                other.start += added if other.start > place.start else 0
+            self._row += added if self._row > place.start else 0
+            place.count = len(lines)
+        self._settle()
+        return bool(places)
+
+    def _is_at_end(self) -> bool:
+        return self._row == len(self._lines) - 1 and self._column == len(self._lines[-1])
+
+    def _append(self, text: str) -> None:
+        """Adds at the end, where the cursor is."""
+        self._uncounted += len(text)
+        first, *rest = text.split("\n")
+        self._lines[-1] += first
+        self._lines += rest
+        self._row, self._column = len(self._lines) - 1, len(self._lines[-1])
+        self._settle()
+
+    def _put(self, text: str) -> None:
+        """Writes over what stands at the cursor. Args: text: without line breaks."""
+        line = self._lines[self._row].ljust(self._column)
+        self._lines[self._row] = line[: self._column] + text + line[self._column + len(text) :]
+        self._column += len(text)
+        self._uncounted += len(text)
+
+    def _move(self, key: str) -> None:
+        if key == "\n":
+            self._row, self._column = self._row + 1, 0
+            if self._row == len(self._lines):
+                self._lines.append("")
+        elif key == "\r":
+            self._column = 0
+        elif key == "\b":
+            self._column = max(0, self._column - 1)
+        elif (moves := _CURSOR.fullmatch(key)) is not None:
+            self._obey(moves[2], moves[1])
+
+    def _obey(self, command: str, number: str) -> None:
+        """Moves the cursor or erases, as terminals do. Progress bars in several lines use these."""
+        count = max(1, int(number[:4] or 1))
+        if command in "AB":
+            self._row = max(0, min(len(self._lines) - 1, self._row + (-count if command == "A" else count)))
+        elif command in "CDG":
+            column = count - 1 if command == "G" else self._column + (count if command == "C" else -count)
+            self._column = max(0, min(column, OPEN_CHARS))
+        elif command == "K":
+            line = self._lines[self._row]
+            before, after = line[: self._column], line[self._column :]
+            self._lines[self._row] = {"": before, "0": before, "1": " " * (len(before) + 1) + after[1:], "2": ""}.get(number, line)
+        elif command == "J" and number in ("", "0"):
+            self._lines[self._row] = self._lines[self._row][: self._column]
+            del self._lines[self._row + 1 :]
+
+    def _settle(self) -> None:
+        """Gives up changing what is too far above, or too long."""
+        count = len(self._lines) - OPEN_LINES if len(self._lines) > 2 * OPEN_LINES else 0
+        if count:
+            self._settled.add("\n".join(self._lines[:count]) + "\n")
+            del self._lines[:count]
+            self._row = max(0, self._row - count)
+            for name, places in [*self._places.items()]:
+                kept = [_Place(place.start - count, place.count) for place in places if place.start >= count]
+                self._places[name] = kept
+                if not kept:
+                    del self._places[name]
+        if len(self._lines[-1]) > OPEN_CHARS or self._is_large():
+            self._settled.add("\n".join(self._lines))
+            self._lines, self._row, self._column = [""], 0, 0
+            self._places.clear()
+
+    def _is_large(self) -> bool:
+        """Counts only after so much more text that it may be."""
+        if self._uncounted < OPEN_CHARS:
+            return False
+        self._uncounted = 0
+        return sum(map(len, self._lines)) > 4 * OPEN_CHARS
