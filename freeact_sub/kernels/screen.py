@@ -172,7 +172,9 @@ class ScreenText:
         elif command == "K":
             line = self._lines[self._row]
             before, after = line[: self._column], line[self._column :]
-            self._lines[self._row] = {"": before, "0": before, "1": " " * (len(before) + 1) + after[1:], "2": ""}.get(number, line)
+            self._lines[self._row] = {"": before, "0": before, "1": " " * (len(before) + 1) + after[1:], "2": ""}.get(
+                number, line
+            )
         elif command == "J" and number in ("", "0"):
             self._lines[self._row] = self._lines[self._row][: self._column]
             del self._lines[self._row + 1 :]
