@@ -274,6 +274,36 @@ class SpawnCall(Action):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SavedVariables(Action):
+    """Variables that are about to be read in a kernel that may do more than the one that has saved them."""
+
+    form = "their names"
+    main = "variables"
+    whole = True
+
+    kind: Literal["variables"] = "variables"
+    variables: str
+    """A line for each, with its type and its size."""
+    saved_in: str = ""
+    """The mode of the kernel that has saved them, as in `mode plan`."""
+    more: str = ""
+    """What the kernel may do that the other one could not, as in `it has the network`."""
+
+    @property
+    def summary(self) -> str:
+        return f"bring back variables that were saved in {self.saved_in}: {_first_line(self.variables)}"
+
+    @property
+    def question(self) -> str:
+        return f"asks to bring back variables that were saved in {whole_line(self.saved_in)}"
+
+    @property
+    def text(self) -> str:
+        why = f"to read them runs code that was saved with them, and this kernel may do more: {visible(self.more)}"
+        return f"{super().text}\n({why})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolCall(Action):
     """Any other tool: a user's own, or a built-in one without a special call."""
 
@@ -302,7 +332,7 @@ class ToolCall(Action):
         return self.tool_name
 
 
-Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | ToolCall
+Call: TypeAlias = CodeAction | ShellCommand | FileWrite | NetworkConnect | McpCall | SpawnCall | SavedVariables | ToolCall
 """Any action that may need approval."""
 
 CALLS: Final[dict[str, type[Call]]] = {call.kind: call for call in get_args(Call)}

@@ -12,7 +12,7 @@ import contextlib
 import io
 import pickle
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,7 +42,8 @@ from freeact_sub.kernels import (
     KernelSpec,
     OwnFiles,
 )
-from freeact_sub.kernels.snapshots import LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.snapshots import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.snapshots.rights import more_than, rights_of
 from freeact_sub.modes import Mode
 
 __all__ = [
@@ -219,9 +220,9 @@ class FakeKernel:
         branch._namespace = dict(self._namespace)
         return branch
 
-    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
         """See `Kernel.snapshot`. What plain pickle takes is kept, without what values share, whatever its size."""
-        del max_bytes
+        del max_bytes, keep
         kept: dict[str, bytes] = {}
         lost = []
         for name, value in self._namespace.items():
@@ -230,7 +231,7 @@ class FakeKernel:
                     kept[name] = pickle.dumps(value)
                 except Exception as error:  # noqa: BLE001  # border: a type may do anything
                     lost.append(LostVariable(name=name, type=type(value).__name__, reason=str(error), cell=None))
-        content = pickle.dumps((kept, lost))
+        content = pickle.dumps((kept, lost, rights_of(self.spec)))
         if self._saved != (folder, content):  # as a real one: what has not changed is not written
             folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # a test's own
             (folder / "new").write_bytes(content)
@@ -245,14 +246,18 @@ class FakeKernel:
             not_forked="",
         )
 
-    async def restore(self, folder: Path) -> RestoreReport:
+    async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
         """See `Kernel.restore`."""
         try:
-            kept, lost = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
+            kept, lost, rights = pickle.loads((folder / "fake").read_bytes())  # noqa: S301  # a test's own
         except FileNotFoundError as error:
             raise KernelSnapshotError(f"no variables are saved in {folder}") from error
+        variables = tuple(Variable(name=name, line=name) for name in kept)
+        if variables and (more := more_than(rights_of(self.spec), rights)) and not allow_more:
+            left_out = LeftOut(variables=variables, saved_in=rights.name, more=more)
+            return RestoreReport(restored=(), lost=tuple(lost), left_out=(left_out,))
         self._namespace |= {name: pickle.loads(value) for name, value in kept.items()}  # noqa: S301  # the same
-        return RestoreReport(restored=tuple(Variable(name=name, line=name) for name in kept), lost=tuple(lost))
+        return RestoreReport(restored=variables, lost=tuple(lost))
 
     def die(self, reason: str = "it was killed by the test") -> None:
         """Ends like a killed process."""

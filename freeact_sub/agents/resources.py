@@ -64,6 +64,7 @@ class AgentKernel:
             workspace=node.shared.config.workspace,
             environment=place.environment,
             start_timeout_seconds=settings.start_timeout_seconds,
+            mode=node.policy.mode,
             mcp_servers=mcp_servers,
             sandbox=with_programs(place.wall, node.shared.config.mcp_servers),
             own_files=own_files,

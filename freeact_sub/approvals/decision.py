@@ -13,10 +13,15 @@ from freeact_sub.approvals.addresses import spellings
 from freeact_sub.approvals.policy import Policy, Ruling, by_mode, by_rule, denied_by_mode, strictest
 from freeact_sub.approvals.rules.patterns import escaped
 from freeact_sub.approvals.shell import judge_command, judge_outside
-from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, SavedVariables, ShellCommand, SpawnCall, ToolCall
 
 HARMLESS_TOOLS: Final = frozenset({"reset_kernel", "ask", "ask_parent", "subagents"})
 """Tools that touch only the agent itself and its children; `ask` costs what its budget allows."""
+
+FOR_A_PERSON: Final = Ruling(
+    verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
+)
+"""No rule allows it, and nobody's absence does."""
 
 
 def decide(call: Call, policy: Policy) -> Ruling:
@@ -52,6 +57,9 @@ def _decide_here(call: Call, policy: Policy) -> Ruling:
             return denied_by_mode(policy, "MCP tools run only if their server says that they are read-only")
         case SpawnCall() if policy.mode == "plan" and call.mode not in (None, "plan"):
             return denied_by_mode(policy, "children can only be in mode plan as well")
+        case SavedVariables():
+            denied = by_rule(call.kind, [call.subject], policy)
+            return denied if denied is not None and denied.verdict == "deny" else FOR_A_PERSON
         case ToolCall():
             return _tool(call, policy)
         case _:

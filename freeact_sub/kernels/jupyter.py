@@ -5,6 +5,7 @@ end. Where the process comes from, and what it has on that machine, is its launc
 """
 
 import asyncio
+from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -18,7 +19,9 @@ from freeact_sub.kernels.guest import guest_source
 from freeact_sub.kernels.kernel import HostRequestHandler, KernelSpec
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.snapshots.files import Store
 from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
+from freeact_sub.kernels.snapshots.rights import Rights, rights_of
 from freeact_sub.kernels.snapshots.snapshots import MAX_BYTES, Snapshots
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.system.closing import carry_out
@@ -93,13 +96,18 @@ class JupyterKernel:
         kernel = type(self)(spec, self._launcher.branch(spec, self._branches), handler)
         return await kernel._open(KernelBranchError, NOT_FORKED, self._launcher)  # noqa: SLF001  # another one of ours
 
-    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
         """See `Kernel.snapshot`."""
-        return await self._snapshots.save(self._scratch_for_variables(), folder, max_bytes or MAX_BYTES)
+        scratch, rights = self._scratch_for_variables(), await self._rights()
+        return await self._snapshots.save(scratch, Store(folder, rights, keep, max_bytes or MAX_BYTES))
 
-    async def restore(self, folder: Path) -> RestoreReport:
+    async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
         """See `Kernel.restore`."""
-        return await self._snapshots.restore(self._scratch_for_variables(), folder)
+        scratch, rights = self._scratch_for_variables(), await self._rights()
+        return await self._snapshots.restore(scratch, folder, None if allow_more else rights)
+
+    async def _rights(self) -> Rights:
+        return await asyncio.to_thread(rights_of, self.spec, own_files=self.own_files is not None)
 
     def _scratch_for_variables(self) -> Path:
         if self._closing is not None or self.lost_reason is not None:

@@ -1,6 +1,6 @@
 """The two protocols between agents and the places where code runs: `Kernel` and `KernelProvider`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,8 @@ class KernelSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The whole environment of the kernel's process."""
     start_timeout_seconds: float = 60
+    mode: Mode = "full"
+    """The mode of its agent, where there is no wall that says so."""
     mcp_servers: tuple[str, ...] = ()
     """Names of the servers under `agent.mcp` in the kernel."""
     sandbox: SandboxPolicy | None = None
@@ -136,7 +138,7 @@ class Kernel(Protocol):
         """
         ...
 
-    async def snapshot(self, folder: Path, *, max_bytes: int | None = None) -> SnapshotReport:
+    async def snapshot(self, folder: Path, *, max_bytes: int | None = None, keep: Collection[str] = ()) -> SnapshotReport:
         """Saves the variables into files, between two cells: a running cell ends first, and the next one does not wait.
 
         A fork of the kernel writes while the kernel continues; where none can be made, the kernel itself saves what it can
@@ -149,20 +151,25 @@ class Kernel(Protocol):
             folder: A folder of the host, outside what kernels may write, for this agent alone, since its kernels know its
                 files; it is made if need be. To keep a copy, copy its files or make links to them: none is ever changed.
             max_bytes: Bytes that it may take; small variables come first. None: 4 GiB.
+            keep: Variables of the last snapshot that stay in the folder, with the rights of the kernel that saved them, as
+                long as this kernel has none of these names (`RestoreReport.left_out`).
 
         Raises:
             KernelSnapshotError: Nothing is saved; the snapshot before is still there. The message says why.
         """
         ...
 
-    async def restore(self, folder: Path) -> RestoreReport:
+    async def restore(self, folder: Path, *, allow_more: bool = False) -> RestoreReport:
         """Brings the variables of a snapshot back, modules, search path and working directory included.
 
         For a kernel that has just started. Functions and classes of cells are as they were defined. Large arrays are read
         when they are used. What their types' code does is what a cell's code does, and is asked about in the same way.
+        Variables of a kernel that could do less than this one are left out, and the report names them: their code would get
+        rights that it did not have (mode, network, folders).
 
         Args:
             folder: See `snapshot`. It stays as it is.
+            allow_more: A person has agreed that they come back nevertheless.
 
         Raises:
             KernelSnapshotError: Nothing is brought back, for example because nothing was saved. The message says why.

@@ -8,6 +8,7 @@ from freeact_sub.calls import (
     CodeAction,
     FileWrite,
     McpCall,
+    SavedVariables,
     ShellCommand,
     SpawnCall,
     ToolCall,
@@ -55,6 +56,8 @@ def head_of_call(call: Call) -> Head:
             return Head(kind="Child", words=_line(call.description or call.prompt))
         case ToolCall(tool_name="ask"):
             return _ask(call.args)
+        case SavedVariables():
+            return Head(kind="Saved variables", words=_line(call.variables))
         case ToolCall():
             return Head(kind=_called(call.tool_name, call.args))
         case _:

@@ -210,6 +210,11 @@ async def test_code_cannot_raise_its_own_mode_depth_or_turns(mode, world, tmp_pa
 OTHER_TESTS = {
     "code that runs later": (("auto",), "test_later_code.py", "test_a_kernel_cannot_change_what_runs_later"),
     "answer a question": (ALL, "test_escapes.py", "test_code_cannot_answer_its_own_question"),
+    "hand itself more rights": (
+        WALLED,
+        "test_rights_of_variables.py",
+        "test_a_kernel_reads_what_a_kernel_of_no_less_rights_has_saved",
+    ),
     "raise its own rights": (WALLED, "test_escapes.py", "test_code_cannot_raise_its_own_mode_depth_or_turns"),
     "fork without end": (ALL, "test_ordinary_user.py", "test_an_ordinary_user_forks_up_to_the_limit"),
 }

@@ -150,9 +150,9 @@ class AgentSession:
         Returns:
             Ends it, before the kernel is closed.
         """
-        kernel, agent_id = loop.resources.kernel, loop.node.agent_id
+        kernel = loop.resources.kernel
         loop.kernel_news = None if is_new else kernel_is_new
-        variables = None if self.journal.variables is None else self.journal.variables.of_root(agent_id, kernel)
+        variables = None if self.journal.variables is None else self.journal.variables.of_root(loop.node, kernel)
         if variables is not None:
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
-from freeact_sub.errors import KernelError
+from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.calls import SavedVariables
+from freeact_sub.errors import ApprovalDeniedError, KernelError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Notice, ToolOutput
-from freeact_sub.kernels.snapshots import RestoreReport
+from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 from freeact_sub.sessions.store import stats_below
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
@@ -64,11 +66,11 @@ class SessionVariables:
         self._at_work: dict[str, Variables] = {}
         self._root_id = ""
 
-    def of_root(self, agent_id: str, kernel: "AgentKernel") -> "Variables":
+    def of_root(self, node: "AgentNode", kernel: "AgentKernel") -> "Variables":
         """Follow the root, until `Variables.aclose`."""
-        self._root_id = agent_id
-        variables = Variables(self._folder, agent_id, kernel, last_cell=self._last_cell, notice=self._notice)
-        self._at_work[agent_id] = variables
+        self._root_id = node.agent_id
+        variables = Variables(self._folder, node, kernel, last_cell=self._last_cell, notice=self._notice)
+        self._at_work[node.agent_id] = variables
         return variables
 
     def of_child(self, node: "AgentNode", kernel: "AgentKernel") -> "Variables":
@@ -84,7 +86,7 @@ class SessionVariables:
             await asyncio.to_thread(remove_oldest, self._folder, CHILDREN_BYTES, spared)
 
         variables = Variables(
-            self._folder, node.agent_id, kernel, last_cell=self._last_cell, notice=notice, of_child=True, on_end=on_end
+            self._folder, node, kernel, last_cell=self._last_cell, notice=notice, of_child=True, on_end=on_end
         )
         self._at_work[node.agent_id] = variables
         return variables
@@ -112,7 +114,7 @@ class Variables:
     def __init__(
         self,
         folder: Path,
-        agent_id: str,
+        node: "AgentNode",
         kernel: "AgentKernel",
         *,
         last_cell: Callable[[str], Awaitable[float]],
@@ -124,7 +126,7 @@ class Variables:
 
         Args:
             folder: The folder of the session's variables.
-            agent_id: The agent.
+            node: The agent.
             kernel: Its own.
             last_cell: See `SessionVariables`.
             notice: Tells people something.
@@ -137,9 +139,12 @@ class Variables:
         self._of_child = of_child
         self._on_end = on_end
         self._ending = asyncio.Event()
-        self._folder = folder / agent_id
-        self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
-        self._agent_id = agent_id
+        self._folder = folder / node.agent_id
+        self._mark = folder / f"{node.agent_id}.{SAVED_UP_TO}"
+        self._agent_id = node.agent_id
+        self._node = node
+        self._left_out: frozenset[str] = frozenset()
+        """Variables of the snapshot that this kernel was not given, and that stay in it."""
         self._kernel = kernel
         self._notice = notice
         self._wanted: float | None = None
@@ -151,8 +156,11 @@ class Variables:
         """See `Tap`. The end of a cell or of a kernel triggers a snapshot."""
         if event.agent_id != self._agent_id or not isinstance(event, _OF_KERNELS):
             return
-        if not isinstance(event, ToolOutput) or event.tool_name == "reset_kernel":
-            self.want(event.time)
+        if isinstance(event, ToolOutput) and event.tool_name != "reset_kernel":
+            return
+        if not isinstance(event, CodeExecutionOutput):
+            self._left_out = frozenset()
+        self.want(event.time)
 
     def want(self, cell_ended: float) -> None:
         """Saves the variables soon, unless saving is paused. Args: cell_ended: the end of the last cell to include."""
@@ -190,15 +198,38 @@ class Variables:
         if not self._folder.is_dir():
             return KERNEL_IS_NEW
         try:
-            report = await (await self._kernel.get()).restore(self._folder)
+            report = await self._read()
         except KernelError as error:
             logger.info("variables of %s are not restored: %s", self._agent_id, error)
             return f"{KERNEL_IS_NEW[:-1]} They could not be brought back: {one_line(str(error), 300)}]"
         saved_up_to = 0.0
         with suppress(OSError, ValueError):
             saved_up_to = float(self._mark.read_text(encoding="ascii"))
-        self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
+        self._left_out = frozenset(variable.name for each in report.left_out for variable in each.variables)
+        if report.restored or report.lost or not report.left_out:
+            self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
+        for each in report.left_out:
+            self._notice(
+                f"{_left_out(each)} To have them, continue in {each.saved_in}, or run the cells again with --replay"
+            )
         return f"[Your kernel is new. {_restored_text(report)}{_later(saved_up_to, last_cell)}]"
+
+    async def _read(self) -> RestoreReport:
+        """Bring back what this kernel may have, and, if a person agrees, the rest."""
+        kernel = await self._kernel.get()
+        report = await kernel.restore(self._folder)
+        if not report.left_out:
+            return report
+        call = SavedVariables(
+            variables="\n".join(variable.line for each in report.left_out for variable in each.variables),
+            saved_in=" and ".join(dict.fromkeys(each.saved_in for each in report.left_out)),
+            more=" and ".join(dict.fromkeys(each.more for each in report.left_out)),
+        )
+        try:
+            await ToolCalls(self._node).ask_for(call, None)
+        except ApprovalDeniedError:
+            return report
+        return await kernel.restore(self._folder, allow_more=True)
 
     async def _save(self) -> None:
         """Save until nothing new is left."""
@@ -210,7 +241,8 @@ class Variables:
                             await self._ending.wait()
                 wanted, self._wanted = self._wanted, None
                 kernel = await self._kernel.get()
-                await kernel.snapshot(self._folder, max_bytes=CHILD_BYTES if self._of_child else None)
+                most = CHILD_BYTES if self._of_child else None
+                await kernel.snapshot(self._folder, max_bytes=most, keep=self._left_out)
                 self._set_mark(wanted)
         except (KernelError, OSError) as error:
             if self._of_child:  # it reads that when it is asked on; most are never
@@ -240,7 +272,20 @@ def _restored_text(report: RestoreReport) -> str:
         f"{one_line(item.reason, 200)}"
         for item in report.lost[:NAMED]
     )
-    return f"{back}{more_text}" + (f"\nThese did not, and are to be made again where you need them:\n{lost}" if lost else "")
+    others = "".join(f"\n{_left_out(each)} Make them again where you need them." for each in report.left_out)
+    made = f"\nThese did not, and are to be made again where you need them:\n{lost}" if lost else ""
+    return f"{back}{more_text}{made}{others}"
+
+
+def _left_out(variables: LeftOut) -> str:
+    """Return the sentence on variables that a kernel with more rights was not given."""
+    names = [one_line(variable.name, 80) for variable in variables.variables]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    were = "was" if len(names) == 1 else "were"
+    return (
+        f"{counted(len(names), 'variable')} {were} saved in {variables.saved_in} and not brought back, because this kernel "
+        f"may do more ({one_line(variables.more, 200)}): {', '.join(names[:NAMED])}{more}."
+    )
 
 
 def _lost(report: RestoreReport) -> str:

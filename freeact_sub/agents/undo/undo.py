@@ -293,7 +293,8 @@ class Undo:
         elif target.saved is not None:
             present.kernel = await kernels.exchange(None)
             try:
-                outcome.lost = (await (await kernels.get()).restore(target.saved)).lost
+                report = await (await kernels.get()).restore(target.saved)
+                outcome.lost = (*report.lost, *(lost for each in report.left_out for lost in each.lost))
             except KernelError as error:
                 outcome.variables_problem = str(error)
         else:

@@ -103,7 +103,7 @@ def check_branch(spec: KernelSpec, origin: KernelSpec) -> None:
     Raises:
         KernelBranchError: It names what differs.
     """
-    for name in ("python", "workspace", "environment", "sandbox"):
+    for name in ("python", "mode", "workspace", "environment", "sandbox"):
         if getattr(spec, name) != getattr(origin, name):
             raise KernelBranchError(f"a branch cannot have another {name} than the kernel that it is made of")
 

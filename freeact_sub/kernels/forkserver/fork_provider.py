@@ -31,6 +31,7 @@ from freeact_sub.kernels.local import LocalKernel, LocalKernelProvider
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
+from freeact_sub.modes import Mode
 from freeact_sub.system.closing import end_task
 
 FREE_MEMORY_FOR_SPARES: Final = 0.1
@@ -55,6 +56,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class _SpareKey:
     python: str
+    mode: Mode
     workspace: Path
     environment: tuple[tuple[str, str], ...]
     mcp_servers: tuple[str, ...]
@@ -65,6 +67,7 @@ class _SpareKey:
     def of(cls, spec: KernelSpec) -> "_SpareKey":
         return cls(
             python=spec.python,
+            mode=spec.mode,
             workspace=spec.workspace,
             environment=tuple(sorted(spec.environment.items())),
             mcp_servers=spec.mcp_servers,

@@ -1,5 +1,5 @@
 """Variables of kernels in files: what a kernel writes of them (`guest/saved/`), the host keeps, and a new kernel reads."""
 
-from freeact_sub.kernels.snapshots.report import LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
 
-__all__ = ["LostVariable", "RestoreReport", "SnapshotReport", "Variable"]
+__all__ = ["LeftOut", "LostVariable", "RestoreReport", "SnapshotReport", "Variable"]

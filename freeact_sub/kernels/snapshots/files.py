@@ -7,19 +7,22 @@ and which it writes anew. It never unpickles.
 
 import contextlib
 import errno
+import json
 import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
+from freeact_sub.kernels.snapshots.rights import Rights, more_than
 from freeact_sub.system.safe_files import opened_folder
 
 MANIFEST: Final = "manifest.json"
@@ -87,6 +90,53 @@ class Manifest(_Written):
         return tuple(LostVariable(**lost.model_dump()) for lost in self.lost)
 
 
+class SavedPart(BaseModel):
+    """What one kernel has written."""
+
+    rights: Rights
+    """The kernel's."""
+    written: Manifest
+
+    def without(self, names: Collection[str]) -> Self:
+        """The part without these variables, and without the files of which nothing is left."""
+        written = self.written
+        groups = [
+            group.model_copy(update={"names": left})
+            for group in written.groups
+            if (left := {name: line for name, line in group.names.items() if name not in names})
+        ]
+        files = {group.file: written.files[group.file] for group in groups}
+        modules = {name: module for name, module in written.modules.items() if name not in names}
+        changed = {"groups": groups, "files": files, "modules": modules, "lost": []}
+        return self.model_copy(update={"written": written.model_copy(update=changed)})
+
+
+class Stored(BaseModel):
+    """The manifest of a folder of ours."""
+
+    parts: list[SavedPart] = Field(min_length=1)
+    """The newest is the last. Of each variable there is one."""
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The files that it names."""
+        return {name: size for part in self.parts for name, size in part.written.files.items()}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of ours, of one agent alone, as a snapshot is to be put into it."""
+
+    folder: Path
+    """It is made if need be."""
+    rights: Rights
+    """Those of the kernel."""
+    keep: Collection[str] = ()
+    """Variables in the folder that stay, as long as the kernel has none of these names."""
+    max_bytes: int = 2**50
+    """More is refused."""
+
+
 class Result(_Written):
     """The report of `guest/saved/read.py`."""
 
@@ -101,15 +151,14 @@ def known_files(store: Path) -> list[str]:
     return []
 
 
-def take(source: Path, store: Path, max_bytes: int, given_up: threading.Event) -> tuple[Manifest, int]:
+def take(source: Path, store: Store, given_up: threading.Event) -> tuple[Manifest, int]:
     """Moves a snapshot from a kernel's folder into a folder of ours, in place of the one there.
 
     Until the manifest is replaced, the old one with its files is whole; files that no manifest names go afterwards.
 
     Args:
         source: The folder in which the kernel has written.
-        store: A folder of ours, of this agent alone; it is made if need be.
-        max_bytes: More is refused.
+        store: Where to put it.
         given_up: Once it is set, the work ends at the next piece.
 
     Returns:
@@ -120,34 +169,62 @@ def take(source: Path, store: Path, max_bytes: int, given_up: threading.Event) -
         ValidationError: Its manifest is none.
         OSError: There is no room, or the folder is gone.
     """
-    store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with opened_folder(source) as here, opened_folder(store) as there:
+    store.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with opened_folder(source) as here, opened_folder(store.folder) as there:
         try:
             manifest = Manifest.model_validate_json(_content(here, MANIFEST, MAX_MANIFEST_BYTES))
         except FileNotFoundError as error:
             raise KernelSnapshotError(
                 "what saves the variables has ended before its time: perhaps memory is short"
             ) from error
-        if {group.file for group in manifest.groups} - manifest.files.keys() or sum(manifest.files.values()) > max_bytes:
+        if {group.file for group in manifest.groups} - manifest.files.keys() or (
+            sum(manifest.files.values()) > store.max_bytes
+        ):
             raise KernelSnapshotError("the kernel has written a manifest that does not fit its files")
-        known, written = set(known_files(store)), 0
+        stored = _stored(there, manifest, store)
+        known, written = set(known_files(store.folder)), 0
         for name, size in manifest.files.items():
             if name not in known:
                 _move(name, size, here, there, given_up)
                 written += size
-        _write_manifest(there, manifest)
-        for name in known - manifest.files.keys():
+        _write_manifest(there, stored)
+        for name in known - stored.files.keys():
             os.unlink(name, dir_fd=there)
     return manifest, written
 
 
-def place(store: Path, target: Path, given_up: threading.Event) -> Manifest:
+def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
+    """What the folder is to hold: the new part, and of the earlier ones what is to stay, as far as there is room."""
+    parts = [SavedPart(rights=store.rights, written=manifest)]
+    with contextlib.suppress(FileNotFoundError, ValidationError):  # the first one, or one that nobody can read
+        earlier = Stored.model_validate_json(_content(there, MANIFEST, MAX_MANIFEST_BYTES)) if store.keep else None
+        for part in reversed(earlier.parts if earlier is not None else []):
+            known = {variable.name for each in parts for variable in each.written.kept}
+            gone = {
+                variable.name for variable in part.written.kept if variable.name in known or variable.name not in store.keep
+            }
+            rest = part.without(gone)
+            longer = Stored(parts=[rest, *parts])
+            if rest.written.kept and sum(longer.files.values()) <= store.max_bytes:
+                parts = longer.parts
+    while len(parts) > 1 and len(Stored(parts=parts).model_dump_json()) > MAX_MANIFEST_BYTES:
+        del parts[0]
+    return Stored(parts=parts)
+
+
+def place(
+    store: Path, target: Path, rights: Rights | None, given_up: threading.Event
+) -> tuple[list[SavedPart], list[SavedPart]]:
     """Puts a snapshot into a kernel's folder: second names of our files, or copies where that cannot be.
 
     Args:
         store: The folder of ours.
         target: An empty folder in the kernel's.
+        rights: The kernel's: what a kernel with less rights has saved is left out. None: nothing is.
         given_up: See `take`.
+
+    Returns:
+        What is in the kernel's folder now, and what is left out.
 
     Raises:
         KernelSnapshotError: There is no snapshot, or it cannot be read.
@@ -156,17 +233,20 @@ def place(store: Path, target: Path, given_up: threading.Event) -> Manifest:
     with opened_folder(target) as there:
         try:
             with opened_folder(store) as here:
-                content = _content(here, MANIFEST, MAX_MANIFEST_BYTES)
-                manifest = Manifest.model_validate_json(content)
-                for name in manifest.files:
+                stored = Stored.model_validate_json(_content(here, MANIFEST, MAX_MANIFEST_BYTES))
+                left_out = [part for part in stored.parts if rights is not None and more_than(rights, part.rights)]
+                parts = [part for part in stored.parts if part not in left_out]
+                for name in {name for part in parts for name in part.written.files}:
                     with contextlib.suppress(FileNotFoundError):  # its variables are named as lost then
                         _link(name, here, there, given_up)
         except FileNotFoundError as error:
             raise KernelSnapshotError(f"no variables are saved in {store}") from error
+        except ValidationError as error:
+            raise KernelSnapshotError(f"the variables in {store} were saved by another version of this program") from error
         handle = os.open(MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=there)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
-    return manifest
+            file.write(json.dumps([part.written.model_dump(mode="json") for part in parts]).encode())
+    return parts, left_out
 
 
 def result(folder: Path, name: str) -> Result:
@@ -258,11 +338,11 @@ def _link(name: str, here: int, there: int, given_up: threading.Event) -> None:
         _copy(name, size, here, there, given_up)
 
 
-def _write_manifest(folder: int, manifest: Manifest) -> None:
+def _write_manifest(folder: int, stored: Stored) -> None:
     new = f"{MANIFEST}.new"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
-        _write_all(handle, manifest.model_dump_json().encode())
+        _write_all(handle, stored.model_dump_json().encode())
     finally:
         os.close(handle)
     os.rename(new, MANIFEST, src_dir_fd=folder, dst_dir_fd=folder)

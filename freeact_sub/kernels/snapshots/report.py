@@ -11,6 +11,11 @@ class Variable:
     line: str
     """Its name, its type and its size, such as `rows: list, length 3` or `n = 4`. Text of a model's code, as all here."""
 
+    @property
+    def type(self) -> str:
+        """Its type, as the line names it."""
+        return self.line.partition(": ")[2].partition(",")[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class LostVariable:
@@ -41,9 +46,27 @@ class SnapshotReport:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Variables that were saved and not read, because their code would get more rights than it had."""
+
+    variables: tuple[Variable, ...]
+    saved_in: str
+    """The mode of the kernel that has saved them, as in `mode plan`."""
+    more: str
+    """What the kernel may do that the one that has saved them could not, as in `it has the network`."""
+
+    @property
+    def lost(self) -> tuple[LostVariable, ...]:
+        """The same, as variables that did not come back."""
+        reason = f"saved in {self.saved_in}, and this kernel may do more: {self.more}"
+        return tuple(LostVariable(name=each.name, type=each.type, reason=reason, cell=None) for each in self.variables)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RestoreReport:
     """The result of `Kernel.restore`."""
 
     restored: tuple[Variable, ...]
     lost: tuple[LostVariable, ...]
     """Variables that were not saved, or were saved and could not be read."""
+    left_out: tuple[LeftOut, ...] = ()

@@ -19,7 +19,8 @@ from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.client import KernelClient
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
 from freeact_sub.kernels.snapshots import files
-from freeact_sub.kernels.snapshots.report import LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.snapshots.report import LeftOut, LostVariable, RestoreReport, SnapshotReport, Variable
+from freeact_sub.kernels.snapshots.rights import Rights, more_than
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.removal import remove
 
@@ -60,12 +61,12 @@ class Snapshots:
         for answers in self._answers.values():
             answers.put_nowait({"state": "lost", "reason": reason})
 
-    async def save(self, scratch: Path, store: Path, max_bytes: int = MAX_BYTES) -> SnapshotReport:
+    async def save(self, scratch: Path, store: files.Store) -> SnapshotReport:
         """See `Kernel.snapshot`. Args: scratch: of the kernel."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
-            known = await _in_thread(lambda _: files.known_files(store))
-            begun = await self._saved(folder, known, max_bytes)
-            manifest, written = await _in_thread(lambda given_up: files.take(folder, store, max_bytes, given_up))
+            known = await _in_thread(lambda _: files.known_files(store.folder))
+            begun = await self._saved(folder, known, store.max_bytes)
+            manifest, written = await _in_thread(lambda given_up: files.take(folder, store, given_up))
         return SnapshotReport(
             kept=manifest.kept,
             lost=manifest.not_kept,
@@ -75,20 +76,27 @@ class Snapshots:
             not_forked=str(begun.get("reason", "")),
         )
 
-    async def restore(self, scratch: Path, store: Path) -> RestoreReport:
-        """See `Kernel.restore`. Args: scratch: of the kernel."""
+    async def restore(self, scratch: Path, store: Path, rights: Rights | None) -> RestoreReport:
+        """See `Kernel.restore`. Args: scratch: of the kernel. rights: the kernel's; None: they do not matter."""
         async with self._one_at_a_time, _new_folder(scratch) as folder:
-            manifest = await _in_thread(lambda given_up: files.place(store, folder, given_up))
+            parts, others = await _in_thread(lambda given_up: files.place(store, folder, rights, given_up))
             await self._read(folder)
             result = await _in_thread(lambda _: files.result(folder, RESULT))
-        types = {variable.name: _type_of(variable.line) for variable in manifest.kept}
+        types = {variable.name: variable.type for part in parts for variable in part.written.kept}
         unread = [
             LostVariable(name=name, type=types.get(name, ""), reason=reason, cell=None)
             for name, reason in result.lost.items()
         ]
         return RestoreReport(
             restored=tuple(Variable(name=name, line=line) for name, line in result.restored.items()),
-            lost=(*manifest.not_kept, *unread),
+            lost=(*(lost for part in (*parts, *others) for lost in part.written.not_kept), *unread),
+            left_out=tuple(
+                LeftOut(
+                    variables=kept, saved_in=part.rights.name, more="" if rights is None else more_than(rights, part.rights)
+                )
+                for part in others
+                if (kept := part.written.kept)
+            ),
         )
 
     async def _saved(self, folder: Path, known: list[str], max_bytes: int) -> dict[str, Any]:
@@ -172,8 +180,3 @@ async def _new_folder(scratch: Path) -> AsyncIterator[Path]:
 
 async def _removed(folder: Path) -> None:
     await asyncio.to_thread(remove, str(folder))
-
-
-def _type_of(line: str) -> str:
-    """The type in a line on a variable."""
-    return line.partition(": ")[2].partition(",")[0]

@@ -16,6 +16,7 @@ from freeact_sub.calls import (
     FileWrite,
     McpCall,
     NetworkConnect,
+    SavedVariables,
     ShellCommand,
     SpawnCall,
     ToolCall,
@@ -44,6 +45,7 @@ SAMPLES = {
     "connect": NetworkConnect(host=long("host"), port=65535, ip="192.0.2.77"),
     "mcp": McpCall(server=long("server"), tool=long("tool"), args={long("name"): long("value")}),
     "spawn": SpawnCall(prompt=long("prompt"), description=long("description"), agent=long("type"), mode="full"),
+    "variables": SavedVariables(variables=long("variables"), saved_in=long("mode"), more=long("more")),
     "tool": ToolCall(tool_name=long("tool"), args={long("name"): long("value")}),
 }
 

@@ -15,7 +15,8 @@ from freeact_sub.agents.files.changed import changed_files
 from freeact_sub.approvals.folder_reads import MAX_FILES, TooManyError, files_below
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels.guest.listing import Listing
-from freeact_sub.kernels.snapshots.files import place, take
+from freeact_sub.kernels.snapshots.files import Store, place, take
+from freeact_sub.kernels.snapshots.rights import Rights
 from freeact_sub.kernels.wall import repositories
 from freeact_sub.kernels.wall.repositories import find_repositories
 from freeact_sub.kernels.workspaces.changes import found_in
@@ -26,6 +27,7 @@ KINDS = ["file", "folder", "deep", "link", "loop", "outside", "pipe", "socket", 
 NAMES = st.sampled_from(
     [b"a", b"b", b".git", b"config", b"HEAD", b"objects", b"refs", b"commondir", b"manifest.json", b"pyvenv.cfg"]
 ) | st.binary(min_size=1, max_size=12).map(lambda name: name.replace(b"/", b"-").replace(b"\0", b"-"))
+RIGHTS = Rights(mode="ask", walled=False)
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), NAMES, st.integers(0, 30)), max_size=25)
 GITDIR = [
     b"gitdir: ../a\n",
@@ -102,9 +104,9 @@ def test_what_walks_reads_copies_and_removes_a_tree_holds_whatever_is_in_it(step
                 read_file(path)
         files_in(root, ".json")
         with suppress(FreeactError, OSError, ValueError):
-            take(root, store, 10**6, threading.Event())
+            take(root, Store(store, RIGHTS, max_bytes=10**6), threading.Event())
         with suppress(FreeactError, OSError, ValueError):
-            place(root, target, threading.Event())
+            place(root, target, RIGHTS, threading.Event())
 
         assert remove(str(root))
         assert not root.exists()

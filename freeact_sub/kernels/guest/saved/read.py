@@ -19,11 +19,29 @@ RESULT = "restored.json"
 
 
 def restore(folder: str, namespace: dict[str, Any]) -> None:
-    """Puts the variables in a folder into the namespace, and writes into the folder which came back."""
+    """Puts the variables in a folder into the namespace, and writes into the folder which came back.
+
+    They may be of several snapshots, the oldest first.
+    """
     with open(os.path.join(folder, MANIFEST)) as file:
-        manifest = json.load(file)
+        manifests = json.load(file)
+    views = {name: mapped(os.path.join(folder, name)) for name in {name for each in manifests for name in each["files"]}}
     lost: dict[str, str] = {}
     restored: dict[str, str] = {}
+    for manifest in manifests:
+        restore_one(manifest, views, namespace, restored, lost)
+    with open(os.path.join(folder, RESULT), "x") as file:
+        json.dump({"restored": restored, "lost": lost}, file)
+
+
+def restore_one(
+    manifest: dict[str, Any],
+    views: dict[str, memoryview | None],
+    namespace: dict[str, Any],
+    restored: dict[str, str],
+    lost: dict[str, str],
+) -> None:
+    """Puts the variables of one snapshot into the namespace. Args: restored, lost: which came back, and which did not."""
     settle(manifest)
     for name, module in manifest["modules"].items():
         try:
@@ -38,16 +56,14 @@ def restore(folder: str, namespace: dict[str, Any]) -> None:
     problem = ""
     if manifest["format"] != FORMAT or manifest["python"] != sys.implementation.cache_tag:
         problem = f"it was saved by {manifest['python']}, and this kernel is {sys.implementation.cache_tag}"
-    views = {name: mapped(os.path.join(folder, name)) for name in manifest["files"]} if not problem else {}
     for group in manifest["groups"]:
         try:
-            values = loaded(group, views.get(group["file"]), problem)
+            read = loaded(group, views.get(group["file"]), problem)
+            values = {name: value for name, value in read.items() if name in group["names"]}
             namespace.update(values)
             restored |= {name: group["names"][name] for name in values}
         except Exception as error:  # noqa: BLE001  # border: unpickling runs code of the values' types
             lost |= dict.fromkeys(group["names"], reason_of(error))
-    with open(os.path.join(folder, RESULT), "x") as file:
-        json.dump({"restored": restored, "lost": lost}, file)
 
 
 def settle(manifest: dict[str, Any]) -> None:

@@ -1,0 +1,93 @@
+"""`Rights`: what a kernel's code may reach. They are kept beside what the kernel has saved.
+
+To read a pickle, or to import a module from a search path, is to run code of the kernel that has written it. So variables
+come back by themselves only in a kernel that may do no more than the one that has saved them.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from freeact_sub.kernels.kernel import KernelSpec
+from freeact_sub.kernels.wall.sandbox import SYSTEM_FOLDERS, Support, installed_in, is_below, support
+from freeact_sub.modes import MODES, Mode
+
+PIECES: Final = {
+    "landlock": "this machine has no Landlock",
+    "seccomp": "this machine cannot use seccomp",
+    "view": "this machine has no mount namespaces",
+}
+"""What a wall is built of, and what to say where the machine lacks it."""
+SYSTEM: Final = (*map(Path, SYSTEM_FOLDERS), Path("/etc"))
+
+
+class Rights(BaseModel):
+    """The rights of the code in one kernel."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mode: Mode
+    """How much it does without a question."""
+    walled: bool
+    """It reaches the listed folders only; else the wall leaves all files and the network open."""
+    readable: tuple[str, ...] = ()
+    """Besides the system, the kernel's Python and what is writable."""
+    writable: tuple[str, ...] = ()
+    network: bool = True
+    pieces: tuple[str, ...] = ()
+    """The pieces of the wall that the machine has."""
+
+    @property
+    def name(self) -> str:
+        """For people: `mode plan`."""
+        return f"mode {self.mode}"
+
+
+def rights_of(spec: KernelSpec, *, own_files: bool = False, machine: Support | None = None) -> Rights:
+    """The rights of a kernel.
+
+    Args:
+        spec: The kernel's.
+        own_files: It works in a copy of the workspace.
+        machine: Its means. None: those of this machine.
+    """
+    wall = spec.sandbox
+    if wall is None or not wall.walled:
+        return Rights(mode=wall.mode if wall is not None else spec.mode, walled=False)
+    found = machine or support()
+    python = tuple(map(Path, installed_in(spec.python).own))
+    workspace = spec.workspace if own_files else None
+    return Rights(
+        mode=wall.mode,
+        walled=True,
+        readable=tuple(str(path) for path in wall.readable if not is_below(path, (*SYSTEM, *python))),
+        writable=tuple(str(path) for path in wall.writable if path != workspace),
+        network=wall.network,
+        pieces=tuple(piece for piece in PIECES if getattr(found, piece)),
+    )
+
+
+def more_than(new: Rights, old: Rights) -> str:
+    """Return what code with the new rights may do that code with the old ones may not, in a few words. Empty: nothing."""
+    if not new.walled:
+        if old.walled:
+            return "it has no wall around its files and its network"
+        asks_less = MODES.index(new.mode) > MODES.index(old.mode)
+        return f"mode {new.mode} asks less than mode {old.mode}" if asks_less else ""
+    if not old.walled:
+        return ""
+    if more := _outside(new.writable, old.writable):
+        return f"it writes in {more}"
+    if new.network and not old.network:
+        return "it has the network"
+    if more := _outside(new.readable, (*old.readable, *old.writable)):
+        return f"it reads {more}"
+    return next((PIECES[piece] for piece in PIECES if piece in old.pieces and piece not in new.pieces), "")
+
+
+def _outside(paths: tuple[str, ...], folders: tuple[str, ...]) -> str:
+    """The first of the paths that is in none of the folders. Empty: each is in one."""
+    known = tuple(Path(os.path.normpath(folder)) for folder in folders)
+    return next((path for path in paths if not is_below(Path(os.path.normpath(path)), known)), "")
