@@ -314,6 +314,8 @@ class ToolCall(Action):
     kind: Literal["tool"] = "tool"
     tool_name: str
     args: dict[str, Any] = field(default_factory=dict)
+    requires_approval: bool = False
+    """Its developer lets no call run without a person's approval, whatever the mode."""
 
     @property
     def summary(self) -> str:

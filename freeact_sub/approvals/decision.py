@@ -22,6 +22,13 @@ FOR_A_PERSON: Final = Ruling(
     verdict="ask", rule="the kernel may do more than the one that saved them", lasting=False, needs_person=True
 )
 """No rule allows it, and nobody's absence does."""
+NEEDS_APPROVAL: Final = Ruling(
+    verdict="ask",
+    rule="its developer requires a person's approval of each call",
+    source="requires_approval",
+    lasting=False,
+    needs_person=True,
+)
 
 
 def decide(call: Call, policy: Policy) -> Ruling:
@@ -70,7 +77,10 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
     harmless = call.tool_name in HARMLESS_TOOLS
     if policy.mode == "plan" and not harmless:
         return denied_by_mode(policy, "tools that are not known to be read-only do not run")
-    if ruling := by_rule(call.kind, [call.subject], policy):
+    ruling = by_rule(call.kind, [call.subject], policy)
+    if call.requires_approval and (ruling is None or ruling.verdict != "deny"):
+        return NEEDS_APPROVAL
+    if ruling is not None:
         return ruling
     if harmless:
         return Ruling(verdict="allow", rule="it touches only the agent and its children")

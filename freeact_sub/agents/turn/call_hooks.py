@@ -10,7 +10,14 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_ai import RunContext, ToolDefinition, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UnexpectedModelBehavior
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    ModelRetry,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
@@ -54,6 +61,10 @@ class CallHooks(AbstractCapability[Any]):
     ours: AgentToolset
     mcp: McpToolset
     repeats: Repeats = field(default_factory=Repeats)
+    deferred: set[str] = field(default_factory=set)
+    """Ids of calls that need approval by what the tool says before it runs."""
+    approved: set[str | None] = field(default_factory=set)
+    """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. Withholds the spawning tools if no child may be started; a call to one is refused anyway."""
@@ -83,24 +94,43 @@ class CallHooks(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """See pydantic-ai. Makes the call, and notices repetition."""
-        del tool_def
         node = self.turns.node
         self.unmade.made(call.tool_call_id)
         node.shared.journal.messages(node.agent_id, ctx.messages)  # includes the response with this call
+        needs = tool_def.kind == "unapproved" or call.tool_call_id in self.deferred
+        self.deferred.discard(call.tool_call_id)
         requested = RequestedCall(
             name=call.tool_name,
             args=args if isinstance(args, dict) else call.args_as_dict(),
-            call=self._call_of(call.tool_name, args),
+            call=self._call_of(call.tool_name, args, requires_approval=needs),
             tool_call_id=call.tool_call_id,
         )
         changed: list[str] = []
 
-        def run() -> Awaitable[EndedCall[Any]]:
-            return self._run(requested, handler({"code": changed[0]} if changed else args), "".join(changed))
+        async def run() -> EndedCall[Any]:
+            given = {"code": changed[0]} if changed else args
+            try:
+                return await self._run(requested, self._approved(requested, handler(given)), "".join(changed))
+            except ApprovalDeniedError as error:
+                if error is self.turns.ended:  # the tool itself has raised it
+                    raise
+                return self._refused(error)
 
-        ended = await self.calls.make(requested, run, refused=self._refused, on_changed=changed.append)
+        again = call.tool_call_id in self.approved
+        self.approved.discard(call.tool_call_id)  # models use ids again
+        ended = await self.calls.make(requested, run, refused=self._refused, on_changed=changed.append, again=again)
         self._count_repeats(requested, ended)
         return ended.value
+
+    async def _approved(self, requested: RequestedCall, work: Awaitable[Any]) -> Any:
+        """Runs a tool. If it asks for approval while it runs, a person is asked, and pydantic-ai runs it again."""
+        try:
+            return await work
+        except ApprovalRequired:
+            if isinstance(requested.call, ToolCall) and not requested.call.requires_approval:
+                await self.calls.ask_for(replace(requested.call, requires_approval=True), requested.tool_call_id)
+                self.approved.add(requested.tool_call_id)
+            raise
 
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
         """Returns why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
@@ -169,14 +199,16 @@ class CallHooks(AbstractCapability[Any]):
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """See pydantic-ai. Approves calls of a user's tool that requires approval: our gate asks when they run."""
+        """See pydantic-ai. Approves calls of tools that require approval: our gate asks about them in every mode."""
         del ctx
+        self.deferred.update(call.tool_call_id for call in requests.approvals)
         approved = {call.tool_call_id: True for call in requests.approvals}
         return DeferredToolResults(approvals=dict(approved)) if approved else None
 
-    def _call_of(self, name: str, args: Any) -> Call:
+    def _call_of(self, name: str, args: Any, *, requires_approval: bool) -> Call:
         call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
-        return call or ToolCall(tool_name=name, args=dict(args) if isinstance(args, dict) else {"arguments": args})
+        given = dict(args) if isinstance(args, dict) else {"arguments": args}
+        return call or ToolCall(tool_name=name, args=given, requires_approval=requires_approval)
 
 
 def _changed_note(code: str) -> str:

@@ -88,6 +88,7 @@ class ToolCalls:
         *,
         refused: Callable[[Refusal], EndedCall[T]] | None = None,
         on_changed: Callable[[str], None] = lambda _: None,
+        again: bool = False,
     ) -> EndedCall[T]:
         """Emits ToolCallStarted, counts the call, asks for approval, runs it, emits ToolOutput.
 
@@ -98,21 +99,18 @@ class ToolCalls:
             run: Runs it.
             refused: Makes the result of a refused call. None: the reason is raised.
             on_changed: Called before `run` with the code that a person wants to run instead.
+            again: Its tool began it, and runs again because a person has approved it meanwhile: only the rest remains.
 
         Raises:
             LimitReachedError: The budget has no call left.
             SpawnForbiddenError: It would start a child, and none may be started.
             ApprovalDeniedError: The call is denied.
         """
-        started = ToolCallStarted(
-            tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
-        )
-        await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
+        await self._start(requested, again)
         begun: BegunCall | None = None
         try:
             try:
-                self.node.run.account.take_tool_call()
-                changed = await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
+                changed = await self._admit(requested, again)
             except (LimitReachedError, SpawnForbiddenError, ApprovalDeniedError) as error:
                 if refused is None:
                     raise
@@ -144,6 +142,21 @@ class ToolCalls:
         await self._journal.committed()
         self._report(requested, ended.text, ended.outcome)
         return ended
+
+    async def _start(self, requested: RequestedCall, again: bool) -> None:
+        if again:
+            return
+        started = ToolCallStarted(
+            tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
+        )
+        await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
+
+    async def _admit(self, requested: RequestedCall, again: bool) -> str | None:
+        """Counts a call, and has it judged; returns what `ask_for` returns."""
+        if again:
+            return None
+        self.node.run.account.take_tool_call()
+        return await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
 
     async def _begin(self, requested: RequestedCall, changed: str | None) -> BegunCall | None:
         return await self._journal.call_begins(

@@ -42,7 +42,7 @@ CUSTOM: Final = ("sitecustomize", "usercustomize")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class LaterProgram:
     """A program that the host starts outside of the wall."""
 
     name: str
@@ -66,7 +66,9 @@ class LaterCode:
     """What cannot be kept, in words."""
 
 
-def find_later_code(workspace: Path, writable: Iterable[Path], own: Iterable[str], programs: Iterable[Program]) -> LaterCode:
+def find_later_code(
+    workspace: Path, writable: Iterable[Path], own: Iterable[str], programs: Iterable[LaterProgram]
+) -> LaterCode:
     """The code in the writable folders that runs later outside of the wall.
 
     Args:
@@ -75,7 +77,7 @@ def find_later_code(workspace: Path, writable: Iterable[Path], own: Iterable[str
         own: The files and folders of the kernels' Python.
         programs: The programs that the host starts.
     """
-    search = _Search(os.path.realpath(workspace), {os.path.realpath(path) for path in writable})
+    search = _LaterCodeSearch(os.path.realpath(workspace), {os.path.realpath(path) for path in writable})
     search.look_at_host()
     for path in own:
         search.keep(path)
@@ -84,7 +86,7 @@ def find_later_code(workspace: Path, writable: Iterable[Path], own: Iterable[str
     return search.found()
 
 
-class _Search:
+class _LaterCodeSearch:
     def __init__(self, workspace: str, roots: set[str]) -> None:
         self._workspace = workspace
         self._roots = roots
@@ -134,7 +136,7 @@ class _Search:
             self._file(step, "a Python is started from it")
             self._environment(os.path.dirname(os.path.dirname(step)), f"the Python {python} imports from it")
 
-    def program(self, program: Program) -> None:
+    def program(self, program: LaterProgram) -> None:
         """A program that the host starts, and the files that its words name."""
         env = {**os.environ, **dict(program.env)}
         cwd, use = os.path.abspath(program.cwd or "."), f"{program.name} runs code in it"

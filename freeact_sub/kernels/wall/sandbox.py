@@ -20,7 +20,7 @@ from typing import Any, Final
 from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig, user_folder
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.wall import installed
-from freeact_sub.kernels.wall.programs import Program, find_later_code
+from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
 from freeact_sub.modes import Mode
 
@@ -100,7 +100,7 @@ class SandboxPolicy:
     """The workspace, among what is writable."""
     python: str = sys.executable
     """The Python that runs the kernel."""
-    programs: tuple[Program, ...] = ()
+    programs: tuple[LaterProgram, ...] = ()
     """What the host starts outside of the wall: their code must not be written."""
     not_readable: tuple[Path, ...] = ()
     """Folders from which installed packages are imported (editable installs) and which are not readable, for a notice."""
@@ -170,7 +170,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
         protected=(*(workspace / name for name in PROTECTED), *own) if writable else (),
         workspace=workspace,
         python=config.python,
-        programs=(Program(name="the start of a kernel", command=config.python, env=tuple(config.env.items())),),
+        programs=(LaterProgram(name="the start of a kernel", command=config.python, env=tuple(config.env.items())),),
         network=config.network and mode == "auto",
         limits=limits,
         required=required,
@@ -182,7 +182,7 @@ def with_programs(policy: SandboxPolicy | None, servers: Mapping[str, McpServerC
     if policy is None or not policy.writable:
         return policy
     programs = tuple(
-        Program(
+        LaterProgram(
             name=f"MCP server `{name}`",
             command=server.command,
             args=server.args,
