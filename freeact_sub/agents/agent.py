@@ -1,18 +1,20 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
+from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
+from typing_extensions import TypeVar
 
 from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.children.spawn import AgentProgram, Work
+from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.context.methods import ContextMethods
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.factory import AgentFactory
@@ -20,7 +22,7 @@ from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.runs.event_stream import EventStream
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, RunResult
+from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import RootRuns, Run
 from freeact_sub.agents.runs.user_cells import UserCells
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
@@ -38,8 +40,11 @@ from freeact_sub.sessions import SessionStore, state_folder
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop, running_loop
 
+OutputT = TypeVar("OutputT", default=str)
+"""The type of a root's answer."""
 
-class Agent(AsInACell, ContextMethods, Undoable, UserCells):
+
+class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -55,7 +60,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         model: Model | str | None = None,
         toolsets: Sequence[AbstractToolset[Any]] = (),
         capabilities: Sequence[AbstractCapability[Any]] = (),
-        output_type: Any = str,
+        output_type: OutputSpec[OutputT] = str,  # type: ignore[assignment]  # the default of OutputT
         model_settings: dict[str, Any] | None = None,
         kernel_provider: KernelProvider | None = None,
         taps: Sequence[Tap] = (),
@@ -177,7 +182,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         """The resources that the agents hold at this moment, for tests and for tracking down leaks."""
         return debug_state(self._tree, self._loop)
 
-    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run:
+    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run[OutputT]:
         """Make a run; it begins when it is first used, see `Run`.
 
         Args:
@@ -193,11 +198,11 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         return self._begin(Work(prompt=prompt, pictures=seen), budget)
 
     @property
-    def present_run(self) -> Run | None:
+    def present_run(self) -> Run[Any] | None:
         """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
         return self._runs.live
 
-    def run_program(self, program: AgentProgram, *, budget: Budget = NO_BOUNDS) -> Run:
+    def run_program(self, program: Callable[[], Awaitable[AnswerT]], *, budget: Budget = NO_BOUNDS) -> Run[AnswerT]:
         """Begin a run that a function drives instead of a model: it starts children with `spawn` and similar methods.
 
         Its return value becomes the result's `output`; an exception fails the run. Children that are still working when it
@@ -221,7 +226,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         """
         return EventStream(self.run(prompt, budget=budget))
 
-    def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult:
+    def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult[OutputT]:
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
@@ -242,7 +247,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         if self._loop is not None:
             raise FreeactError("run_sync opens and closes the agent by itself, and this one is open: use `agent.run`")
 
-        async def run() -> RunResult:
+        async def run() -> RunResult[OutputT]:
             async with self:
                 return await self.run(prompt, budget=budget).result()
 
@@ -347,7 +352,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells):
         check_event_loop(self._home)
         return self._loop
 
-    def _begin(self, work: Work, budget: Budget) -> Run:
+    def _begin(self, work: Work, budget: Budget) -> Run[Any]:
         loop = self._opened
         self._runs.check()
         channel = EventChannel(self.config.event_buffer, self._taps)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack
+from typing import Any
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
@@ -30,7 +31,7 @@ class AgentBase(ABC):
         """The loop of the agent on whose behalf this is called."""
 
     @abstractmethod
-    def _begin(self, work: Work, budget: Budget) -> Run:
+    def _begin(self, work: Work, budget: Budget) -> Run[Any]:
         """Begin a run of the root."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -12,7 +12,7 @@ from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.runs.results import RunResult
+from freeact_sub.agents.runs.results import AnswerT, RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
@@ -36,6 +36,22 @@ class AsInACell(WithChildren):
         """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
         return self._callers_loop.node.context
 
+    @overload
+    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
+    @overload
+    async def ask(
+        self,
+        prompt: str,
+        *,
+        output: type[AnswerT],
+        model: str | None = None,
+        history: Sequence[str] = (),
+        label: str = "",
+    ) -> AnswerT: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> Any: ...
     async def ask(
         self,
         prompt: str,
@@ -83,19 +99,26 @@ class AsInACell(WithChildren):
         if loop.node.run.is_live:
             await loop.progress.report(step)
 
-    async def task(self, prompt: str, **options: Any) -> RunResult:
+    @overload
+    async def task(self, prompt: str, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    @overload
+    async def task(self, prompt: str, *, output: None = None, **options: Any) -> RunResult[str]: ...
+    @overload
+    async def task(self, prompt: str, *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, prompt: str, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Start a child and wait until it ends.
 
         Args:
             prompt: The child's task.
-            options: `inputs` (values that it finds as variables in its kernel, by name), `output` (the type of its answer),
-                `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`.
+            output: The type of its answer. None: text.
+            options: `inputs` (values that it finds as variables in its kernel, by name), `max_turns`, `budget` (a `Budget`,
+                or a dict), and all other fields of `SpawnRequest`.
 
         Raises:
             TaskError: The child did not complete; `error.result` has what it achieved.
             FreeactError: The child cannot be started, or an option is invalid.
         """
-        result = await self.spawn_and_run(request_of(prompt, options))
+        result = await self.spawn_and_run(request_of(prompt, {"output": output, **options}))
         if result.status != "completed":
             raise TaskError(result)
         return result

@@ -7,11 +7,14 @@ Cost is None while no request of the sum has a known price, so that an unknown p
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, Unpack
 
 from pydantic import Field
 
 from freeact_sub.config.section import Section
+
+if TYPE_CHECKING:
+    from freeact_sub.config.given import BudgetValues
 
 
 class Budget(Section):
@@ -19,6 +22,10 @@ class Budget(Section):
 
     Bounds in `OWN` count the agent alone; all others count its descendants too.
     """
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[BudgetValues]) -> None: ...
 
     OWN: ClassVar[frozenset[str]] = frozenset({"turns", "tool_calls"})
 

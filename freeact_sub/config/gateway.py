@@ -1,11 +1,14 @@
 """`GatewayConfig`: where kernels on other machines come from."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator
 
 from freeact_sub.config.section import Section
+
+if TYPE_CHECKING:
+    from freeact_sub.config.given import GatewayValues
 
 
 def check_url(url: str, example: str) -> None:
@@ -18,6 +21,10 @@ def check_url(url: str, example: str) -> None:
 
 class GatewayConfig(Section):
     """Kernels of Jupyter gateways: of other machines (docs/gateway.md)."""
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[GatewayValues]) -> None: ...
 
     url: tuple[str, ...] = ()
     """Of a Jupyter Kernel Gateway, an Enterprise Gateway or a Jupyter server; of several, each kernel comes from the one

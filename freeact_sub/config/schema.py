@@ -7,17 +7,21 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.gateway import GatewayConfig, check_url
+from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.instruction_files import read_commands, read_files
 from freeact_sub.config.kernel_providers import check_installed
 from freeact_sub.config.section import Section
 from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
+
+if TYPE_CHECKING:
+    from freeact_sub.config.given import ConfigValues, KernelValues, McpServerValues, SubagentsValues
 
 SETTINGS_FOLDER = Path(".freeact")
 """The program's own folder in a workspace."""
@@ -35,28 +39,6 @@ PROTECTED = (".freeact", ".agents", "mcp.json", ".git", ".gitmodules")
 INHERITED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """The only variables of the host that a kernel gets: keys, tokens and passwords stay in the host."""
 
-GIT_SETTINGS = (
-    ("core.fsmonitor", "false"),
-    ("core.hooksPath", "/dev/null"),
-    ("core.pager", "cat"),
-    ("core.editor", "false"),
-    ("sequence.editor", "false"),
-    ("core.askPass", "false"),
-    ("core.sshCommand", "ssh"),
-    ("core.alternateRefsCommand", "true"),
-    ("credential.helper", ""),
-    ("gpg.program", "false"),
-    ("gpg.ssh.program", "false"),
-    ("gpg.x509.program", "false"),
-    ("interactive.diffFilter", "cat"),
-    ("log.showSignature", "false"),
-    ("diff.submodule", "short"),
-    ("safe.bareRepository", "explicit"),
-)
-"""Switch off the programs that git starts because a folder's settings say so. Filters, textconv and external diff have names
-of their own and stay: the rules ask about commands that start them."""
-
-
 LARGEST = 2**60
 """The largest bound that the system can hold."""
 
@@ -71,6 +53,10 @@ def _check_names(variables: dict[str, str]) -> dict[str, str]:
 
 class KernelConfig(Section):
     """How kernels are started and how cells run."""
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[KernelValues]) -> None: ...
 
     provider: str = "fork"
     """`fork`: forked from a warm process, where that is safe (Linux); `local`: a new process for each kernel; `gateway`: on
@@ -117,6 +103,11 @@ class KernelConfig(Section):
 
     _names_of_variables = field_validator("env")(_check_names)
 
+    @field_validator("python", mode="before")
+    @classmethod
+    def _is_a_path(cls, python: Any) -> Any:
+        return str(python) if isinstance(python, Path) else python
+
     @field_validator("provider")
     @classmethod
     def _is_installed(cls, name: str) -> str:
@@ -162,6 +153,10 @@ class ChildBudget(_Defaults):
 
 class SubagentsConfig(Section):
     """Bounds on child agents."""
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[SubagentsValues]) -> None: ...
 
     enabled: bool = True
     """False: no agent is offered the `task` tool."""
@@ -218,6 +213,10 @@ class TerminalConfig(Section):
 class McpServerConfig(Section):
     """One server of `mcp.json`: either `command` (stdio) or `url` (streamable HTTP)."""
 
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[McpServerValues]) -> None: ...
+
     command: str | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
@@ -271,6 +270,10 @@ class ModelsConfig(Section):
 
 class Config(Section):
     """All settings of an agent and its children."""
+
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **values: Unpack[ConfigValues]) -> None: ...
 
     workspace: Path = Field(default_factory=Path.cwd)
     """The folder that agents work in: the kernels' working directory."""
@@ -372,22 +375,6 @@ class Config(Section):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
                 raise ValueError(f"{name!r} is not a name of letters, digits, `-` and `_`")
         return servers
-
-
-def git_environment() -> dict[str, str]:
-    """The variables that make git obey `GIT_SETTINGS` instead of a folder's settings."""
-    keys = {f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(GIT_SETTINGS)}
-    values = {f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(GIT_SETTINGS)}
-    return {
-        **keys,
-        **values,
-        "GIT_CONFIG_COUNT": str(len(GIT_SETTINGS)),
-        "GIT_PAGER": "cat",
-        "GIT_EDITOR": "false",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
-    }
 
 
 def user_folder(environment: Mapping[str, str] | None = None) -> Path:

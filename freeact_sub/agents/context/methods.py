@@ -32,7 +32,7 @@ class ContextMethods(AgentBase):
             raise FreeactError(f"the conversation was not summarised: {result.error}")
         return made[0] if made else None
 
-    def run_compaction(self, keep: str = "") -> Run:
+    def run_compaction(self, keep: str = "") -> Run[str]:
         """Begin a run that does what `compact` does, to read its events or cancel it. Its output says what was done.
 
         Raises:
@@ -41,7 +41,7 @@ class ContextMethods(AgentBase):
         """
         return self._compaction(keep, [])
 
-    def _compaction(self, keep: str, made: list[Compacted]) -> Run:
+    def _compaction(self, keep: str, made: list[Compacted]) -> Run[str]:
         loop = self._opened
 
         async def summarise() -> str:

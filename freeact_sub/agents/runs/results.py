@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias
 
 from pydantic_core import to_jsonable_python
+from typing_extensions import TypeVar
 
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import AgentFinished
@@ -13,6 +14,9 @@ from freeact_sub.text import one_line
 
 if TYPE_CHECKING:
     from freeact_sub.agents.children.nodes import KernelNode
+
+AnswerT = TypeVar("AnswerT", default=Any)
+"""The type of an answer."""
 
 NO_BOUNDS: Final = Budget()
 
@@ -28,10 +32,10 @@ PictureUse: TypeAlias = Literal["saved", "shown", "unseen"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult(Ending):
+class RunResult(Ending, Generic[AnswerT]):
     """The outcome of a run: status, answer, spending."""
 
-    output: Any
+    output: AnswerT
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
     node: "KernelNode | None" = field(default=None, compare=False)

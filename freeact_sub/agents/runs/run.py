@@ -5,12 +5,12 @@
 
 import asyncio
 import contextlib
-from typing import Final, Self
+from typing import Any, Final, Generic, Self
 
 from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, PictureUse, RunResult
+from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
@@ -19,10 +19,10 @@ from freeact_sub.events import Answer, ApprovalRequest, Decision, Event, Questio
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop
 
-NEVER_BEGAN: Final = RunResult(output="", status="cancelled", error="the run was closed before it began")
+NEVER_BEGAN: Final[RunResult[Any]] = RunResult(output="", status="cancelled", error="the run was closed before it began")
 
 
-class Run:
+class Run(Generic[AnswerT]):
     """A run of the root agent and all its descendants.
 
     Iterate over it for the events, await `result()`, or do both in turn. As a context manager, it cancels what is still
@@ -56,7 +56,7 @@ class Run:
         """The run whose end it waits for."""
         self.has_reader = True
         """Somebody reads its events and can answer questions."""
-        self._task: asyncio.Task[RunResult] | None = None
+        self._task: asyncio.Task[RunResult[AnswerT]] | None = None
         self._unsent: list[str] = []
         self._closed = False
         """It was closed, or cancelled before it began."""
@@ -158,7 +158,7 @@ class Run:
             return self._shared.gate.answer(request_id, answer)
         return self._shared.questions.answer(request_id, Answer(text=answer) if isinstance(answer, str) else answer)
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[AnswerT]:
         """Read to the end and return the result. Approval requests get the answer for unattended runs."""
         async for event in self:
             self._answer_for_nobody(event)
@@ -246,7 +246,7 @@ class Run:
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    async def _drive(self) -> RunResult:
+    async def _drive(self) -> RunResult[AnswerT]:
         reading = None if self.has_reader else asyncio.create_task(self._read(), name="reads a run without a reader")
         try:
             if self._before is not None:
@@ -272,7 +272,7 @@ class Run:
         elif isinstance(event, QuestionRequest):
             event.skip()
 
-    async def _outcome(self) -> RunResult:
+    async def _outcome(self) -> RunResult[AnswerT]:
         if self._task is None:
             return NEVER_BEGAN
         return await asyncio.shield(self._task)

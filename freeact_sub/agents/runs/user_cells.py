@@ -15,7 +15,7 @@ from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 class UserCells(AgentBase):
     """A person's code stands under the rules, the mode and the wall of the agent."""
 
-    def run_cell(self, code: str) -> Run:
+    def run_cell(self, code: str) -> Run[str]:
         """Begin a run in which no model works, and a cell is run in the agent's kernel, as if its model had asked for it.
 
         It is asked about and denied like a cell of the model's. The model reads nothing of it; what came of it is the

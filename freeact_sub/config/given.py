@@ -1,0 +1,143 @@
+"""What a program may give for each setting, for type checkers: more than the type that is kept, such as a name for a path.
+
+A test compares the names with the fields.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from freeact_sub.config.budget import Budget
+from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.schema import (
+    ContextConfig,
+    KernelConfig,
+    McpServerConfig,
+    ModelsConfig,
+    SessionsConfig,
+    SubagentsConfig,
+    TerminalConfig,
+)
+from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
+
+Table: TypeAlias = Mapping[str, Any]
+"""A section by the names of its settings, as in a file."""
+
+
+class BudgetValues(TypedDict, total=False):
+    """The bounds of a `Budget`."""
+
+    turns: int | None
+    tool_calls: int | None
+    requests: int | None
+    tokens: int | None
+    cost_usd: Decimal | float | str | None
+    seconds: float | None
+    children: int | None
+    depth: int | None
+
+
+class GatewayValues(TypedDict, total=False):
+    """The settings of `GatewayConfig`."""
+
+    url: str | Sequence[str]
+    token: str
+    headers: Mapping[str, str]
+    ca_file: Path | str | None
+    certificate_file: Path | str | None
+    kernel: str
+    workspace: Literal["none", "shared"]
+    trusted: bool
+    retry: bool
+    lease_seconds: float
+
+
+class KernelValues(TypedDict, total=False):
+    """The settings of `KernelConfig`."""
+
+    provider: str
+    gateway: GatewayConfig | Table
+    options: Table
+    preload: Sequence[str]
+    spares: int
+    python: Path | str
+    start_timeout_seconds: float
+    cell_timeout_seconds: float | None
+    output_chars: int
+    show_images_to_model: bool
+    env: Mapping[str, str]
+    max_live: int
+    sandbox: Literal["off", "auto", "required"]
+    readable: Sequence[Path | str]
+    writable: Sequence[Path | str]
+    network: bool
+    memory_bytes: int | None
+    max_processes: int | None
+    max_file_bytes: int
+    cpu_seconds: int
+
+
+class SubagentsValues(TypedDict, total=False):
+    """The settings of `SubagentsConfig`."""
+
+    enabled: bool
+    max_concurrent: int
+    budget: Budget | Table
+    salvage: bool
+    max_depth: int
+    allow_agents: Sequence[str] | None
+    detach: bool
+    question_seconds: float
+    cache: bool
+
+
+class McpServerValues(TypedDict, total=False):
+    """The settings of `McpServerConfig`."""
+
+    command: str | None
+    args: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str | None
+    url: str | None
+    headers: Mapping[str, str]
+    type: Literal["stdio", "http", "streamable-http"] | None
+    disabled: bool
+    init_timeout_seconds: float
+    call_timeout_seconds: float
+    max_answer_bytes: int
+
+
+class ConfigValues(TypedDict, total=False):
+    """The settings of `Config`."""
+
+    workspace: Path | str
+    model: str | None
+    base_url: str | None
+    models: ModelsConfig | Table
+    fallback_models: Sequence[str]
+    model_settings: Table
+    code_actions: CodeActions
+    answer_check: NoAnswer | None
+    profile: Profile | None
+    first_event_timeout_seconds: float
+    stall_seconds: float
+    rate_limit_seconds: float
+    instructions: str
+    instruction_files: Sequence[Path | str]
+    budget: Budget | Table
+    max_repeats: int | None
+    context: ContextConfig | Table
+    event_buffer: int
+    mode: Mode
+    headless: Headless | None
+    approval_timeout_seconds: float | None
+    permission_files: Sequence[Path | str]
+    on_denial: Literal["continue", "end"]
+    kernel: KernelConfig | Table
+    subagents: SubagentsConfig | Table
+    sessions: SessionsConfig | Table
+    terminal: TerminalConfig | Table
+    agent_folders: Sequence[Path | str]
+    command_folders: Sequence[Path | str]
+    mcp_servers: Mapping[str, McpServerConfig | Table]
