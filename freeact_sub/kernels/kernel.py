@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
@@ -12,6 +12,12 @@ from freeact_sub.kernels.snapshots.report import RestoreReport, SnapshotReport
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy
 from freeact_sub.kernels.workspaces import OwnFiles
 from freeact_sub.modes import Mode
+
+ADVICE: Final = (
+    "The sandbox keeps what is run outside of it later, such as Python environments and repositories. To change it, call "
+    '`await agent.shell("pip install ...", reason="...")`: a person is asked, and it runs outside of the sandbox.'
+)
+"""For code in a walled kernel that cannot change a file."""
 
 HostRequestHandler: TypeAlias = Callable[[str, Mapping[str, Any], CellClock | None], Awaitable[Any]]
 """Answers what code in a kernel asks of its host: method, parameters and the clock of the cell that asks (None where no
@@ -61,7 +67,9 @@ class KernelSpec:
         if self.audit is None:
             return None
         folders = [str(path) for path in (*self.audit.writable, *own)]
-        return {"folders": folders, "asked": self.audit.asked, "no_network": self.audit.no_network}
+        is_walled = self.sandbox is not None and self.sandbox.writable
+        settings = {"folders": folders, "asked": self.audit.asked, "no_network": self.audit.no_network}
+        return {**settings, "advice": ADVICE if is_walled else ""}
 
 
 @dataclass(frozen=True, kw_only=True)

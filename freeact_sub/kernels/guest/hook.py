@@ -22,6 +22,7 @@ from typing import Any
 
 from . import stack
 from .hosts import Names, is_ip
+from .kept import ADVICE
 from .line import Line
 from .used import MAX_PENDING, UsedFiles
 from .writable import (
@@ -106,6 +107,7 @@ class Watch:
         if settings is not None:
             self.files.set(settings["folders"], settings["asked"])
             self.no_network = settings["no_network"]
+            ADVICE.text = settings.get("advice", "")
         self.asking.now = False
 
     # files
@@ -248,6 +250,7 @@ class Watch:
 
     def start(self, command: str, cwd: Any = None) -> None:
         """A command is about to be run."""
+        ADVICE.on_command(command)
         self.files.forget()
         folder = os.path.abspath("." if cwd is None else os.fsdecode(cwd))
         self.line.ask(kind="shell", command=as_text(command), cwd=as_text(folder))
@@ -364,6 +367,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
         return
     watch = Watch(Files(settings["folders"], settings["asked"]), Line(ask), settings["no_network"])
     WATCHES.append(watch)
+    ADVICE.text = settings.get("advice", "")
 
     def is_service_thread() -> bool:
         """Whether this thread carries answers, so that it must not wait for one."""
@@ -373,6 +377,7 @@ def install(shell: Any, ask: Callable[..., Any], settings: dict[str, Any] | None
         return threading.current_thread() in threads
 
     shell.events.register("pre_run_cell", lambda _cell: watch.files.forget())
+    shell.events.register("post_run_cell", lambda _result: ADVICE.on_end_of_cell())
     report_opens_in_folders(watch.asking)
     used.add_hook(make_hook(watch, used, is_service_thread))
 

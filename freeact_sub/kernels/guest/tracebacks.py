@@ -2,6 +2,7 @@
 
 A person or a model who reads that an action was denied looks for the line that did it, and not for the one that asked. They
 are taken out of the exceptions themselves when somebody shows them: IPython at the end of a cell, `traceback` or `logging`.
+Advice is added then too (`kept.py`).
 """
 
 import functools
@@ -11,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
+
+from .kept import ADVICE
 
 PREFIX = "freeact_"
 """Begins the names of our modules in a kernel; nothing was imported to make them, so they have no `__spec__`."""
@@ -53,6 +56,7 @@ def clean(error: BaseException | None) -> None:
             continue
         seen.add(id(one))
         one.__traceback__ = without_ours(one.__traceback__)
+        ADVICE.add_to(one)
         open_ones += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
 
 

@@ -1,0 +1,51 @@
+"""Says what to do where code cannot change a file because the kernel's wall keeps it. Standard library only.
+
+The system's own error names a file system that is read-only, and a program that installs packages says no more.
+"""
+
+import errno
+import os
+import re
+import sys
+import sysconfig
+
+INSTALLS = re.compile(
+    r"\b(pip[\d.]*|uv|conda|mamba|micromamba|poetry|pdm)['\"]?\s[^|;&\n]*\b(install|add|sync|remove|uninstall|update)\b"
+)
+"""The command of a program that changes an environment."""
+ELSEWHERE = re.compile(r"\s(--target|-t|--prefix|--root|--dry-run|--help)\b")
+REFUSED = (errno.EROFS, errno.EBUSY)
+"""The errors for what is mounted read-only, and for moving it."""
+
+
+class Advice:
+    """What code can do instead."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """Empty: nothing is kept from this kernel."""
+        self._needed = False
+
+    def on_command(self, command: str) -> None:
+        """A command is about to be run."""
+        if self.text and INSTALLS.search(command) and not ELSEWHERE.search(command):
+            self._needed = True
+
+    def on_end_of_cell(self) -> None:
+        """Tells a cell that has tried to install packages where the kernel cannot."""
+        needed, self._needed = self._needed, False
+        if needed and not os.access(sysconfig.get_path("purelib"), os.W_OK):
+            print(self.text, file=sys.stderr, flush=True)
+
+    def add_to(self, error: BaseException) -> None:
+        """Adds it to the error of a change."""
+        if self.text and isinstance(error, OSError) and error.errno in REFUSED and self.text not in _notes_of(error):
+            error.add_note(self.text)
+
+
+def _notes_of(error: BaseException) -> list[str]:
+    notes: list[str] = getattr(error, "__notes__", [])
+    return notes
+
+
+ADVICE = Advice()
