@@ -253,7 +253,7 @@ class Server:
         """The forked child's life."""
         prebuild = sys.modules["freeact_prebuild"]
         arguments = [*prebuild.ARGUMENTS, "-f", request["connection_file"]]
-        sys.argv = ["ipykernel_launcher.py", *arguments]
+        sys.argv = ["ipykernel_launcher.py", "-f", request["connection_file"]]  # as code finds it in any ipykernel
         if self.prebuilt:
             prebuild.bind(self.app, request)
         else:

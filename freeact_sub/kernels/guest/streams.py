@@ -8,7 +8,9 @@ when the process ends, which for a kernel is never.
 import asyncio
 import contextlib
 import importlib
+import select
 import sys
+import time
 import warnings
 from typing import Any
 
@@ -17,6 +19,8 @@ from .halves import HALVES, THREADS_ARE_OURS
 LINES = 1
 """C's `_IOLBF`."""
 NEVER_RETRIEVED = "Task exception was never retrieved"
+READ_SECONDS = 1.0
+LOOK_SECONDS = 0.001
 MAX_LOOKED_AT = 1000
 """Values of a list, set or dictionary."""
 
@@ -69,6 +73,16 @@ def flush_files() -> None:
     library = libc()
     if library is not None:
         library.fflush(None)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "watch_fd_thread"):  # ipykernel's own thread sends what it has read, perhaps after the cell's end
+            await_reader(stream)
+
+
+def await_reader(stream: Any) -> None:
+    """Waits until what was written to the descriptor of a stream is read."""
+    deadline = time.monotonic() + READ_SECONDS
+    while select.select([stream._fid], [], [], 0)[0] and stream.watch_fd_thread.is_alive() and time.monotonic() < deadline:  # noqa: SLF001  # nothing public tells it
+        time.sleep(LOOK_SECONDS)
 
 
 def tell_of_failed_tasks(variables: dict[str, Any]) -> None:
