@@ -31,6 +31,11 @@ OF_NBCLIENT = {
 WAYS = ("fork", "local", "branch")
 
 
+def in_order(name, shapes):
+    """A stock kernel may send what it reads from descriptors before or after what follows."""
+    return sorted(shapes, key=str) if name in LATE else shapes
+
+
 async def run_in_ours(kernel):
     found = {}
     for name, code in CELLS.items():
@@ -69,7 +74,7 @@ async def test_differences_from_a_stock_kernel_are_those_of_the_table(found):
     differing = defaultdict(list)
     for name in CELLS:
         for way in WAYS:
-            if found[way][name] != found["stock"][name]:
+            if in_order(name, found[way][name]) != in_order(name, found["stock"][name]):
                 differing[name].append(way)
                 print(f"{name} ({way})\n  stock {found['stock'][name]}\n  ours  {found[way][name]}")
     documented = {name: ways.split(", ") for name, ways in ROW.findall(PAGE.read_text(encoding="utf-8"))}

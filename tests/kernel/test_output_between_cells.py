@@ -137,3 +137,17 @@ async def test_errors_and_values_of_earlier_cells_are_not_those_of_the_cell_that
     earlier.add(ExecuteResult(data={"text/plain": "1"}), buffer)
     shown = [await buffer.get() for _ in range(2)]
     assert shown == [StreamText(name="stderr", text=f"{AMONG}E: no\n"), DisplayData(data={"text/plain": "1"})]
+
+
+async def test_output_of_programs_belongs_to_the_cell_that_runs_whoever_reads_it(provider, tmp_path):
+    """The thread that takes answers of the host flushes the streams as well, at any moment."""
+    async with open_kernel(provider, tmp_path) as kernel:
+        for number in range(30):
+            code = f"import os\nfor _ in range(5): _ = os.system('echo {number}')"
+            async with asyncio.TaskGroup() as group:
+                ran = group.create_task(run_cell(kernel, code))
+                while not ran.done():
+                    kernel.ask_about((("tool", f"{number}"),))
+                    kernel.ask_about(())
+                    await asyncio.sleep(0.001)
+            assert ran.result().text == f"{number}\n" * 5

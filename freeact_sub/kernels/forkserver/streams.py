@@ -292,7 +292,8 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
                 return True
             data = os.read(self._fid, PIPE_BYTES)
             if data:
-                self.write(self._decoder.decode(data))
+                # of the cell that runs, whoever reads it: the control thread flushes too, in the context of an old message
+                contextvars.Context().run(self.write, self._decoder.decode(data))
                 with contextlib.suppress(OSError):  # the log's disk may be full
                     os.write(self._original_stdstream_copy, data)
             return bool(data)
