@@ -159,6 +159,11 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         return self._root.agent_id
 
     @property
+    def is_open(self) -> bool:
+        """Whether it takes prompts: from `open` to `aclose`."""
+        return self._loop is not None
+
+    @property
     def session_id(self) -> str | None:
         """The id under which the session can be resumed. None: nothing is recorded."""
         return self._session.session_id

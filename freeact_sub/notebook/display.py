@@ -23,11 +23,12 @@ from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
-from freeact_sub.notebook.agent_block import AgentBlock
+from freeact_sub.notebook.agent_block import AgentBlock, Note
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
 from freeact_sub.notebook.ipython_shell import running_kernel
 from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
+from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.system.closing import carry_out, end_task
 
 INTERVAL_SECONDS = 0.1
@@ -77,8 +78,9 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
         if prompt is None:
             raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
         agent = agent.run(prompt)
-    agent.pictures = "shown"
-    async with agent as run, Page() as page, QuestionForms(questions, page.screen) as asking:
+    agent.pictures, names = "shown", UserNames()
+    agent.add_note(names.for_model(agent.prompt))
+    async with agent as run, Page(names=names) as page, QuestionForms(questions, page.screen) as asking:
         _latest[:] = [page]
         try:
             with _interrupts_cancel():
@@ -151,9 +153,15 @@ class _Part:
 class Page:
     """The blocks of a run's agents, and the task that draws them."""
 
-    def __init__(self, screen: DisplayArea | None = None) -> None:
-        """Args: screen: where the page is drawn. Default: the output of this cell."""
+    def __init__(self, screen: DisplayArea | None = None, *, names: UserNames | None = None) -> None:
+        """Nothing is drawn yet.
+
+        Args:
+            screen: Where the page is drawn. None: the output of this cell.
+            names: Tells of names that mean something else in the notebook. None: nobody is told.
+        """
         self.screen = screen or CellDisplay()
+        self._names = names
         self.blocks: dict[str, AgentBlock] = {}
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
         self._parts: list[_Part] = []
@@ -165,6 +173,8 @@ class Page:
         if isinstance(event, AgentStarted) and event.agent_id not in self.blocks:
             self._add(AgentBlock(event))
         block = self.blocks[event.agent_id]
+        for notice in self._names.notices(event) if self._names is not None else ():
+            block.steps.append(Note(notice))
         body_changed = block.apply(event)
         for part in self._parts:
             if part.block is block and (part.foot or body_changed):

@@ -20,13 +20,32 @@ class NobodyToAskError(FreeactError):
     """Nobody can answer a question here."""
 
 
-def running_kernel() -> Any | None:
-    """The Jupyter kernel of this process; None in plain IPython and elsewhere."""
+def running_shell() -> Any | None:
+    """The IPython shell of this process; None where there is none."""
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython  # noqa: PLC0415  # not imported only to learn that it is not in use
 
-    return getattr(get_ipython(), "kernel", None)
+    return get_ipython()
+
+
+def running_kernel() -> Any | None:
+    """The Jupyter kernel of this process; None in plain IPython and elsewhere."""
+    return getattr(running_shell(), "kernel", None)
+
+
+def forget_last_error(shell: Any) -> None:
+    """Make ipykernel answer a cell that fails without a traceback.
+
+    ipykernel (7.4.0, for example) puts the traceback of the last error into its reply. It sets these two attributes in
+    `run_cell`, which a cell with a top-level `await` does not go through. If only such cells have run, and the first error
+    prints no traceback, as a `UsageError` does, it raises AttributeError instead of replying: the cell never ends, and
+    nbclient waits for ever. After other cells the reply has the traceback of an earlier error, or fails without one.
+    There are no public names for them.
+    """
+    if getattr(shell, "kernel", None) is not None:
+        shell._last_traceback = None  # noqa: SLF001  # see above
+        shell._last_traceback_during_displayhook = False  # noqa: SLF001  # see above
 
 
 def stdin_allowed() -> bool:

@@ -8,7 +8,8 @@ coroutine functions, and a transformer puts `await` before the calls that IPytho
 own would keep them from agents that the user has made.
 
 An agent that a cell has started lives until `%agent_close`, or until the kernel shuts down. One from the user's
-namespace (`--name`) stays the user's.
+namespace stays the user's: `--name` names it. Without `--name` the notebook's own agent takes the prompt. Only if it has
+none yet, and the variable `agent` holds an agent that is open, that one takes it.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
@@ -33,6 +35,7 @@ from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.notebook.display import display_run, show_again
+from freeact_sub.notebook.ipython_shell import forget_last_error
 from freeact_sub.notebook.stored import session_words, show_stored, stored_session
 
 DEFAULT_NAME = "agent"
@@ -59,6 +62,7 @@ class AgentMagics:
         self._settings: dict[str, dict[str, Any]] = {}
         """The options that each was started with."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._before_each_cell: Callable[[], None] = partial(forget_last_error, shell)
 
     def load(self) -> None:
         """Adds the magics to the shell."""
@@ -67,6 +71,8 @@ class AgentMagics:
         self._shell.register_magic_function(self.agent_show, magic_kind="line", magic_name="agent_show")
         self._shell.register_magic_function(self.agent_resume, magic_kind="line", magic_name="agent_resume")
         self._shell.input_transformers_post.append(self._await_magics)
+        self._before_each_cell()
+        self._shell.events.register("pre_execute", self._before_each_cell)
         _before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
@@ -76,6 +82,8 @@ class AgentMagics:
             self._shell.magics_manager.magics["line"].pop(name, None)
         with contextlib.suppress(ValueError):
             self._shell.input_transformers_post.remove(self._await_magics)
+        with contextlib.suppress(ValueError):
+            self._shell.events.unregister("pre_execute", self._before_each_cell)
 
     async def agent(self, line: str, cell: str) -> None:
         """Gives this cell's text to an agent; `%%agent --help` lists the options."""
@@ -142,9 +150,14 @@ class AgentMagics:
         name = options.name or DEFAULT_NAME
         found = self._agents.get(name)
         if found is None and isinstance(variable := self._shell.user_ns.get(name), Agent):
-            if settings:
+            if variable.is_open and not settings:
+                return variable
+            if options.name is not None and settings:
                 raise UsageError(f"%%agent: {name!r} is your own agent: choose its settings where you make it")
-            return variable
+            if options.name is not None:
+                raise UsageError(
+                    f"%%agent: {name!r} is your own agent and is not open: `await {name}.open()` first, or leave out --name"
+                )
         if found is None:
             found = await self._start(name, options, _load_config(options), NEW)
         elif other := [option for option in settings if settings[option] != self._settings[name].get(option)]:

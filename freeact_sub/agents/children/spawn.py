@@ -35,6 +35,8 @@ class Work:
     """The work of a run."""
 
     prompt: str
+    note: str = ""
+    """The model reads it after the prompt."""
     pictures: tuple[BinaryContent, ...] = ()
     """The model sees them with the prompt."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None

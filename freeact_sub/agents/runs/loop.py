@@ -327,7 +327,9 @@ class AgentLoop:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
-        return opening_prompt(work.prompt, messages=messages, kernel_news=news, branched=self._is_branch, values=values)
+        return opening_prompt(
+            work.prompt, note=work.note, messages=messages, kernel_news=news, branched=self._is_branch, values=values
+        )
 
     async def _run_program(self, program: AgentProgram) -> Any:
         if self.node.parent is not None:

@@ -41,17 +41,18 @@ kernel_is_new: Final = known_news(KERNEL_IS_NEW)
 """For a model whose kernel has nothing of the conversation so far."""
 
 
-def opening_prompt(prompt: str, *, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
+def opening_prompt(prompt: str, *, note: str, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
     """Return the prompt of a run, with what else its model has to know.
 
     Args:
         prompt: What to do.
+        note: What the front end adds to it.
         messages: Answers of children since the last run.
         kernel_news: What to say about a kernel that is younger than the conversation.
         branched: The kernel started as a copy of the parent's.
         values: A description of the variables put into the kernel for this run.
     """
-    return "\n\n".join(part for part in (*messages, kernel_news, prompt, BRANCHED if branched else "", values) if part)
+    return "\n\n".join(part for part in (*messages, kernel_news, prompt, note, BRANCHED if branched else "", values) if part)
 
 
 def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:

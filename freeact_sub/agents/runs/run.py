@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any, Final, Generic, Self
 
 from freeact_sub.agents.children.spawn import Work
@@ -75,6 +76,15 @@ class Run(Generic[AnswerT]):
     def usage(self) -> Usage:
         """The spending of the root and all its descendants so far."""
         return self._present.account.usage if self._present is not None else Usage()
+
+    @property
+    def prompt(self) -> str:
+        """What it is to do."""
+        return self._work.prompt
+
+    def add_note(self, text: str) -> None:
+        """Have the model read a text after its prompt; a front end does this before the run starts."""
+        self._work = replace(self._work, note=text)
 
     @property
     def pictures(self) -> PictureUse:

@@ -1,0 +1,123 @@
+"""`UserNames`: names of variables that mean one value in the notebook and another one, or none, in an agent's kernel.
+
+A notebook and its agents run in different kernels. Where a prompt or a cell of an agent uses a name that the notebook has as
+well, the person is told in the agent's block; the model reads the names with each prompt. No value is passed on.
+"""
+
+import re
+import symtable
+import textwrap
+from collections.abc import Iterable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+from freeact_sub.events import AgentStarted, Event, ToolCallStarted
+from freeact_sub.notebook.ipython_shell import running_shell
+
+SHOWN: Final = 30
+"""Names that a prompt or a notice lists; the rest are counted."""
+CODE_CHARS: Final = 100_000
+"""Longer cells are not read."""
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+
+
+class UserNames:
+    """The variables of the notebook in which a run is shown."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str, str]] = set()
+        """What was told: the type of the event, the agent's id, and the name."""
+
+    def for_model(self, prompt: str) -> str:
+        """What the model reads after its prompt. Empty: the notebook has no variables."""
+        names = _names()
+        if not names:
+            return ""
+        asked = _listed(name for name in names if name in set(_WORD.findall(prompt)))
+        named = f" The prompt contains these names: {asked}." if asked else ""
+        return (
+            f"[The user's notebook runs in another kernel than yours. It has these variables, which you do not see: "
+            f"{_listed(names)}.{named} A variable of the same name in your kernel is another one. If the task needs a value "
+            "from the notebook, say that you do not have it, and ask the user to save it to a file.]"
+        )
+
+    def notices(self, event: Event) -> list[str]:
+        """What a person must know about an event before they read on."""
+        if isinstance(event, AgentStarted) and event.parent_id is None:
+            found = self._new(event, _WORD.findall(event.prompt))
+            return [f"The agent does not see the variables of your notebook: {_listed(found)}."] if found else []
+        if isinstance(event, ToolCallStarted) and isinstance(code := event.args.get("code"), str):
+            found = self._new(event, names_in(code))
+            have = "has variables" if len(found) > 1 else "has a variable"
+            return (
+                [f"This cell uses the agent's own {_listed(found)}: your notebook {have} of that name too."] if found else []
+            )
+        return []
+
+    def _new(self, event: Event, used: Iterable[str]) -> list[str]:
+        """The names among these that the notebook has, and of which such an event of the agent has not told."""
+        used, kind = set(used), event.type
+        found = [name for name in _names() if name in used and (kind, event.agent_id, name) not in self._told]
+        self._told.update((kind, event.agent_id, name) for name in found)
+        return found
+
+
+def names_in(code: str) -> set[str]:
+    """The variables of its kernel that a cell uses or sets: no attributes, and none that are local to a function in it."""
+    if len(code) > CODE_CHARS:
+        return set()
+    if code.startswith("%%"):
+        line, _, body = code.partition("\n")
+        return {*_WORD.findall(line), *names_in(body)}
+    from IPython.core.inputtransformer2 import TransformerManager  # noqa: PLC0415  # a notebook has imported it
+
+    try:
+        plain = TransformerManager().transform_cell(code)
+        # inside of a function, because there `await` is allowed everywhere
+        table = symtable.symtable(f"async def cell():\n    pass\n{textwrap.indent(plain, '    ')}", "<cell>", "exec")
+    except (SyntaxError, ValueError, RecursionError):
+        return set()
+    (cell,) = table.get_children()
+    lines = [line for line in code.split("\n") if line.lstrip().startswith(("%", "!"))]
+    return {
+        *(symbol.get_name() for symbol in cell.get_symbols()),
+        *(name for inner in cell.get_children() for name in _outer(inner)),
+        *(
+            word for line in lines for word in _WORD.findall(line)
+        ),  # magics take variables, and so do commands: `!ls {folder}`
+    }
+
+
+def _outer(table: symtable.SymbolTable) -> Iterator[str]:
+    """The names in a function, class or comprehension that are none of its own."""
+    yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
+    for inner in table.get_children():
+        yield from _outer(inner)
+
+
+def _names() -> list[str]:
+    """The variables, functions and classes that a person has made in the notebook, sorted."""
+    shell = running_shell()
+    if shell is None:
+        return []
+    hidden, missing = shell.user_ns_hidden, object()
+    return sorted(
+        name
+        for name, value in list(shell.user_ns.items())
+        if not name.startswith("_") and value is not hidden.get(name, missing) and _is_own(value)
+    )
+
+
+def _is_own(value: Any) -> bool:
+    """Whether a value is a person's: no module, nothing imported, and nothing of freeact_sub, such as a run's result."""
+    if isinstance(value, ModuleType):
+        return False
+    if isinstance(value, type | FunctionType):
+        return value.__module__ == "__main__"
+    return not type(value).__module__.startswith("freeact_sub")
+
+
+def _listed(names: Iterable[str]) -> str:
+    those = list(names)
+    more = f" and {len(those) - SHOWN} more" if len(those) > SHOWN else ""
+    return ", ".join(f"`{name}`" for name in those[:SHOWN]) + more
