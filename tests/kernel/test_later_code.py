@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kernels import open_kernel, run_cell
 from support.places import OURS, PLACES, TESTS, Place, environment
-from support.sandbox import NEEDS_A_WALL, PREPARED
+from support.sandbox import NEEDS_A_WALL, PREPARED, sandboxed
+
+import freeact_sub
+from freeact_sub import Agent, Config
+from freeact_sub.config.schema import KernelConfig, McpServerConfig
+from freeact_sub.kernels import ForkKernelProvider, policy_for
+from freeact_sub.kernels.wall.programs import is_in
+from freeact_sub.kernels.wall.sandbox import find_kept, pinned
+from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
 
@@ -98,3 +107,50 @@ def test_a_kernel_cannot_change_what_runs_later(name, kind, tmp_path, outer_pyth
         refused = attack(workspace, place, kind, sandbox="required", max_processes=0)
         assert refused["status"] == "refused"
         assert "cannot enforce the sandbox" in refused["text"]
+
+
+async def test_what_a_branch_has_changed_of_it_is_not_taken_over(tmp_path):
+    for name in ("tools/server.py", ".venv/pyvenv.cfg", ".venv/bin/tool", "ordinary"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as it was")
+    servers = {"a": McpServerConfig(command="python", args=(str(tmp_path / "tools/server.py"),))}
+    code = """
+import os, shutil
+for name in ('tools/server.py', 'tools/new.py', '.venv/new.pth', 'ordinary'): open(name, 'w').write('changed')
+os.remove('.venv/bin/tool'); os.symlink('/bin/sh', '.venv/bin/tool')
+"""
+    async with Agent(Config(workspace=tmp_path, mode="auto", mcp_servers=servers), model=ScriptedModel([])) as agent:
+        branch = await (await agent.branch()).branch(own_files=True)
+        assert (await branch.execute(code)).text == ""
+        changes = await agent.promote(branch)
+    assert (changes.added, changes.changed, changes.deleted) == ((), ("ordinary",), ())
+    assert set(changes.left_out) == {"tools/server.py", "tools/new.py", ".venv/new.pth", ".venv/bin/tool"}
+    assert (tmp_path / ".venv/bin/tool").read_text() == (tmp_path / "tools/server.py").read_text() == "as it was"
+    assert not (tmp_path / "tools/new.py").exists()
+
+
+async def test_an_environment_that_has_just_been_made_is_kept_from_the_next_kernel(tmp_path):
+    """A spare that was started before does not know of it, and is not used."""
+    provider = ForkKernelProvider(spares=1)
+    make = "import os; os.makedirs('new/bin'); open('new/pyvenv.cfg', 'w').close()"
+    try:
+        async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)) as kernel:
+            assert (await run_cell(kernel, make)).status == "ok"
+            await provider.refilled()
+        async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)) as kernel:
+            for change in (
+                "open('new/pyvenv.cfg', 'w')",
+                "open('new/bin/python', 'w')",
+                "import os; os.rename('new', 'old')",
+            ):
+                assert (await run_cell(kernel, change)).status == "error"
+    finally:
+        await provider.aclose()
+
+
+def test_a_writable_root_folder_is_a_folder_like_any_other(tmp_path):
+    policy = policy_for("auto", KernelConfig(writable=(Path("/"),)), tmp_path)
+    kept = find_kept(policy)
+    assert any(is_in(os.path.realpath(freeact_sub.__path__[0]), path) for path in kept.kept)
+    assert "/usr" not in pinned(["/usr"], [Path("/")])
+    assert pinned(["/a/b/c"], [Path("/")]) == ["/a", "/a/b"]

@@ -202,7 +202,7 @@ class _RepositorySearch:
     def keep(self, path: str) -> None:
         """Keeps what the path leads to, and each link on the way, if it is there and in a root."""
         for place in _steps(path):
-            if any(place == root or place.startswith(f"{root}/") for root in self.roots) and os.path.lexists(place):
+            if any(f"{place}/".startswith(f"{root.rstrip('/')}/") for root in self.roots) and os.path.lexists(place):
                 self.kept.add(place)
 
 
