@@ -107,6 +107,21 @@ class EventChannel:
         return stamped
 
 
+class DirectChannel(EventChannel):
+    """Hands each event over at once, while there is no run whose reader could read it."""
+
+    def __init__(self, hear: Tap, taps: Sequence[Tap] = ()) -> None:
+        """Args: hear: gets each event after the taps; as quick as they are."""
+        super().__init__(taps=(*taps, hear))
+
+    def _append(self, event: AgentEvent, header: Mapping[str, Any], *, took_room: bool) -> AgentEvent:
+        stamped = super()._append(event, header, took_room=took_room)
+        self._waiting.clear()
+        if took_room:
+            self._room.release()
+        return stamped
+
+
 class _Room(asyncio.Semaphore):
     def take(self) -> bool:
         """Acquire it if that needs no waiting."""

@@ -30,7 +30,7 @@ from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.undo import Undoable
 from freeact_sub.approvals.rules.rule import Rule
-from freeact_sub.channel import EventChannel, Tap
+from freeact_sub.channel import DirectChannel, EventChannel, Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
@@ -266,6 +266,21 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
     @allowed.setter
     def allowed(self, rules: tuple[Rule, ...]) -> None:
         self._shared.gate.session = rules
+
+    def follow_background(self, hear: Callable[[Any], None]) -> None:
+        """Hear the events of background children also while no run is live; else they are dropped, and what asks is denied.
+
+        What such a child asks stays open when a run ends: its event answers it.
+
+        Args:
+            hear: Called with each event, after the taps; must be quick and must not raise.
+        """
+        self._shared.between_runs = lambda: DirectChannel(hear, self._taps)
+
+    def cancel(self, agent_id: str) -> bool:
+        """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
+        node = self._tree.nodes.get(agent_id)
+        return node is not None and node.run.cancel()
 
     async def aclose(self) -> None:
         """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.

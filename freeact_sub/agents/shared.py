@@ -57,6 +57,8 @@ class Shared:
     """How pictures that cells display reach the user, in the root's present run."""
     channel: EventChannel = field(default_factory=EventChannel)
     """That of the root's present run."""
+    between_runs: Callable[[], EventChannel] | None = None
+    """Makes the channel of background children while the root has no run. None: nobody follows them then."""
     ledger: Ledger = field(default_factory=Ledger)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
     """Answers of children, if `subagents.cache` is set."""

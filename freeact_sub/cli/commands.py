@@ -128,6 +128,8 @@ def _run(options: argparse.Namespace) -> int:
     prompt = read_prompt(options.prompt, path)
     terminal = asking_terminal()
     config = read_settings(options, headless=None if terminal is not None else "auto")
+    # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
+    config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415
 

@@ -170,7 +170,7 @@ class SubagentsConfig(Section):
     """The depth to which agents may nest: 1 means that the root may start children and they may not."""
     allow_agents: tuple[str, ...] | None = None
     """The named types that may be started; a type may narrow it further for its own agents. None: all."""
-    detach: bool = False
+    detach: bool = True
     """Background children outlive the run of their parent: until they end, or the root agent is closed."""
     question_seconds: float = Field(default=300, gt=0)
     """Seconds that a background child waits for its parent's answer to a question."""

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events import ASKED, ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.show.typed_answers import Reply
 from freeact_sub.show.wording import asked_text, asked_title
 from freeact_sub.text import one_line
@@ -79,6 +79,10 @@ class Questions:
             return False
         self.withdraw(request.request_id)
         return True
+
+    def forget_closed(self) -> None:
+        """Remove the questions that nobody waits for any more, also where no event has told so."""
+        self.waiting = [request for request in self.waiting if request.request_id in ASKED]
 
     def choose(self, number: int) -> bool:
         """Put another question first, counted from 1; False if there is none."""

@@ -238,7 +238,7 @@ class AgentLoop:
         for other in reversed([*at_work.values()]):
             if other is not self and node in other.node.ancestors() and not other.node.outlives(node):
                 other.give_up()
-        if node.parent is None:
+        if node.parent is None and node.shared.between_runs is None:
             node.shared.questions.abandon()
             node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[node.agent_id]

@@ -268,6 +268,8 @@ class Run(Generic[AnswerT]):
             return await self._loop.run(self._work)
         finally:
             self._channel.finish()
+            if self._shared.between_runs is not None:
+                self._shared.channel = self._shared.between_runs()
             if reading is not None:
                 await asyncio.wait({reading})
             self._runs.forget(self)

@@ -100,6 +100,7 @@ class Conversation:
         self.present.agent = agent
         try:
             await agent.open()
+            agent.follow_background(self._observe)
             if not self.present.once:
                 agent.keep_undo()
             while not self._leaving:
@@ -123,6 +124,7 @@ class Conversation:
                 self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
                 if self.present.agent is not agent:
                     await agent.aclose()
+                    self.present.agent.follow_background(self._observe)
                     self._goes_along.clear()
                     self.display.forget()
                 self.display.note(told)
@@ -151,6 +153,7 @@ class Conversation:
             other = await opened(self._open_session, session, earlier)
         other.allowed = agent.allowed
         self.present.agent = other
+        other.follow_background(self._observe)
         return not failed
 
     async def _follow(self, agent: "Agent", asked: str | Compaction | TypedCommand) -> None:
@@ -169,7 +172,7 @@ class Conversation:
                 self._last_exit = exit_status(await run.result())
             finally:
                 self.present.run = self.present.focus = None
-                self.display.questions.waiting.clear()
+                self.display.questions.forget_closed()
                 self.interrupts.reset()
 
     def _observe(self, event: Event) -> None:

@@ -208,7 +208,8 @@ class Person:
     def control(self, name: str, who: str, text: str) -> None:
         """Cancels an agent, puts it into focus, or sends it a message."""
         present = self.present
-        if present.run is None or present.agent is None:
+        run = present.run
+        if present.agent is None or (run is None and name != "/cancel"):  # a child may be at work in the background
             self.display.note("no agent is at work")
             return
         try:
@@ -222,11 +223,11 @@ class Person:
             case "/cancel" if is_root:
                 self._conversation.cancel()
             case "/cancel":
-                present.run.cancel(agent.agent_id)
+                present.agent.cancel(agent.agent_id)
             case "/focus":
                 present.focus = None if is_root else agent
                 self.display.note(f"Ctrl-C cancels {'the run' if is_root else f'{called} first, then the run'}")
-            case _ if present.run.send(text, agent.agent_id):
+            case _ if run is not None and run.send(text, agent.agent_id):
                 self.display.note(f"sent to {called}: {text}")
             case _:
                 self.display.note(f"{called} takes no messages now: it has not started, or is about to end")

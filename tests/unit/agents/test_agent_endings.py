@@ -160,7 +160,7 @@ async def test_cancel_ends_the_run_wherever_it_is_and_waits_for_no_bound(make, w
         "background": {"root": [[task("a", background=True)], ["x", silent]], "a": [["x", silent]]},
         "program": {"root": [[ToolCallPart("starts_one", {})]], "a": [["x", silent]]},
     }
-    config = {"subagents": {"max_concurrent": 1}}
+    config = {"subagents": {"max_concurrent": 1, "detach": False}}
     toolset = FunctionToolset()
 
     @toolset.tool_plain

@@ -8,10 +8,16 @@ from support.agents import cell, finished, of_kind, read, task
 
 from freeact_sub.agents.children.messages import NO_ANSWER
 from freeact_sub.errors import AgentBusyError
-from freeact_sub.events import AgentFinished, AgentMessage, AgentStarted, ResponseChunk, ToolOutput
+from freeact_sub.events import (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    ResponseChunk,
+    ToolOutput,
+)
 from freeact_sub.testing import first_prompt
 
-ALLOW = {"headless": "allow"}
+ALLOW = {"headless": "allow", "subagents": {"detach": False}}
 
 
 def subagents(action, *agent_ids, **arguments):
@@ -150,7 +156,7 @@ async def test_the_list_says_what_each_child_does(make):
         one=[cell("'first'"), task("below", description="a count"), "x"],
         below=[[asyncio.Event()]],
     )
-    async with make(script, config={**ALLOW, "subagents": {"max_depth": 2}}) as agent:
+    async with make(script, config={**ALLOW, "subagents": {"max_depth": 2, "detach": False}}) as agent:
         actions = []
 
         def on_event(event):
@@ -215,7 +221,7 @@ async def test_a_question_waits_only_so_long(make):
     asked = asyncio.Event()
     question = ToolCallPart("ask_parent", {"question": "which?"})
     script = FamilyScript(task("one", background=True), [asked, cell("0")], subagents("wait"), "done", one=[question, told])
-    async with make(script, config=ALLOW | {"subagents": {"question_seconds": 0.05}}) as agent:
+    async with make(script, config=ALLOW | {"subagents": {"question_seconds": 0.05, "detach": False}}) as agent:
         events, _ = await read(
             agent.run("root"), on_event=lambda event: event.depth and isinstance(event, ToolOutput) and asked.set()
         )
@@ -279,7 +285,7 @@ async def test_a_cancel_of_the_parent_reaches_them(make):
 async def test_a_child_s_own_background_children_end_with_it(make):
     silent = asyncio.Event()
     script = FamilyScript([task("one")], "done", one=[task("two", background=True), "one is done"], two=[silent])
-    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2}}) as agent:
+    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2, "detach": False}}) as agent:
         events, _ = await read(agent.run("root"))
     assert [(event.depth, event.status) for event in of_kind(events, AgentFinished)] == [
         (2, "cancelled"),
@@ -292,7 +298,7 @@ async def test_one_slot_is_enough_for_a_parent_that_waits_for_its_background_chi
     script = FamilyScript(
         [task("one")], "done", one=[task("two", background=True), subagents("wait"), "one is done"], two=["two is done"]
     )
-    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2, "max_concurrent": 1}}) as agent:
+    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2, "max_concurrent": 1, "detach": False}}) as agent:
         events, _ = await read(agent.run("root"))
     assert [event.status for event in of_kind(events, AgentFinished)] == ["completed"] * 3
 
@@ -300,7 +306,7 @@ async def test_one_slot_is_enough_for_a_parent_that_waits_for_its_background_chi
 async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_run(make):
     go = asyncio.Event()
     script = FamilyScript([task("one", background=True)], "I go home", lambda m: told(m), one=[[go, "found it"]])
-    async with make(script, config=ALLOW | {"subagents": {"detach": True}}) as agent:
+    async with make(script, config={"headless": "allow"}) as agent:
         run = agent.run("root")
         events = [event async for event in run]
         assert [event.status for event in of_kind(events, AgentFinished)] == ["completed"]
@@ -323,7 +329,7 @@ async def test_detached_children_live_on_and_their_parent_is_told_in_its_next_ru
 async def test_detached_children_end_when_the_root_is_closed(make):
     silent = asyncio.Event()
     script = FamilyScript([task("one", background=True)], "I go home", one=[silent])
-    agent = make(script, config=ALLOW | {"subagents": {"detach": True}})
+    agent = make(script, config={"headless": "allow"})
     async with agent:
         [event async for event in agent.run("root")]
         [child] = agent.debug.at_work

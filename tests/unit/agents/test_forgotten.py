@@ -13,8 +13,8 @@ from freeact_sub import Budget
 from freeact_sub.events import AgentFinished, AgentStarted
 from freeact_sub.testing import first_prompt
 
-ALLOW = {"headless": "allow"}
-DETACH = {"mode": "full", "subagents": {"detach": True, "max_depth": 3}}
+ALLOW = {"headless": "allow", "subagents": {"detach": False}}
+DETACH = {"mode": "full", "subagents": {"max_depth": 3}}
 
 
 def subagents(action, *agent_ids, **arguments):
@@ -101,7 +101,7 @@ async def test_it_is_asked_anew_in_the_next_run_and_for_children_of_children(mak
         middle=[background("slow"), "d", "e"],
         slow=[asyncio.Event()],
     )
-    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2}}) as agent:
+    async with make(script, config=ALLOW | {"subagents": {"max_depth": 2, "detach": False}}) as agent:
         _, result = await read(agent.run("root"))
         assert result.output == "b"
         events, result = await read(agent.run("again"))
