@@ -76,7 +76,7 @@ class Lineage:
     mode: Mode
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AgentNode:
     """The identity of an agent, fixed when it is created; only its `run` changes."""
 
@@ -194,6 +194,9 @@ class AgentNode:
             _left=lambda: self.run.left,
             _cancelled=lambda: self.run.is_cancelled,
         )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label}>"
 
     def ancestors(self) -> Iterator["AgentNode"]:
         """The agent itself, its parent, and so on up to the root."""

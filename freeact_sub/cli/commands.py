@@ -25,6 +25,7 @@ from freeact_sub.cli.streams import (
     tell,
 )
 from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.system.standard_output import PIPE_CLOSED, is_left
 
 if TYPE_CHECKING:
     from freeact_sub.config.schema import Config
@@ -39,7 +40,21 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: The words of the command line. None: those of this process.
     """
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _run_command(sys.argv[1:] if arguments is None else arguments)
+    except BrokenPipeError:
+        if not is_left():
+            raise
+        return PIPE_CLOSED
+    except SystemExit:  # of the parser, which has written help
+        if is_left():
+            return PIPE_CLOSED
+        raise
+    return PIPE_CLOSED if is_left() else status
+
+
+def _run_command(arguments: list[str]) -> int:
+    options = parse(arguments)
     debug = getattr(options, "debug", False)
     gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
     try:
@@ -50,6 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(error, str(error), USAGE, debug=debug)
     except FreeactError as error:
         return _fail(error, str(error), FAILED, debug=debug)
+    except BrokenPipeError as error:
+        if is_left():
+            return PIPE_CLOSED
+        return _fail(error, f"internal error: {error} (--debug shows where)", FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001  # border: a person at a terminal gets a sentence, not a traceback
         text = f"internal error: {type(error).__name__}: {error} (--debug shows where)"
         return _fail(error, text, FAILED, debug=debug)

@@ -16,6 +16,7 @@ from rich.console import Console
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
 from freeact_sub.show.agent_view import Views
+from freeact_sub.system.standard_output import PIPE_CLOSED
 from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
@@ -84,7 +85,7 @@ class _OneRun:
         if result.unattended or self._output == "text":  # the other outputs show warnings by themselves
             for warning in result.warnings:
                 _complain(one_line(clean(warning), 500))
-        return 1 if self._pipe.closed else exit_status(result)
+        return PIPE_CLOSED if self._pipe.closed else exit_status(result)
 
     async def _show(self, event: Event) -> None:
         if self._run is not None and isinstance(event, AgentStarted) and (self._interrupted or self._pipe.closed):

@@ -295,7 +295,7 @@ def test_a_pipe_that_is_closed_ends_the_run_quietly(start: Start) -> None:
         while "output: line" not in program.stdout.readline():
             pass
         program.stdout.close()
-        assert program.wait(120) == 1
+        assert program.wait(120) == 141
         assert program.stderr.read() == ""
 
 

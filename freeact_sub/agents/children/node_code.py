@@ -9,7 +9,7 @@ from freeact_sub.approvals import Policy
 from freeact_sub.channel import Emitter
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NodeCode(AgentNode):
     """The code in a node; its parent is the node's owner."""
 

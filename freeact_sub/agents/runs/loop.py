@@ -95,6 +95,7 @@ class AgentLoop:
         self._ours = AgentToolset(ours, self.tool_context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
+        self._takes_messages = False
         self._kept: KernelNode | None = None
         self._digest: str | None = None
         self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(node)
@@ -137,6 +138,7 @@ class AgentLoop:
         if node.parent is None:
             self._tree.between_runs.emit(node.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
+        self._turns, self._takes_messages = None, True
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -144,6 +146,7 @@ class AgentLoop:
                 if time_limit.cancelled_caught:
                     ending = self._failure(run.clock.reached)
         finally:
+            self._takes_messages = False
             if ending.status == "cancelled":
                 ending = replace(ending, output=self._last_text)
                 node.emitter.put(Cancelled())
@@ -281,6 +284,8 @@ class AgentLoop:
 
         Returns: None before its first request, False after its last.
         """
+        if not self._takes_messages:
+            return False
         if self._turns is None or self._turns.context is None:
             return None
         try:

@@ -10,9 +10,9 @@ from pydantic_ai.usage import UsageLimits
 
 from freeact_sub.agents.context.compactor import CompactionHooks
 from freeact_sub.agents.turn.hooks import RunHooks, hooks_of
-from freeact_sub.agents.turn.plain import RETRIES, PlainTurns, is_traced
+from freeact_sub.agents.turn.plain import PlainTurns, is_traced
 from freeact_sub.agents.turn.stream import EmittingModel, event_stream_handler_of, reads_events
-from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
 from freeact_sub.tools import AgentToolset, McpToolset
 
 
@@ -66,7 +66,10 @@ class ModelRun:
             toolsets=[self.ours, self.mcp, *shared.toolsets],
             capabilities=[self.compaction, *shared.capabilities, hooks],
             model_settings=shared.request_settings,
-            retries=RETRIES,
+            retries={
+                "tools": RETRIES,
+                "output": COUNTED_HERE,
+            },  # `Turns` counts those in a row, pydantic-ai those of the whole run
         )
         limit = node.run.account.budget.turns
         result = await agent.run(

@@ -291,10 +291,12 @@ class Run(Generic[AnswerT]):
 
     def _flush(self) -> bool:
         """Deliver the messages; returns False if nobody will read them."""
+        if self._present is None:
+            return True
         taken: bool | None = True
         while self._unsent and (taken := self._loop.send(self._unsent[0])):
             self._unsent.pop(0)
-        if taken is False and self.status in ACTIVE:  # otherwise the root's previous run refused it
+        if taken is False and self.status in ACTIVE:  # otherwise it has not begun
             self._unsent.clear()
             return False
         return True

@@ -81,6 +81,7 @@ class RunHooks(CallHooks):
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See `UnmadeCalls`, `CallHooks` and `RunBudget`."""
+        self.turns.count_unusable(request_context)
         self.unmade.tell(ctx.messages)
         return await self.budget.before_model_request(ctx, await super().before_model_request(ctx, request_context))
 

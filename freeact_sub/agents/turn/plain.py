@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from opentelemetry.trace import get_current_span
 from pydantic import ValidationError
@@ -45,10 +45,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_graph import End
 
 from freeact_sub.agents.turn.hooks import RunHooks
-from freeact_sub.agents.turn.turns import Turns
-
-RETRIES: Final = 5
-"""Invalid outputs in a row that a model may send; the bound on turns applies as well."""
+from freeact_sub.agents.turn.turns import COUNTED_HERE, Turns
 
 
 def is_traced() -> bool:
@@ -110,6 +107,7 @@ class PlainTurns:
         self.messages = list(history)
         """The conversation, with which pydantic-ai goes on."""
         self._retries = 0
+        """Of the whole run, as pydantic-ai counts them; `Turns` bounds those in a row."""
         self._tools: dict[str, ToolsetTool[Any]] = {}
         conversation = next((message.conversation_id for message in reversed(history) if message.conversation_id), None)
         self._context = _Context(
@@ -124,7 +122,13 @@ class PlainTurns:
 
     async def run(self, prompt: str | Sequence[UserContent]) -> str | None:
         """Make turns to the end of the run. Returns the answer. None: pydantic-ai must go on."""
-        parts: list[ModelRequestPart] = [UserPromptPart(prompt)]
+        try:
+            return await self._turns_from([UserPromptPart(prompt)])
+        except BaseException:
+            self._context.over.append(True)  # nobody reads a message any more
+            raise
+
+    async def _turns_from(self, parts: list[ModelRequestPart]) -> str | None:
         while True:
             response, advice = await self._respond(parts)
             if advice is not None:
@@ -191,10 +195,8 @@ class PlainTurns:
 
     def _retry(self, advice: ModelRetry) -> RetryFeedbackPart:
         self._retries += 1
-        if self._retries > RETRIES:
-            raise UnexpectedModelBehavior(f"Exceeded maximum output retries ({RETRIES})") from advice
         return RetryFeedbackPart(
-            advice.message, retry=RetryInfo(cause="model_retry", attempt=self._retries, max_retries=RETRIES)
+            advice.message, retry=RetryInfo("model_retry", attempt=self._retries, max_retries=COUNTED_HERE)
         )
 
     async def _end(self, text: str) -> str | None:

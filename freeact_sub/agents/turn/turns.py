@@ -7,10 +7,12 @@ result.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+from pydantic_ai.messages import ModelMessage, ModelResponse, RetryFeedbackPart, ToolReturnPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
@@ -20,6 +22,12 @@ from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.inner_tasks import InnerTasks
 from freeact_sub.agents.turn.progress import RequestProgress
 from freeact_sub.errors import LimitReachedError
+from freeact_sub.text import wrong_fields
+
+RETRIES: Final = 5
+"""Unusable replies in a row that a model may send; the bound on turns applies as well."""
+COUNTED_HERE: Final = 1_000_000_000
+"""What pydantic-ai is told instead: it counts those of the whole run, not those in a row."""
 
 
 @dataclass(kw_only=True)
@@ -47,6 +55,8 @@ class Turns:
     """The context of the latest step; steering goes through it."""
     _run_ids: set[str | None] = field(default_factory=set, init=False)
     """pydantic-ai's, and that of `PlainTurns`."""
+    unusable: int = 0
+    """Replies in a row that the model was told to mend."""
     steering: list[str] = field(default_factory=list)
     """Messages for the model that pydantic-ai does not hold; they come before its next request."""
 
@@ -84,6 +94,17 @@ class Turns:
         self.context, self.messages = ctx, ctx.messages
         self._run_ids.add(ctx.run_id)
 
+    def count_unusable(self, request: ModelRequestContext) -> None:
+        """Count the reply before a request, if the request tells the model what was wrong with it.
+
+        Raises:
+            UnexpectedModelBehavior: There were too many in a row.
+        """
+        problem = _problem_told(request)
+        self.unusable = 0 if problem is None else self.unusable + 1
+        if self.unusable > RETRIES:
+            raise UnexpectedModelBehavior(f"Exceeded maximum output retries ({RETRIES})") from ModelRetry(problem or "")
+
     def taken_steering(self) -> list[str]:
         """Take what the model is to read next."""
         taken, self.steering = self.steering, []
@@ -102,3 +123,14 @@ class Turns:
         if self.ended is not None:
             raise self.ended
         return self.answers.whole(output)
+
+
+def _problem_told(request: ModelRequestContext) -> str | None:
+    """What a request tells the model of an unusable reply. None: it tells of none."""
+    outputs = {tool.name for tool in request.model_request_parameters.output_tools}
+    for part in request.messages[-1].parts if request.messages else ():
+        is_retried = isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name in outputs
+        if isinstance(part, RetryFeedbackPart) or is_retried:
+            told: Any = getattr(part, "content", "")
+            return wrong_fields(told) if isinstance(told, list) else str(told)
+    return None
