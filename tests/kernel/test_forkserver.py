@@ -231,6 +231,8 @@ server = Server(theirs)
 server.kernels[pid], server.binding[bound] = True, pid
 select.select([bound], [], [])
 server.on_end({"pid": pid})
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+server.reap()
 theirs.close()
 print(server.binding, json.loads(ours.recv(1000)) == {"ended": pid, "code": -9})
 """

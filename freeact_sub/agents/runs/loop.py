@@ -90,12 +90,11 @@ class AgentLoop:
         self._variables = None if saved is None or parent is None else saved.of_child(node, self.resources.kernel)
         self._tree, self._parent = tree, parent
         self._output_type = output_type
-        self._is_branch = branch_of is not None
+        self._is_branch, self._takes_messages = branch_of is not None, False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or node.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
         self._turns: Turns | None = None
-        self._takes_messages = False
         self._kept: KernelNode | None = None
         self._digest: str | None = None
         self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(node)
@@ -133,12 +132,11 @@ class AgentLoop:
         self._tree.at_work[node.agent_id] = self
         node.shared.gate.begin(node.agent_id)
         node.shared.journal.run_begins(node, work.prompt)
-        self._digest = work.digest
         self._emit(self._started(work))
         if node.parent is None:
             self._tree.between_runs.emit(node.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
-        self._turns, self._takes_messages = None, True
+        self._turns, self._takes_messages, self._digest = None, True, work.digest
         try:
             with run.scope or anyio.CancelScope():
                 with run.clock.running() as time_limit:
@@ -284,10 +282,8 @@ class AgentLoop:
 
         Returns: None before its first request, False after its last.
         """
-        if not self._takes_messages:
-            return False
-        if self._turns is None or self._turns.context is None:
-            return None
+        if not self._takes_messages or self._turns is None or self._turns.context is None:
+            return None if self._takes_messages else False
         try:
             self._turns.context.enqueue(text)
         except UserError:  # the run has made its last request

@@ -57,6 +57,8 @@ class Server:
         """Read end of a kernel's pipe to its process id, until it has bound its sockets."""
         self.layers: dict[int, tuple[Any, int]] = {}
         """The processes that lay a copy over a workspace: the request of each, and the read end of its pipe."""
+        self.stuck: set[int] = set()
+        """Processes that SIGKILL has not ended yet: one that sleeps in a dead file system may never end."""
 
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Imports all that kernels will need, and builds what can be built before a fork."""
@@ -172,7 +174,7 @@ class Server:
             for kill in (os.killpg, os.kill):  # before its setsid() the group is not there yet
                 with contextlib.suppress(ProcessLookupError):
                     kill(pid, signal.SIGKILL)
-            self.reap(wait_for=pid)
+            # `reap` reports the end when it comes: a process that sleeps in a dead file system may never end
 
     def on_lay(self, request: dict[str, Any]) -> None:
         """Forks a process that lays a copy on write over a workspace; the host hears of it when it has ended."""
@@ -212,15 +214,15 @@ class Server:
             self.send({"bound": pid})
         os.close(descriptor)
 
-    def reap(self, wait_for: int | None = None) -> None:
+    def reap(self) -> None:
         """Reaps ended processes. Kills what an ended kernel left behind before it reports the end."""
         ended: dict[int, int] = {}
         with contextlib.suppress(ChildProcessError):
             while True:
-                waiting = wait_for is not None and wait_for not in ended
-                pid, status = os.waitpid(wait_for if waiting and wait_for else -1, 0 if waiting else os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     break
+                self.stuck.discard(pid)
                 if self.kernels.pop(pid, None):
                     ended[pid] = os.waitstatus_to_exitcode(status)
                 elif pid in self.layers:
@@ -237,8 +239,10 @@ class Server:
             self.send({"ended": pid, "code": code})
 
     def kill_orphans(self) -> None:
+        orphans: list[int] = []
         for attempt in range(KILL_ROUNDS):
-            orphans = [pid for pid in children() if pid not in self.kernels and pid not in self.layers]
+            known = {*self.kernels, *self.layers, *self.stuck}
+            orphans = [pid for pid in children() if pid not in known]
             if not orphans:
                 return
             for pid in orphans:
@@ -248,6 +252,7 @@ class Server:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.0005 if attempt < 20 else 0.005)
+        self.stuck.update(orphans)
 
     def run_kernel(self, request: dict[str, Any]) -> None:
         """The forked child's life."""
