@@ -16,12 +16,13 @@ _HOMES = {
     "freeact_sub.config.budget": "Budget Usage",
     "freeact_sub.show.callbacks": "Callbacks dispatch",
     "freeact_sub.config.schema": (
+        "ChildBudget ModelsConfig RootBudget "
         "Config ContextConfig KernelConfig McpServerConfig SessionsConfig SubagentsConfig TerminalConfig"
     ),
     "freeact_sub.errors": (
         "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
         "KernelBranchError KernelError KernelLostError KernelSnapshotError KernelStartError LimitReachedError McpError "
-        "SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError "
+        "NoAnswerError SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError "
         "WorkspaceConflictError"
     ),
     "freeact_sub.events.ending": "RunStatus",
@@ -35,6 +36,20 @@ _HOMES = {
     "freeact_sub.export": "export_events export_session",
     "freeact_sub.sessions": "StoredSession list_sessions",
     "freeact_sub.tools": "SpawnRequest",
+    "freeact_sub.config.gateway": "GatewayConfig",
+    "freeact_sub.modes": "Mode",
+    "freeact_sub.calls": "CodeAction FileWrite McpCall NetworkConnect SavedVariables ShellCommand SpawnCall ToolCall",
+    "freeact_sub.cells": "CellError DisplayData ExecuteResult StreamText",
+    "freeact_sub.kernels": "Changes Kernel KernelProvider OwnFiles",
+    "freeact_sub.approvals.rules.rule": "Rule",
+    "freeact_sub.agents.context.sizes": "ContextUse",
+    "freeact_sub.agents.debug": "DebugState",
+    "freeact_sub.approvals.rules.patterns": "Pattern",
+    "freeact_sub.config.trust": "Trust",
+    "freeact_sub.events.strategy_step": "SearchedState",
+    "freeact_sub.kernels.snapshots.report": "LostVariable",
+    "freeact_sub.sessions.store": "SessionStore",
+    "freeact_sub.tools.tool": "NodeHandle",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -16,24 +16,58 @@ from freeact_sub.agents import (
     depth_of as depth_of,
     parent_of as parent_of,
 )
+from freeact_sub.agents.context.sizes import (
+    ContextUse as ContextUse,
+)
+from freeact_sub.agents.debug import (
+    DebugState as DebugState,
+)
+from freeact_sub.approvals.rules.patterns import (
+    Pattern as Pattern,
+)
+from freeact_sub.approvals.rules.rule import (
+    Rule as Rule,
+)
+from freeact_sub.calls import (
+    CodeAction as CodeAction,
+    FileWrite as FileWrite,
+    McpCall as McpCall,
+    NetworkConnect as NetworkConnect,
+    SavedVariables as SavedVariables,
+    ShellCommand as ShellCommand,
+    SpawnCall as SpawnCall,
+    ToolCall as ToolCall,
+)
+from freeact_sub.cells import (
+    CellError as CellError,
+    DisplayData as DisplayData,
+    ExecuteResult as ExecuteResult,
+    StreamText as StreamText,
+)
 from freeact_sub.config.budget import (
     Budget as Budget,
     Usage as Usage,
+)
+from freeact_sub.config.gateway import (
+    GatewayConfig as GatewayConfig,
 )
 from freeact_sub.config.load import (
     load_config as load_config,
 )
 from freeact_sub.config.schema import (
+    ChildBudget as ChildBudget,
     Config as Config,
     ContextConfig as ContextConfig,
     KernelConfig as KernelConfig,
     McpServerConfig as McpServerConfig,
+    ModelsConfig as ModelsConfig,
+    RootBudget as RootBudget,
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
     TerminalConfig as TerminalConfig,
 )
-from freeact_sub.events.ending import (
-    RunStatus as RunStatus,
+from freeact_sub.config.trust import (
+    Trust as Trust,
 )
 from freeact_sub.errors import (
     AgentBusyError as AgentBusyError,
@@ -49,6 +83,7 @@ from freeact_sub.errors import (
     KernelStartError as KernelStartError,
     LimitReachedError as LimitReachedError,
     McpError as McpError,
+    NoAnswerError as NoAnswerError,
     SessionBusyError as SessionBusyError,
     SessionError as SessionError,
     SpawnForbiddenError as SpawnForbiddenError,
@@ -62,6 +97,7 @@ from freeact_sub.events import (
     AgentFinished as AgentFinished,
     AgentMessage as AgentMessage,
     AgentStarted as AgentStarted,
+    Answer as Answer,
     ApprovalAnswered as ApprovalAnswered,
     ApprovalRequest as ApprovalRequest,
     Cancelled as Cancelled,
@@ -74,6 +110,8 @@ from freeact_sub.events import (
     MessageKind as MessageKind,
     ModelProgress as ModelProgress,
     Notice as Notice,
+    QuestionAnswered as QuestionAnswered,
+    QuestionRequest as QuestionRequest,
     Remember as Remember,
     Response as Response,
     ResponseChunk as ResponseChunk,
@@ -84,13 +122,34 @@ from freeact_sub.events import (
     ToolOutput as ToolOutput,
     UsageUpdated as UsageUpdated,
 )
+from freeact_sub.events.ending import (
+    RunStatus as RunStatus,
+)
+from freeact_sub.events.strategy_step import (
+    SearchedState as SearchedState,
+)
 from freeact_sub.export import (
     export_events as export_events,
     export_session as export_session,
 )
+from freeact_sub.kernels import (
+    Changes as Changes,
+    Kernel as Kernel,
+    KernelProvider as KernelProvider,
+    OwnFiles as OwnFiles,
+)
+from freeact_sub.kernels.snapshots.report import (
+    LostVariable as LostVariable,
+)
+from freeact_sub.modes import (
+    Mode as Mode,
+)
 from freeact_sub.sessions import (
     StoredSession as StoredSession,
     list_sessions as list_sessions,
+)
+from freeact_sub.sessions.store import (
+    SessionStore as SessionStore,
 )
 from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,
@@ -98,4 +157,7 @@ from freeact_sub.show.callbacks import (
 )
 from freeact_sub.tools import (
     SpawnRequest as SpawnRequest,
+)
+from freeact_sub.tools.tool import (
+    NodeHandle as NodeHandle,
 )

@@ -23,7 +23,7 @@ from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.runs.event_stream import EventStream
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
-from freeact_sub.agents.runs.run import RootRuns, Run
+from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
 from freeact_sub.agents.runs.user_cells import UserCells
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
@@ -376,7 +376,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         loop = self._opened
         self._runs.check()
         channel = EventChannel(self.config.event_buffer, self._taps)
-        return Run(loop, self._tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
+        return RootRun(loop, self._tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
 
     def _notice(self, text: str) -> None:
         self._tree.notice(text)

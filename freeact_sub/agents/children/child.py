@@ -19,10 +19,10 @@ ABANDONED: Final = "it was abandoned"
 
 
 class Child:
-    """A program's handle on a child."""
+    """A program's handle on a child; `Agent.spawn` makes it."""
 
-    def __init__(self, node: AgentNode, task: str) -> None:
-        """Args: task: its prompt."""
+    def _hold(self, node: AgentNode, task: str) -> None:
+        """Hold an agent. Args: task: its prompt."""
         self._node = node
         self._prompt = task
         writer = node.shared.journal.writer
@@ -118,7 +118,7 @@ class OwnedChild(Child):
     """A child, as its owner keeps it."""
 
     def __init__(self, node: AgentNode, task: str, started_by: StartedBy) -> None:
-        super().__init__(node, task)
+        self._hold(node, task)
         self.node = node
         self.started_by = started_by
         self.waiters = 0

@@ -37,12 +37,10 @@ PROMOTE_SECONDS: Final = 600.0
 class KernelNode:
     """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
 
-    As an async context manager it closes on exit.
+    As an async context manager it closes on exit. `Agent.branch` makes it, and a child that is started with `keep`.
     """
 
-    def __init__(
-        self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage] = ()
-    ) -> None:
+    def _hold(self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage]) -> None:
         self.code = code
         self.resources = resources
         self._owner = owner
@@ -167,6 +165,15 @@ class KernelNode:
             self._owner.forget(self)
 
 
+class _OwnedNode(KernelNode):
+    """A node, as its owner makes it."""
+
+    def __init__(
+        self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage] = ()
+    ) -> None:
+        self._hold(code, resources, owner, history)
+
+
 class Nodes:
     """The nodes of one agent."""
 
@@ -235,7 +242,7 @@ class Nodes:
             except BaseException:
                 places.give_back(code)
                 raise
-            return self._add(KernelNode(code, resources, self, origin.history if origin is not None else ()))
+            return self._add(_OwnedNode(code, resources, self, origin.history if origin is not None else ()))
 
     async def keep(self, child: AgentNode, resources: "AgentResources") -> KernelNode:
         """Make a node of the resources of a child whose run is ending.
@@ -257,7 +264,7 @@ class Nodes:
         )
         await resources.pass_on(code)
         child.shared.kernel_places.pass_on(child, code)
-        return self._add(KernelNode(code, resources, self, child.run.record.history))
+        return self._add(_OwnedNode(code, resources, self, child.run.record.history))
 
     def of_child(self, agent_id: str, mode: Mode) -> KernelNode | None:
         """The open node of a child that will work in this mode. None: it has none.

@@ -27,10 +27,10 @@ class Run(Generic[AnswerT]):
     """A run of the root agent and all its descendants.
 
     Iterate over it for the events, await `result()`, or do both in turn. As a context manager, it cancels what is still
-    running on exit. It starts on the first of these uses.
+    running on exit. It starts on the first of these uses. `Agent.run` and similar methods make it.
     """
 
-    def __init__(
+    def _hold(  # all but the first three are given by name
         self,
         loop: AgentLoop,
         tree: Tree,
@@ -38,8 +38,8 @@ class Run(Generic[AnswerT]):
         *,
         runs: "RootRuns",
         channel: EventChannel,
-        budget: Budget = NO_BOUNDS,
-        home: asyncio.AbstractEventLoop | None = None,
+        budget: Budget,
+        home: asyncio.AbstractEventLoop | None,
     ) -> None:
         self._loop = loop
         self._home = home
@@ -300,6 +300,23 @@ class Run(Generic[AnswerT]):
             self._unsent.clear()
             return False
         return True
+
+
+class RootRun(Run[AnswerT]):
+    """A run, as its agent makes it."""
+
+    def __init__(
+        self,
+        loop: AgentLoop,
+        tree: Tree,
+        work: Work,
+        *,
+        runs: "RootRuns",
+        channel: EventChannel,
+        budget: Budget = NO_BOUNDS,
+        home: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._hold(loop, tree, work, runs=runs, channel=channel, budget=budget, home=home)
 
 
 class RootRuns:
