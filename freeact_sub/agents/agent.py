@@ -179,7 +179,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         return self._shared.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
-        """The root and every child so far, in the order in which they started."""
+        """The root and its descendants, in the order in which they started; of earlier runs the newest 200."""
         return tuple(node.info for node in self._tree.nodes.values())
 
     @property

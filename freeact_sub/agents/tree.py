@@ -60,6 +60,8 @@ def parent_of(key: str) -> str | None:
     return key.rsplit(":", 2)[0] if depth_of(key) else None
 
 
+MAX_ENDED: Final = 200
+"""Children that have ended and are still listed; each takes about 30 kB."""
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
 
@@ -250,6 +252,7 @@ class Tree:
     def begin_root(self, budget: Budget) -> None:
         """Begin a run of the root. Args: budget: overrides the configured one."""
         root, last = self.root, self.root.run
+        self._forget_ended()
         account = self.shared.ledger.open(root.agent_id, self._root_budget(budget))
         self.shared.file_attribution.clear()
         run = self._make_run(root, last.policy, account, None)
@@ -302,6 +305,14 @@ class Tree:
         self.nodes[node.agent_id] = node
         self._make_run(node, node.policy, account, parent.run).begin()
         return node
+
+    def _forget_ended(self) -> None:
+        """Forget the children that ended first, but those that hold a kernel or stand above an agent at work."""
+        at_work = {above.agent_id for agent_id in self.at_work for above in self.nodes[agent_id].ancestors()}
+        needed = at_work | {holder.agent_id for holder in self.shared.kernel_places.holders} | {self.root.agent_id}
+        ended = [agent_id for agent_id in self.nodes if agent_id not in needed]
+        for agent_id in ended[:-MAX_ENDED]:
+            del self.nodes[agent_id], self.shared.runs[agent_id]
 
     def known(self, agent_id: str) -> tuple[AgentNode, PresentRun] | None:
         """An agent with its present or last run, to be put back by `withdraw`. None: there is none."""

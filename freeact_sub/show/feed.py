@@ -2,20 +2,31 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import Final
 
 from freeact_sub.events import Event
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.rows import Part, Row, rows
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 
+MAX_MESSAGES: Final = 20_000
+"""Messages that a feed keeps."""
+
 
 class Feed:
-    """Keeps every message of a conversation, so that a reader who connects late, or again, misses nothing."""
+    """Keeps the messages of a conversation, so that a reader who connects late, or again, misses nothing.
 
-    def __init__(self) -> None:
+    Of a long conversation the newest messages are kept; a reader who is further behind goes on with the oldest of them.
+    """
+
+    def __init__(self, most: int = MAX_MESSAGES) -> None:
+        """Args: most: messages to keep."""
         self._views = Views()
-        self._messages: list[str] = []
+        self._messages: deque[str] = deque(maxlen=most)
+        self._number = 0
+        """Of all messages so far."""
         self._changed = asyncio.Condition()
 
     async def read(self, events: AsyncIterable[Event]) -> None:
@@ -23,6 +34,7 @@ class Feed:
         async for event in events:
             view = self._views.observe(event)
             shown = json.dumps({"html": event_html(view, event), "does": view.text})
+            self._number += 1
             self._messages.append(f'{{"event": {event.to_json()}, {shown[1:]}')
             async with self._changed:
                 self._changed.notify_all()
@@ -35,9 +47,11 @@ class Feed:
         while True:
             number += 1
             async with self._changed:
-                while len(self._messages) <= number:
+                while self._number <= number:
                     await self._changed.wait()
-            yield number, self._messages[number]
+            oldest = self._number - len(self._messages)
+            number = max(number, oldest)
+            yield number, self._messages[number - oldest]
 
 
 def event_html(view: AgentView, event: Event) -> str:
