@@ -7,6 +7,7 @@ validated as the type that the function returns. `--model NAME` asks a real mode
 import argparse
 import asyncio
 import csv
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,10 +30,10 @@ class Gaps:
     """Of what is missing in a row."""
 
 
-async def main(model: str | None) -> None:
+async def main(workspace: Path, model: str | None) -> None:
     """Call the function for three files, side by side, as one calls any function."""
     # nobody is asked here: in mode `auto` cells run unasked, behind a wall
-    config = load_config(FOLDER, arguments={"mode": "auto"})
+    config = load_config(workspace, arguments={"mode": "auto"})
     async with Agent(config, model=model or ScriptedModel(script)) as agent:
 
         @agent_function(agent, budget={"turns": 5})
@@ -48,6 +49,8 @@ async def main(model: str | None) -> None:
         stations = ("harbour", "ridge", "valley")
         found = await parallel([lambda station=station: gaps_of(station) for station in stations])
         for station, gaps in zip(stations, found, strict=True):
+            if isinstance(gaps, Exception):
+                raise SystemExit(f"{station}: {gaps}")
             print(f"{station}: {gaps}")
 
 
@@ -69,4 +72,5 @@ print(sum(gone), max((len([*run]) for is_gone, run in groupby(gone) if is_gone),
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", metavar="NAME", help="a real model, such as anthropic:NAME (default: a script)")
-    asyncio.run(main(parser.parse_args().model))
+    with tempfile.TemporaryDirectory() as workspace:
+        asyncio.run(main(Path(workspace), parser.parse_args().model))

@@ -3,12 +3,14 @@
 A database in memory is loaded once; it can be copied in no other way than with its kernel. The model proposes steps that
 clean it and says how good each outcome is; `search` goes on with the best. Each state also has a copy of the workspace of
 its own, in which it writes what was done; the file of the best state is taken over in the end.
+The workspace is a temporary folder.
 `--model NAME` asks a real model.
 """
 
 import argparse
 import asyncio
 import re
+import tempfile
 from pathlib import Path
 
 import rich
@@ -19,7 +21,6 @@ from freeact_sub import Agent, load_config
 from freeact_sub.strategies import BestFirst, SearchResult, search
 from freeact_sub.testing import ScriptedApprover, ScriptedModel, Turn, first_prompt
 
-FOLDER = Path(__file__).parent
 TASK = "Clean the table `days` (a year of temperatures in °C) in `db` with few rows lost. End each cell with `look()`."
 
 LOAD = """
@@ -46,9 +47,9 @@ STEPS = (
 )
 
 
-async def main(model: str | None) -> None:
+async def main(folder: Path, model: str | None) -> None:
     """Search; show the tree, the best way, and that the state in which all began is as it was."""
-    async with Agent(load_config(FOLDER), model=model or ScriptedModel(script)) as agent:
+    async with Agent(load_config(folder), model=model or ScriptedModel(script)) as agent:
 
         async def program() -> tuple[SearchResult, str]:
             async with await agent.branch("loaded", own_files=True) as loaded:
@@ -60,12 +61,14 @@ async def main(model: str | None) -> None:
                 return found, (await loaded.execute("look()")).text.strip()
 
         ended = await ScriptedApprover().drive(agent.run_program(program))
+    if ended.status != "completed":
+        raise SystemExit(f"{ended.status}: {ended.error}")
     result, before = ended.output
     rich.print(result)
     print(f"\n{len(result.nodes)} states, {len(result.nodes) + 2} cells\nbegan with: {before}")
     for node in result.best.path:
         print(f"{node.output.strip():>26}  after  {node.action.splitlines()[0]}")
-    print(f"cleaning.txt, of the best state alone:\n{(FOLDER / 'cleaning.txt').read_text(encoding='utf-8')}")
+    print(f"cleaning.txt, of the best state alone:\n{(folder / 'cleaning.txt').read_text(encoding='utf-8')}")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
@@ -84,4 +87,5 @@ def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", metavar="NAME", help="a real model, such as anthropic:NAME (default: a script)")
-    asyncio.run(main(parser.parse_args().model))
+    with tempfile.TemporaryDirectory() as workspace:
+        asyncio.run(main(Path(workspace), parser.parse_args().model))

@@ -23,8 +23,10 @@ DEBATERS = [Member(name=name, role=f"You are {name}.") for name in ("quick", "ca
 async def main(model: str | None) -> None:
     """Have the debate, and show who has said what in each round."""
     async with Agent(load_config(), model=model or ScriptedModel(script)) as agent:
-        run = agent.run_program(lambda: debate(agent, QUESTION, DEBATERS, rounds=2))
-        found: Debate = (await run.result()).output
+        result = await agent.run_program(lambda: debate(agent, QUESTION, DEBATERS, rounds=2)).result()
+    if result.status != "completed":
+        raise SystemExit(f"{result.status}: {result.error}")
+    found: Debate = result.output
     for number, answers in enumerate(found.rounds, 1):
         said = ", ".join(f"{member.name}: {answer}" for member, answer in zip(DEBATERS, answers, strict=True))
         print(f"round {number}  {said}")

@@ -46,10 +46,13 @@ async def main(model: str | None) -> None:
     async with Agent(config, model=model or ScriptedModel(script)) as agent:
         result = await approver.drive(agent.run(PROMPT))
     names = {event.agent_id: event.description for event in approver.events if isinstance(event, AgentStarted)}
-    for event in approver.events:
-        if isinstance(event, AgentFinished) and event.depth:
+    ends = [event for event in approver.events if isinstance(event, AgentFinished)]
+    for event in ends:
+        if event.depth:
             print(f"{names[event.agent_id]}: {event.status}, {event.output}")
     print(result.output)
+    if failed := [event.error for event in ends if event.status != "completed"]:
+        raise SystemExit("\n".join(failed))
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

@@ -53,6 +53,8 @@ async def main(model: str | None) -> None:
                 decide(event)
         result = await run.result()
     print(f"{result.output}\nThe shop has: {orders}")
+    if result.status != "completed":
+        raise SystemExit(f"{result.status}: {result.error}")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

@@ -40,6 +40,7 @@ async def main(model: str | None) -> None:
     config = load_config(arguments={"subagents": {"max_concurrent": 3}})
     names: dict[str, str] = {}
     start = None
+    failed: list[str] = []
     async with Agent(config, model=model or ScriptedModel(script)) as agent, agent.run(PROMPT) as run:
         async for event in run:
             start = start or event.time
@@ -55,8 +56,12 @@ async def main(model: str | None) -> None:
                     print(clock, f"computed {event.text}")
                 case AgentFinished():
                     print(clock, event.status)
+                    if event.status != "completed":
+                        failed.append(f"{names[event.agent_id]}: {event.error}")
         result = await run.result()
     print(f"\n{result.output}\n\nAll agents together: {result.tree_usage}")
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

@@ -7,6 +7,7 @@ read with callbacks. `--model NAME` asks a real model.
 import argparse
 import asyncio
 import re
+from pathlib import Path
 
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
@@ -27,15 +28,22 @@ async def main(model: str | None) -> None:
         names[event.agent_id] = event.description or "root"
         print(f"begins: {names[event.agent_id]}")
 
+    failed: list[str] = []
+
     def on_end(event: AgentFinished) -> None:
         print(f"{event.status}: {names[event.agent_id]}")
+        if event.status != "completed":
+            failed.append(f"{names[event.agent_id]}: {event.error}")
 
     callbacks = Callbacks(
         on_start=on_start, on_finish=on_end, on_error=on_end, on_approval=lambda request: request.approve()
     )
-    async with Agent(load_config(), model=model or ScriptedModel(script)) as agent, agent.run(PROMPT) as run:
+    config = load_config(Path(__file__).parent)
+    async with Agent(config, model=model or ScriptedModel(script)) as agent, agent.run(PROMPT) as run:
         await dispatch(run, callbacks)
         print(f"\n{(await run.result()).output}")
+    if failed:
+        raise SystemExit("\n".join(failed))
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

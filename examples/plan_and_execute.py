@@ -7,6 +7,8 @@ what was done already is not done again. `--model NAME` asks a real model.
 import argparse
 import asyncio
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
@@ -19,12 +21,14 @@ from freeact_sub.testing import ScriptedModel, Turn, first_prompt
 TASK = "Which station in data/ has more rows, the harbour or the ridge?"
 
 
-async def main(model: str | None) -> None:
+async def main(workspace: Path, model: str | None) -> None:
     """Do the task; show each step with what came of it."""
     # nobody is asked here: in mode `auto` cells run unasked, behind a wall
-    config = load_config(Path(__file__).parent, arguments={"mode": "auto"})
+    config = load_config(workspace, arguments={"mode": "auto"})
     async with Agent(config, model=model or ScriptedModel(script)) as agent:
         result = await agent.run_program(lambda: plan_and_execute(agent, TASK)).result()
+    if result.status != "completed":
+        raise SystemExit(f"{result.status}: {result.error}")
     found: PlanResult = result.output
     for step in found.steps:
         print(f"- {step.step.task}\n  {step.error or step.output}")
@@ -64,4 +68,6 @@ def planned(prompt: str) -> dict[str, object]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", metavar="NAME", help="a real model, such as anthropic:NAME (default: a script)")
-    asyncio.run(main(parser.parse_args().model))
+    with tempfile.TemporaryDirectory() as workspace:
+        shutil.copytree(Path(__file__).parent / "data", Path(workspace) / "data")
+        asyncio.run(main(Path(workspace), parser.parse_args().model))

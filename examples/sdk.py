@@ -24,6 +24,8 @@ async def main(model: str | None) -> None:
                 print(f"{event.agent_id} got: {event.text}")
         result = await run.result()
     print(f"{result.status}: {result.output} ({result.usage}, {result.seconds:.1f} s)")
+    if result.status != "completed":
+        raise SystemExit(result.error)
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

@@ -39,7 +39,10 @@ async def main(model: str | None) -> None:
                     print(f"{event.description} starts")
                 case AgentFinished(depth=1):
                     print(f"it answers: {event.output}")
-        print(f"\n{(await run.result()).output}")
+        result = await run.result()
+    print(f"\n{result.output}")
+    if result.status != "completed":
+        raise SystemExit(f"{result.status}: {result.error}")
 
 
 def script(messages: list[ModelMessage], info: AgentInfo) -> Turn:

@@ -44,6 +44,43 @@ def test_none_is_without_a_test() -> None:
     )
 
 
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """All that is below a folder, without what Python compiles."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+        if "__pycache__" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *STRATEGIES])
+def test_each_runs_from_any_folder_and_leaves_nothing(examples: Path, tmp_path: Path, name: str) -> None:
+    elsewhere, before = tmp_path / "elsewhere", tree(examples)
+    elsewhere.mkdir()
+    done = run_python(examples / f"{name}.py", cwd=elsewhere)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert tree(examples) == before
+    assert tree(elsewhere) == {}
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *STRATEGIES])
+def test_each_says_by_its_exit_status_that_it_failed(examples: Path, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    server = {"FREEACT_BASE_URL": "http://127.0.0.1:9/v1"}  # nobody listens there
+    done = run_python(examples / f"{name}.py", "--model", "openai-chat:nobody", cwd=elsewhere, env=server)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert done.stderr
+
+
+def test_a_child_that_fails_fails_the_program(examples: Path, tmp_path: Path) -> None:
+    for path in (examples / "data").glob("*.csv"):
+        path.unlink()
+    done = run_python(examples / "pipeline.py", cwd=tmp_path)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert "subtask 3" in done.stderr
+
+
 def test_sdk(examples: Path) -> None:
     output = output_of(examples / "sdk.py")
     assert re.search(r"^agent-\w{8} asks to run code: import datetime", output)
@@ -63,7 +100,8 @@ def test_branches(examples: Path) -> None:
     assert int(found[-1][0]) > 330
     assert found[-1][1] == "0"
     way = re.findall(r"^ +(\d+ rows, \d+ implausible)  after", rest, re.MULTILINE)
-    assert (examples / "cleaning.txt").read_text().splitlines() == way, "files of other branches are not in it"
+    written = rest.partition("cleaning.txt, of the best state alone:\n")[2].split("\n")
+    assert [line for line in written if line] == way, "files of other branches are not in it"
 
 
 def test_debate(examples: Path) -> None:
