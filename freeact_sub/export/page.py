@@ -84,7 +84,7 @@ def _summary(report: Report, timeline: Timeline) -> str:
 
 
 def _agents(report: Report) -> Iterable[str]:
-    yield '<h2 id="agents">Agents</h2>\n<div class="scroll"><table>'
+    yield '<h2 id="agents">Agents</h2>\n<table class="agents">'
     yield "<tr>" + "".join(f"<th>{name}</th>" for name in COLUMNS) + "</tr>"
     for agent in report.agents:
         usage = agent.usage
@@ -92,12 +92,10 @@ def _agents(report: Report) -> Iterable[str]:
         kind = f" · {escaped(agent.agent_type)}" if agent.agent_type else ""
         cache = f" ({usage.cache_text})" if usage.cache_text else ""
         numbers = [f"{agent.seconds:.1f}", f"{usage.turns}", f"{usage.tokens_text}{cache}", usage.cost_text]
-        cells = "".join(f'<td class="number">{escaped(text)}</td>' for text in numbers)
-        yield (
-            f"<tr><td>{name}{kind}</td><td>{_status(agent.status)}</td><td>{escaped(agent.model)}</td>"
-            f"<td>{escaped(agent.mode)}</td>{cells}</tr>"
-        )
-    yield "</table></div>"
+        cells = [f"{name}{kind}", _status(agent.status), escaped(agent.model), escaped(agent.mode), *map(escaped, numbers)]
+        row = zip(COLUMNS, cells, strict=True)  # narrow pages show the column's name in each cell
+        yield "<tr>" + "".join(f'<td data-column="{column}">{cell}</td>' for column, cell in row) + "</tr>"
+    yield "</table>"
 
 
 def _timeline(report: Report, timeline: Timeline) -> Iterable[str]:
@@ -205,7 +203,7 @@ def _question(item: Question) -> str:
         answer = f"{word}{why} <span class=quiet>after {item.seconds:.1f} s</span>"
     match item.call:
         case CodeAction() | SpawnCall():
-            what = ""  # the code above shows it
+            what = ""  # the call below shows it
         case McpCall() | ToolCall():
             what = text_html(arguments_text(item.call.args))
         case _:

@@ -28,6 +28,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.show.agent_view import shows
 from freeact_sub.text import one_line
 
 CELL_TOOL = "execute_ipython_cell"
@@ -345,9 +346,21 @@ class _EventReader:
         if isinstance(event, ApprovalRequest):
             question = Question(call=event.call, time=event.time, reason=event.reason)
             self._questions[event.request_id] = question
-            agent.items.append(question)
+            agent.items.insert(_place_of(agent, event), question)
             cell = self._cells.get((event.agent_id, event.tool_call_id))
             if cell is not None and not isinstance(event.call, CodeAction):
                 cell.uses_host = True
         elif (asked := self._questions.get(event.request_id)) is not None:
             asked.allowed, asked.answer, asked.seconds = event.allowed, event.reason, event.time - asked.time
+
+
+def _place_of(agent: AgentReport, event: ApprovalRequest) -> int:
+    """Where a question stands: before the call that it is about; else, as of an action of a cell's code, at the end."""
+    for place in reversed(range(len(agent.items))):
+        item = agent.items[place]
+        if not isinstance(item, Cell | ToolUse) or item.tool_call_id != event.tool_call_id:
+            continue
+        name, args = (CELL_TOOL, {"code": item.code}) if isinstance(item, Cell) else (item.name, item.args)
+        if shows(name, args, event.call):
+            return place
+    return len(agent.items)

@@ -1,0 +1,107 @@
+"""Exports: a question stands before its call, and the page can be read at any width."""
+
+import re
+
+import pytest
+from support.sample_events import ROOT, request
+
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, SpawnCall
+from freeact_sub.cells import StreamText
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Response,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.export import export_events
+from freeact_sub.export.report import Cell, Question, ToolUse, report_of
+
+CELL = {**ROOT, "tool_call_id": "cell"}
+ASKED = {
+    "a cell": CodeAction(code="print(1)"),
+    "an MCP call of the model": McpCall(server="units", tool="convert", args={"value": 1}),
+    "a child": SpawnCall(prompt="look there"),
+}
+STARTED = {
+    "a cell": ToolCallStarted(**CELL, tool_name="execute_ipython_cell", args={"code": "print(1)"}),
+    "an MCP call of the model": ToolCallStarted(**CELL, tool_name="units_convert", args={"value": 1}),
+    "a child": ToolCallStarted(**CELL, tool_name="task", args={"prompt": "look there"}),
+}
+
+
+def asked_about(name, *, allowed=True):
+    """The events of a call that a person was asked about, in their order."""
+    yield AgentStarted(**ROOT, prompt="go", time=1.0)
+    yield STARTED[name]
+    yield request("approval-1", ASKED[name], tool_call_id="cell")
+    yield ApprovalAnswered(**CELL, request_id="approval-1", allowed=allowed)
+    if name == "a cell":
+        yield CodeExecutionOutputChunk(**CELL, output=StreamText(name="stdout", text="OUTPUT"))
+        yield request("approval-2", FileWrite(operation="write", path="/x"), tool_call_id="cell")
+        yield ApprovalAnswered(**CELL, request_id="approval-2", allowed=True)
+        yield CodeExecutionOutput(**CELL, text="OUTPUT", status="ok")
+    yield ToolOutput(**CELL, tool_name=STARTED[name].tool_name, content="OUTPUT")
+    yield AgentFinished(**ROOT, status="completed", output="done", time=2.0)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_question_stands_before_the_call_that_it_is_about(name):
+    kinds = [type(item) for item in report_of(asked_about(name)).agents[0].items]
+    call = Cell if name == "a cell" else ToolUse
+    assert kinds.index(Question) == kinds.index(call) - 1
+    for form in ("html", "md", "ipynb"):
+        text = export_events(asked_about(name), form)
+        assert text.index("Answer: ") < text.index("OUTPUT"), form
+
+
+def test_a_question_of_the_cells_code_stands_after_the_code():
+    items = report_of(asked_about("a cell")).agents[0].items
+    inner = next(item for item in items if isinstance(item, Question) and isinstance(item.call, FileWrite))
+    assert items.index(inner) > next(place for place, item in enumerate(items) if isinstance(item, Cell))
+
+
+def test_questions_of_calls_side_by_side_stand_each_before_its_own():
+    codes = [f"print({number})" for number in range(3)]
+    events = [AgentStarted(**ROOT, prompt="go", time=1.0)]
+    events += [
+        ToolCallStarted(**ROOT, tool_call_id=code, tool_name="execute_ipython_cell", args={"code": code}) for code in codes
+    ]
+    events += [request(f"approval-{code}", CodeAction(code=code), tool_call_id=code) for code in reversed(codes)]
+    items = report_of(events).agents[0].items[1:]
+    assert [(type(item), item.call.code if isinstance(item, Question) else item.code) for item in items] == [
+        (kind, code) for code in codes for kind in (Question, Cell)
+    ]
+
+
+def test_the_table_of_agents_fits_a_page_and_a_telephone():
+    """Columns shrink and wrap instead of being cut, and on a narrow page each cell says its column."""
+    text = export_events(asked_about("a cell"), "html")
+    table = text[text.index('<table class="agents">') : text.index("</table>")]
+    assert "scroll" not in table
+    assert re.findall(r'data-column="(\w+)"', table) == [
+        "agent",
+        "ended",
+        "model",
+        "mode",
+        "seconds",
+        "turns",
+        "tokens",
+        "cost",
+    ]
+    assert "content: attr(data-column)" in text
+    assert "nowrap" not in "".join(re.findall(r"\.agents[^{]*\{[^}]*\}", text))
+
+
+def test_headings_of_answers_are_smaller_than_those_of_the_page():
+    text = export_events([AgentStarted(**ROOT, prompt="go"), Response(**ROOT, content="# Large\n\n## Less")], "html")
+    style = text[text.index("<style>") : text.index("</style>")]
+    sizes = {
+        tag: float(size) for tag, size in re.findall(r"^(?:.*\} )?(h[123]) \{ font-size: ([\d.]+)rem", style, re.MULTILINE)
+    }
+    (answers,) = re.findall(r"\.fsub-markdown :is\(h1, h2, h3, h4, h5, h6\) \{ font-size: ([\d.]+)rem", style)
+    assert float(answers) < min(sizes.values())
+    assert "<h1>Large</h1>" in text
