@@ -24,7 +24,7 @@ from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
 from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, with_programs
 from freeact_sub.mcp import McpServers
-from freeact_sub.spans import span
+from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
 from freeact_sub.tools import KernelAccess
 
@@ -82,6 +82,8 @@ class AgentKernel:
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
         """It has been handed out, so code may have run in it."""
+        self._traced_later: list[EarlierWork] = []
+        """The start of a kernel that began before there was a run to lie in."""
 
     @property
     def _spec(self) -> KernelSpec:
@@ -115,6 +117,8 @@ class AgentKernel:
             if starting is not None:
                 await asyncio.wait({starting})
             if starting is not None and starting is self._starting:
+                while self._traced_later and is_in_span():
+                    self._traced_later.pop().record()
                 return starting.result()
             # reset or dead by now: another one replaces it
         raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
@@ -201,7 +205,8 @@ class AgentKernel:
 
     async def _start(self) -> Kernel:
         origin, self._branch_of = self._branch_of, None  # its replacement starts empty
-        with span("kernel start", agent_id=self._node.agent_id, branch=origin is not None):
+        agent_id, is_branch = self._node.agent_id, origin is not None
+        with span_or_later("kernel start", self._traced_later, agent_id=agent_id, branch=is_branch):
             if origin is not None:
                 kernel = await (await origin.get()).branch(self._spec, self._host.answer)
             else:

@@ -102,3 +102,31 @@ async def test_children_of_the_task_tool_lie_under_their_call(tmp_path, exporter
     child = min(named(spans, "invoke_agent"), key=lambda span: span.end_time)
     assert any("task" in name for name in above(child, spans))
     assert above(child, spans)[-1] == "request"
+
+
+@pytest.mark.parametrize("branched", [False, True])
+async def test_a_kernel_that_starts_before_any_span_lies_where_it_is_first_used(branched, tmp_path, exporter):
+    exporter.clear()
+    config = Config(workspace=tmp_path, mode="full")
+    turns = [[cell("1 + 1")], task("child", branch=True)] if branched else [[cell("1 + 1")]]
+    async with Agent(config, model=script(*turns), capabilities=[Instrumentation()]) as agent:
+        for _ in range(2):
+            await read(agent.run("root"))
+    spans = exporter.get_finished_spans()
+    starts = named(spans, "kernel start")
+    assert len(starts) == (3 if branched else 1)
+    for start in starts:
+        assert any("invoke_agent" in name for name in above(start, spans))
+        assert start.start_time < start.end_time
+
+
+async def test_a_kernel_that_is_started_again_lies_in_the_run_that_lost_it(tmp_path, exporter):
+    exporter.clear()
+    config = Config(workspace=tmp_path, mode="full")
+    died = [cell("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")]
+    async with Agent(config, model=script(died, [cell("1")]), capabilities=[Instrumentation()]) as agent:
+        await read(agent.run("root"))
+    spans = exporter.get_finished_spans()
+    starts = named(spans, "kernel start")
+    assert len(starts) == 2
+    assert all(any("invoke_agent" in name for name in above(start, spans)) for start in starts)
