@@ -27,6 +27,7 @@ _BIDI = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the order 
 _HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_BIDI}\u2028\u2029\ud800-\udfff]")
 _INVISIBLE = "\u00ad\u115f\u1160\u180e\u200b-\u200f\u2060-\u2065\u3164\ufeff\uffa0\U000e0000-\U000e007f"
 _HIDING = re.compile(f"{_HIDDEN.pattern}|[{_INVISIBLE}]")
+_HALF = re.compile(r"[\ud800-\udfff]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,60}m)")
 
 
@@ -38,6 +39,11 @@ def clean(text: str) -> str:
 def printable(text: str) -> str:
     """The text without control characters."""
     return _HIDDEN.sub("", text)
+
+
+def whole_text(text: str) -> str:
+    r"""The text with half characters written out (`\ud83d`), as `repr` does: UTF-8 cannot hold them."""
+    return text if text.isascii() else _HALF.sub(_escape, text)
 
 
 def one_line(text: str, limit: int = 100) -> str:

@@ -19,6 +19,7 @@ from zmq.sugar.context import Context
 from zmq.sugar.socket import Socket
 
 from freeact_sub.errors import KernelLostError
+from freeact_sub.kernels.guest.plain import pack
 from freeact_sub.kernels.messages import MessageError, check_size
 
 ChannelName: TypeAlias = Literal["iopub", "shell", "control"]
@@ -78,6 +79,7 @@ class ZmqChannels:
     def __init__(self, session: Session, sockets: Mapping[ChannelName, ZmqSocket]) -> None:
         """Args: session: signs. sockets: connected; closed with the channels."""
         self._session: Any = session  # jupyter_client is typed in part only
+        self._session.pack = pack
         self._inboxes = {channel: _Inbox(socket) for channel, socket in sockets.items()}
 
     def send(self, channel: ChannelName, kind: str, content: Mapping[str, Any]) -> str:

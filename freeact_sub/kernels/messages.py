@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
+from freeact_sub.text import whole_text
 
 MAX_MESSAGE_BYTES: Final = 256 * 2**20
 """A larger message is left out: to read it takes several times its size, in the one process of all agents."""
@@ -91,11 +92,29 @@ def _read(part: bytes) -> Any:
     """The JSON of a part, in UTF-8. `json.loads` looks longer for encoding and spaces than it reads a small message."""
     if part == b"{}":
         return {}
-    text = str(part, "utf-8", "surrogatepass").strip(JSON_SPACE)
+    text, is_whole = _decoded(part)
+    text = text.strip(JSON_SPACE)
     value, end = DECODER.raw_decode(text)
     if end != len(text):
         raise ValueError("more follows its JSON")
-    return value
+    return value if is_whole else _whole(value)
+
+
+def _decoded(part: bytes) -> tuple[str, bool]:
+    """The text of a part, and whether it has no half characters. Jupyter sends the bytes of file names as they are."""
+    try:
+        return str(part, "utf-8"), b"\\ud" not in part and b"\\uD" not in part
+    except UnicodeDecodeError:
+        return str(part, "utf-8", "surrogateescape"), False
+
+
+def _whole(value: Any) -> Any:
+    """The value with half characters written out: nothing that reads it later could write them."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, dict):
+        return {whole_text(name): _whole(item) for name, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 def _parent_id(part: bytes) -> Any:

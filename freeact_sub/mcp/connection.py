@@ -21,6 +21,7 @@ import anyio
 
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
+from freeact_sub.mcp.odd_answers import NOTES
 from freeact_sub.mcp.results import McpResult, McpTool, failure, needs_task, read_result, read_tool
 from freeact_sub.mcp.transports import reason_of, transport_for
 
@@ -35,6 +36,10 @@ CLOSE_SECONDS: Final = 5.0
 """The bound on closing a connection: the server is asked to end, then terminated, then killed."""
 MAX_TOOLS: Final = 10_000
 """Tools of one server that are read."""
+MAX_PAGES: Final = 1_000
+"""Of a list of tools."""
+MAX_NOTES: Final = 20
+"""On one list of tools."""
 
 
 class McpConnection:
@@ -67,8 +72,8 @@ class McpConnection:
         """Whether the connection and its server have ended."""
         return self._owner.done()
 
-    async def list_tools(self) -> tuple[McpTool, ...]:
-        """Ask the server for its tools.
+    async def list_tools(self) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+        """Ask the server for its tools. Returns them, and notes on what of its list cannot be used.
 
         Raises:
             McpError: The server cannot be reached, does not answer in time, or answers with an error.
@@ -100,7 +105,7 @@ class McpConnection:
 
             if isinstance(error, mcp.MCPError):
                 return failure(error.message)  # for example for its arguments
-            # the answer does not keep to the protocol, or to the tool's own output schema
+            # the answer does not keep to the protocol
             return failure(f"the answer of {what} cannot be used: {error}")
         return read_result(result)
 
@@ -193,19 +198,39 @@ class McpConnection:
         return McpError(f"MCP server {self._server!r} {text}", server=self._server)
 
 
-async def _list_tools(client: "mcp.Client") -> tuple[McpTool, ...]:
+async def _list_tools(client: "mcp.Client") -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
+    """Reads all pages. Returns the tools, and a note on each thing that is left out."""
     if client.server_capabilities.tools is None:
-        return ()
-    tools: list[McpTool] = []
+        return (), ("it offers no tools",)
+    tools: dict[str, McpTool] = {}
+    notes: dict[str, None] = {}
     cursor: str | None = None
-    while True:
-        page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        tools += [read_tool(tool) for tool in page.tools if not needs_task(tool)]
+    seen: set[str | None] = set()
+    while cursor not in seen and len(seen) < MAX_PAGES:
+        seen.add(cursor)
+        try:
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+        except Exception as error:  # the border to the SDK, whose errors for what it cannot read are of many types
+            if not tools:
+                raise
+            notes[f"its list of tools breaks off after {len(tools):,} of them: {reason_of(error)}"] = None
+            break
+        notes |= dict.fromkeys((page.meta or {}).get(NOTES, ()))
+        for listed in page.tools:
+            tool = read_tool(listed)
+            if needs_task(listed):
+                notes[f"the tool {tool.name!r} can only be called as a task, which is not possible here"] = None
+            elif tools.setdefault(tool.name, tool) != tool:
+                notes[f"it lists the tool {tool.name!r} twice: the first one counts"] = None
         if len(tools) > MAX_TOOLS:
-            raise ValueError(f"it has more than {MAX_TOOLS:,} tools")
-        if page.next_cursor is None or page.next_cursor == cursor:
-            return tuple(tools)
+            notes[f"it has more than {MAX_TOOLS:,} tools: the others are left out"] = None
+            break
         cursor = page.next_cursor
+        if cursor is None:
+            break
+    else:
+        notes[f"its list of tools has no end: what {len(seen):,} pages have is used"] = None
+    return tuple(tools.values())[:MAX_TOOLS], tuple(notes)[:MAX_NOTES]
 
 
 def _leaf(error: BaseException) -> BaseException:

@@ -6,15 +6,19 @@ text, else, where pictures or other binary data came, the content blocks as the 
 """
 
 import base64
-import binascii
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from freeact_sub.mcp.odd_answers import ENVELOPE
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, ContentBlock, Tool
+    from mcp_types import CallToolResult, Tool
     from pydantic_ai import BinaryContent
+
+
+FIELDS: Final = ("content", "structuredContent", "isError", "resultType", "_meta")
+"""Of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,20 +64,29 @@ def needs_task(tool: "Tool") -> bool:
 
 
 def read_result(result: "CallToolResult") -> McpResult:
-    """Reads a server's answer."""
-    texts, images = _read_blocks(result.content)
+    """Reads a server's answer. Nothing in it is trusted to be as the protocol has it, and nothing is left out unsaid."""
+    enveloped = result.structured_content
+    answer = (
+        enveloped[ENVELOPE] if isinstance(enveloped, dict) and ENVELOPE in enveloped else result.model_dump(by_alias=True)
+    )
+    content, structured = answer.get("content"), answer.get("structuredContent")
+    if content is None and structured is None:  # as in older versions of the protocol
+        structured = {name: value for name, value in answer.items() if name not in FIELDS} or None
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    texts, images = _read_blocks(blocks)
     text = "\n".join(texts)
-    if result.structured_content is not None:
-        value = _unwrapped(result.structured_content)
+    is_error = answer.get("isError") in (True, "true")
+    if structured is not None:
+        value = _unwrapped(structured)
         text = text or json.dumps(value, ensure_ascii=False)
-    elif all(block.type == "text" for block in result.content):
+    elif all(isinstance(block, str) or (isinstance(block, dict) and block.get("type") == "text") for block in blocks):
         value = text
     else:
-        value = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
-    if result.is_error and not text:
+        value = blocks
+    if is_error and not text:
         text = "the tool failed and did not say why"
     sections = tuple(texts) if len(texts) > 1 else ()
-    return McpResult(value=value, text=text, images=images, sections=sections, is_error=result.is_error)
+    return McpResult(value=value, text=text, images=images, sections=sections, is_error=is_error)
 
 
 def failure(text: str) -> McpResult:
@@ -88,35 +101,41 @@ def _unwrapped(structured: Any) -> Any:
     return structured
 
 
-def _read_blocks(blocks: "Sequence[ContentBlock]") -> "tuple[list[str], tuple[BinaryContent, ...]]":
+def _read_blocks(blocks: list[Any]) -> "tuple[list[str], tuple[BinaryContent, ...]]":
     texts: list[str] = []
     images: list[BinaryContent] = []
     for block in blocks:
-        match block.type:
-            case "text":
-                texts.append(block.text)
-            case "resource_link":
-                texts.append(f"[resource {block.uri}{f': {block.description}' if block.description else ''}]")
-            case "resource" if (text := getattr(block.resource, "text", None)) is not None:
+        match block:
+            case str():
+                texts.append(block)
+            case {"type": "text", "text": text}:
+                texts.append(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False))
+            case {"type": "text"}:
+                texts.append("")
+            case {"type": "resource_link", "uri": uri}:
+                about = block.get("description") or block.get("title") or block.get("name")
+                texts.append(f"[resource {uri}{f': {about}' if about else ''}]")
+            case {"type": "resource", "resource": {"text": str(text)}}:
                 texts.append(text)
+            case {"type": "resource", "resource": {"blob": str(encoded), **resource}}:
+                _read_binary(f"resource {resource.get('uri')}", encoded, resource.get("mimeType"), texts, images)
+            case {"type": "image" | "audio" as kind, "data": str(encoded)}:
+                _read_binary(kind, encoded, block.get("mimeType"), texts, images)
             case _:
-                _read_binary(block, texts, images)
+                texts.append(f"[a block of a kind that is not known: {json.dumps(block, ensure_ascii=False)}]")
     return texts, tuple(images)
 
 
-def _read_binary(block: Any, texts: list[str], images: "list[BinaryContent]") -> None:
+def _read_binary(name: str, encoded: str, mime_type: Any, texts: list[str], images: "list[BinaryContent]") -> None:
     """Reads binary data: a picture for the model, else a note."""
     from pydantic_ai import BinaryContent  # noqa: PLC0415  # costs 0.6 s, and pictures are rare
 
-    resource = getattr(block, "resource", None)
-    encoded, mime_type = (block.data, block.mime_type) if resource is None else (resource.blob, resource.mime_type)
-    name = block.type if resource is None else f"resource {resource.uri}"
     try:
         data = base64.b64decode(encoded, validate=True)
-    except binascii.Error:
+    except ValueError:  # or characters that are not ASCII
         texts.append(f"[{name}: data that is not base64]")
         return
-    if (mime_type or "").startswith("image/"):
+    if isinstance(mime_type, str) and mime_type.startswith("image/"):
         images.append(BinaryContent(data, media_type=mime_type))
     else:
         texts.append(f"[{name}: {len(data)} bytes of {mime_type or 'unknown type'}]")

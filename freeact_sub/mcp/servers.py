@@ -16,9 +16,9 @@ from typing import Any, Final, Self, TypeAlias
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.mcp.connection import McpConnection
+from freeact_sub.mcp.json_values import strict_json
 from freeact_sub.mcp.results import McpResult, McpTool, failure
 from freeact_sub.system.closing import carry_out
-from freeact_sub.system.deferred_imports import import_lean
 
 CLOSE_SECONDS: Final = 7.0
 """Longer than a connection takes to kill its server."""
@@ -34,6 +34,8 @@ class McpCatalogue:
     def __init__(self) -> None:
         self.listings: dict[str, ToolListing] = {}
         """By server; a failure is kept too, so that not every child tries the server again."""
+        self.notes: dict[str, tuple[str, ...]] = {}
+        """By server: what of its list of tools cannot be used, in words that follow its name."""
         self.locks: collections.defaultdict[str, asyncio.Lock] = collections.defaultdict(asyncio.Lock)
         """By server; held while its tools are listed."""
         self.listers: dict[str, McpServers] = {}
@@ -98,11 +100,11 @@ class McpServers:
         self._check_server(server)
         await self._check_tool(server, tool)
         try:
-            json.dumps(dict(args))
+            json.dumps(strict := strict_json(dict(args)))
         except (TypeError, ValueError) as error:
             return failure(f"the arguments of {server}.{tool} are not JSON data: {error}")
         self._take_over(server)
-        return await (self._connection(server)).call(tool, dict(args))
+        return await (self._connection(server)).call(tool, strict)
 
     def hand_over(self, server: str) -> "McpConnection | None":
         """Leave the connection to a server to another agent; None: there is none, or it has ended, or is being closed."""
@@ -112,6 +114,10 @@ class McpServers:
         del self._current[server]
         self._connections.remove(connection)
         return connection
+
+    def notes(self, server: str) -> tuple[str, ...]:
+        """What of the server's list of tools cannot be used; empty where it was not asked yet."""
+        return tuple(f"MCP server {server!r}: {note}" for note in self._catalogue.notes.get(server, ()))
 
     def is_read_only(self, server: str, tool: str) -> bool:
         """Whether the server has said that the tool changes nothing; False where it was not asked yet."""
@@ -147,8 +153,7 @@ class McpServers:
         self._take_over(server)
         try:
             connection = self._connection(server)
-            # which the SDK needs for the first answer to a call; here the server, which starts meanwhile, takes longer
-            tools, _ = await asyncio.gather(connection.list_tools(), asyncio.to_thread(import_lean, "jsonschema"))
+            tools, self._catalogue.notes[server] = await connection.list_tools()
         except McpError as error:
             if self._closed:  # which says nothing about the server
                 raise

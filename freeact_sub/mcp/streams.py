@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from freeact_sub.mcp.json_values import read_json
+from freeact_sub.mcp.odd_answers import ordered
 from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, CHUNK_BYTES, KEPT_BYTES
 
 SDK: Final = str(Path(mcp.__file__).parent)
@@ -33,6 +36,10 @@ MAX_OPEN_REQUESTS: Final = 200
 MAX_PARTS: Final = 50_000
 """Parts of an answer: the SDK checks each one, and blocks the event loop meanwhile."""
 
+EVENT_END: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+"""An empty line ends an event of a stream; a line ends with any of the three."""
+EVENT_END_BYTES: Final = 3
+"""The most that can lie in the chunk before."""
 GARBAGE_SECONDS: Final = 60.0
 """Between two log lines about the same fault."""
 
@@ -97,10 +104,12 @@ class BoundedStream(httpx2.AsyncByteStream):
         self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, before = 0, b""
         async for chunk in self._stream:
-            end = max(chunk.rfind(b"\n\n"), chunk.rfind(b"\r\n\r\n"))
-            size = len(chunk) - end if end >= 0 else size + len(chunk)
+            seen = before + chunk  # the end of an event may lie between two chunks
+            ends = [match.end() for match in EVENT_END.finditer(seen)]
+            size = len(seen) - ends[-1] if ends else size + len(chunk)
+            before = seen[-EVENT_END_BYTES:]
             if size > self._most:
                 raise httpx2.ReadError(f"an answer exceeds the {self._most:,} bytes of the setting `max_answer_bytes`")
             yield chunk
@@ -127,11 +136,11 @@ class ProcessOutput:
             *lines, self._begun = (self._begun + chunk).split(b"\n")
             self._lines.extend(lines)
         await asyncio.sleep(0)  # a thousand lines in one chunk keep nobody waiting
+        line = self._lines.popleft().decode(errors="replace")
         try:
-            line = self._lines.popleft().decode(errors="replace")
             return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError as error:
-            return error
+            return _read_again(line) or error
 
     async def aclose(self) -> None:
         """Nothing: who has started the program closes its pipes."""
@@ -160,11 +169,25 @@ class ProcessInput:
 
 
 class OpenRequests:
-    """Counts a server's unanswered requests; past `MAX_OPEN_REQUESTS` nothing more is read from it."""
+    """Counts a server's unanswered requests; past `MAX_OPEN_REQUESTS` nothing more is read from it. Knows ours, too."""
 
     def __init__(self) -> None:
         self._open: Counter[str | int] = Counter()
         self._room = anyio.Event()
+        self._ours: dict[str, str] = {}
+        """The methods of our requests by id, which some servers send back as a text."""
+
+    def ask(self, message: JSONRPCMessage) -> None:
+        """Notes a request of ours."""
+        if isinstance(message, JSONRPCRequest):
+            self._ours[str(message.id)] = message.method
+
+    def ordered(self, message: JSONRPCMessage) -> JSONRPCMessage:
+        """The server's answer to a request of ours, as the SDK takes it."""
+        method = self._ours.pop(str(message.id), "") if isinstance(message, JSONRPCResponse | JSONRPCError) else ""
+        if isinstance(message, JSONRPCResponse):
+            return message.model_copy(update={"result": ordered(method, message.result)})
+        return message
 
     async def add(self, message: JSONRPCMessage) -> None:
         """Counts a request of the server; waits for room first."""
@@ -211,6 +234,7 @@ class AnsweringStream(_Stream):
 
     async def send(self, message: SessionMessage) -> None:
         """Sends a message."""
+        self._requests.ask(message.message)
         try:
             await self._stream.send(message)
         finally:
@@ -244,7 +268,7 @@ class WatchedStream(_Stream):
             message = await self._stream.receive()
             if isinstance(message, SessionMessage):
                 await self._requests.add(message.message)
-                return SessionMessage(_bounded(message.message), message.metadata)
+                return SessionMessage(self._requests.ordered(_bounded(message.message)), message.metadata)
             if self._on_garbage is None:
                 return message
             self._on_garbage(message)
@@ -260,6 +284,14 @@ class WatchedStream(_Stream):
         except anyio.EndOfStream:
             self._on_end()
             raise StopAsyncIteration from None
+
+
+def _read_again(line: str) -> SessionMessage | None:
+    """The message of a line that only a strict reader refuses, for half a character in its text. None: it is none."""
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_python(read_json(line), by_name=False))
+    except ValueError:
+        return None
 
 
 def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:

@@ -114,6 +114,8 @@ def _text(buffer: CellOutputBuffer, reply: ExecuteReply, clock: CellClock, timeo
             text += f"\n[ERROR] The cell ran longer than {timeout:g} s and was interrupted."
         case "interrupted":
             text += "\n[ERROR] The cell was interrupted."
+        case "error" if not text.strip():
+            text += "\n[ERROR] The cell failed, and its kernel did not say why."
         case "aborted":
             text += "\n[ERROR] The cell was not run."
     if lost is not None:

@@ -1,11 +1,14 @@
 """`McpToolset`: the tools of all MCP servers of an agent, as direct calls named `SERVER_TOOL`."""
 
 import asyncio
+import itertools
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
@@ -14,25 +17,40 @@ from freeact_sub.errors import McpError
 from freeact_sub.mcp import McpResult, McpServers, McpTool
 from freeact_sub.tools.result_bounds import model_content
 from freeact_sub.tools.tool import Outcome, ToolResult
-from freeact_sub.tools.toolset import MAX_RETRIES
+from freeact_sub.tools.toolset import MAX_RETRIES, built_in_names
 
 MAX_NAME_CHARS = 64
 """The shortest bound on tool names among the model providers."""
 
+TAKEN_NAMES: Final = ("final_result", "hand_over")
+"""The names of the tools by which a model hands over a typed answer."""
+PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""What all model providers take as the name of an argument."""
+
 ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The server validates its arguments itself, and says what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """A tool of a server as a model sees it."""
+
+    server: str
+    tool: McpTool
+    arguments: Mapping[str, str]
+    """The server's names of arguments by those that the model uses."""
+    definition: ToolDefinition
 
 
 class McpToolset(AbstractToolset[Any]):
     """Offers the tools of all servers. A server that does not start is reported once; the others work."""
 
     def __init__(self, servers: McpServers, *, on_error: Callable[[McpError], None]) -> None:
-        """Args: on_error: called once for each server whose tools cannot be listed."""
+        """Args: on_error: called once for each server that cannot be asked, and for what of a list cannot be used."""
         self._servers = servers
         self._on_error = on_error
-        self._failed: set[str] = set()
-        self._listed: set[str] = set()
-        self._tools: dict[str, tuple[str, McpTool]] = {}
+        self._asked: set[str] = set()
+        self._tools: dict[str, _Offered] = {}
 
     @property
     def id(self) -> str:
@@ -41,28 +59,25 @@ class McpToolset(AbstractToolset[Any]):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """See pydantic-ai."""
-        del ctx
-        await asyncio.gather(*(self._list(server) for server in self._servers.names if server not in self._failed))
+        new = [server for server in self._servers.names if server not in self._asked]
+        listings = await asyncio.gather(*map(self._list, new))
+        for server, listed in zip(new, listings, strict=True):  # in the order of the settings, so that names are the same
+            if server not in self._asked:
+                self._asked.add(server)
+                self._offer(server, listed, ctx)
         return {
             name: ToolsetTool(
-                toolset=self,
-                tool_def=ToolDefinition(
-                    name=name,
-                    description=tool.description,
-                    parameters_json_schema=tool.parameters_json_schema,
-                ),
-                max_retries=MAX_RETRIES,
-                args_validator=ANY_ARGUMENTS,
+                toolset=self, tool_def=offered.definition, max_retries=MAX_RETRIES, args_validator=ANY_ARGUMENTS
             )
-            for name, (_, tool) in self._tools.items()
+            for name, offered in self._tools.items()
         }
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
         """Calls the server; the model reads a failure as the result."""
         del ctx, tool
-        server, mcp_tool = self._tools[name]
+        offered = self._tools[name]
         try:
-            result = await self._servers.call(server, mcp_tool.name, tool_args)
+            result = await self._servers.call(offered.server, offered.tool.name, _own_names(offered, tool_args))
         except McpError as error:
             return model_content(ToolResult(text=f"[ERROR] {error}", outcome="failed"))
         return model_content(tool_result(result))
@@ -71,27 +86,79 @@ class McpToolset(AbstractToolset[Any]):
         """The call to judge before the tool runs. None: the tool does not belong to a server."""
         if name not in self._tools:
             return None
-        server, tool = self._tools[name]
-        return McpCall(server=server, tool=tool.name, args=dict(tool_args), read_only=tool.read_only)
+        offered = self._tools[name]
+        tool = offered.tool
+        return McpCall(server=offered.server, tool=tool.name, args=_own_names(offered, tool_args), read_only=tool.read_only)
 
-    async def _list(self, server: str) -> None:
-        if server in self._listed:
-            return
+    async def _list(self, server: str) -> tuple[McpTool, ...] | McpError:
         try:
-            tools = await self._servers.tools(server)
+            return await self._servers.tools(server)
         except McpError as error:
-            if server not in self._failed:
-                self._failed.add(server)
-                self._on_error(error)
-            return
-        self._listed.add(server)
-        for tool in tools:
-            self._tools[self._free_name(mcp_tool_name(server, tool.name))] = (server, tool)
+            return error
 
-    def _free_name(self, wanted: str) -> str:
-        """Returns a name that no other tool has yet."""
-        numbered = (f"{wanted[: MAX_NAME_CHARS - 3]}_{number}" for number in range(2, 100))
-        return wanted if wanted not in self._tools else next(other for other in numbered if other not in self._tools)
+    def _offer(self, server: str, listed: tuple[McpTool, ...] | McpError, ctx: RunContext[Any]) -> None:
+        if isinstance(listed, McpError):
+            self._on_error(listed)
+            return
+        for note in self._servers.notes(server):
+            self._on_error(McpError(note, server=server))
+        taken = built_in_names().union(TAKEN_NAMES)
+        for tool in listed:
+            name = free_name(mcp_tool_name(server, tool.name), lambda name: name in taken or name in self._tools)
+            schema, arguments = _with_plain_names(tool.parameters_json_schema)
+            definition = ToolDefinition(name=name, description=tool.description, parameters_json_schema=schema)
+            problem = _refusal(definition, ctx)
+            if problem:
+                definition = replace(definition, parameters_json_schema={"type": "object", "additionalProperties": True})
+                self._on_error(
+                    McpError(f"the input schema of MCP tool {server}.{tool.name} is left out: {problem}", server=server)
+                )
+            self._tools[name] = _Offered(server, tool, {} if problem else arguments, definition)
+
+
+def free_name(wanted: str, is_taken: Callable[[str], bool], most: int = MAX_NAME_CHARS) -> str:
+    """The name, with a number behind it if it is taken."""
+    name, numbers = wanted[:most], itertools.count(2)
+    while is_taken(name):
+        ending = f"_{next(numbers)}"
+        name = f"{wanted[: most - len(ending)]}{ending}"
+    return name
+
+
+def _with_plain_names(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The schema with names of arguments that all providers take, and the server's names by them."""
+    own = schema.get("properties", {})
+    names: dict[str, str] = {name: name for name in own if PLAIN_NAME.fullmatch(name)}
+    for name in own:
+        if name not in names.values():
+            names[free_name(re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "_", names.__contains__)] = name
+    if all(name == own_name for name, own_name in names.items()):
+        return schema, names
+    plain = {own_name: name for name, own_name in names.items()}
+    properties = {plain[name]: _about(item, name, plain[name]) for name, item in own.items()}
+    required = {"required": [plain.get(name, name) for name in schema["required"]]} if "required" in schema else {}
+    return {**schema, "properties": properties, **required}, names
+
+
+def _about(schema: Any, own_name: str, name: str) -> Any:
+    if name == own_name or not isinstance(schema, dict):
+        return schema
+    return schema | {"description": f"{schema.get('description', '')} (the server calls it {own_name!r})".strip()}
+
+
+def _own_names(offered: _Offered, args: Mapping[str, Any]) -> dict[str, Any]:
+    return {offered.arguments.get(name, name): value for name, value in args.items()}
+
+
+def _refusal(definition: ToolDefinition, ctx: RunContext[Any]) -> str:
+    """Why the model's own reader refuses the schema of a tool, as it does with one that refers to itself without end."""
+    if not isinstance(ctx.model, Model):
+        return ""
+    try:
+        ctx.model.customize_request_parameters(ModelRequestParameters(function_tools=[definition]))
+    except Exception as error:  # noqa: BLE001  # the border to pydantic-ai: one tool must not end every run
+        return str(error)[:300] or type(error).__name__
+    return ""
 
 
 def mcp_tool_name(server: str, tool: str) -> str:

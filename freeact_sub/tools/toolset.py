@@ -4,6 +4,7 @@ import functools
 import importlib.resources
 import json
 from collections.abc import Callable, Sequence
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ def _validator(arguments: type[BaseModel]) -> Any:
 @functools.cache
 def load_definition(name: str) -> ToolDefinition:
     """Loads `tools/NAME.json`, the model's description of a tool; a wheel has it beside this module."""
-    packaged = importlib.resources.files("freeact_sub.tools") / "definitions" / f"{name}.json"
-    source = packaged if packaged.is_file() else Path(__file__).parents[2] / "tools" / f"{name}.json"
-    return ToolDefinition(**json.loads(source.read_text(encoding="utf-8")))
+    return ToolDefinition(**json.loads((_definitions() / f"{name}.json").read_text(encoding="utf-8")))
+
+
+@functools.cache
+def built_in_names() -> frozenset[str]:
+    """The names of all built-in tools, also of those that an agent does not have."""
+    return frozenset(file.name.removesuffix(".json") for file in _definitions().iterdir() if file.name.endswith(".json"))
+
+
+def _definitions() -> Traversable:
+    packaged = importlib.resources.files("freeact_sub.tools") / "definitions"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "tools"

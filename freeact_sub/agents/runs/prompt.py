@@ -2,6 +2,7 @@
 
 import functools
 import importlib.resources
+import keyword
 from collections.abc import Awaitable, Callable, Sequence
 from string import Template
 from typing import Final
@@ -55,9 +56,15 @@ def opening_prompt(prompt: str, *, note: str, messages: Sequence[str], kernel_ne
     return "\n\n".join(part for part in (*messages, kernel_news, prompt, note, BRANCHED if branched else "", values) if part)
 
 
+def _server(name: str) -> str:
+    """A server's name, and how code reaches it where it is no Python name."""
+    is_plain = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+    return name if is_plain else f"{name} (as agent.mcp[{name!r}])"
+
+
 def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
     """Return the system prompt of a run. Args: prompt: the run's. kernel: tells the model where its kernel runs."""
-    config, servers = node.shared.config, ", ".join(mcp_servers)
+    config, servers = node.shared.config, ", ".join(map(_server, mcp_servers))
     text = _template("system.md").substitute(
         kernel=kernel,
         pictures=PICTURES[node.shared.pictures],

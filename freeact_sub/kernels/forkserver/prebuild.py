@@ -61,15 +61,11 @@ def prebuild() -> Any:
 
 
 def shorten_displays(app: Any) -> None:
-    """Gives the shell our formatter, before anything is registered with IPython's, and the session our packer."""
-    from jupyter_client.session import json_packer
-
+    """Gives the shell our formatter, before anything is registered with IPython's."""
     shell = app.shell
     formatter = sys.modules["freeact_display"].ShortDisplayFormatter(parent=shell)
     shell.configurables[shell.configurables.index(shell.display_formatter)] = formatter
     shell.display_formatter = formatter
-    if app.session.pack is json_packer:  # no other one is configured
-        app.session.pack = sys.modules["freeact_streams"].pack
 
 
 def forget() -> None:

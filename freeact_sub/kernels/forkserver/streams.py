@@ -7,7 +7,6 @@ import codecs
 import contextlib
 import contextvars
 import importlib
-import json
 import os
 import select
 import socket
@@ -18,15 +17,12 @@ from collections import deque
 from typing import Any
 
 from ipykernel.iostream import IOPubThread, OutStream
-from jupyter_client.jsonutil import json_default
-from jupyter_client.session import json_packer
 from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
 READABLE = 1
 MORE = int(zmq.SNDMORE)
 SEND = zmq.backend.Socket.send
-ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=json_default).encode
 PIECE_BYTES = 60_000
 """Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
 SEND_SECONDS = 3
@@ -214,15 +210,6 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
     def _end_rest(self) -> None:
         self.is_resting = False  # first: who sees it set has added what is handled now
         self._handle_event(None)
-
-
-def pack(value: Any) -> bytes:
-    """As Jupyter's `json_packer`, which makes an encoder for each of the four parts of a message."""
-    try:
-        return ENCODE(value).encode("utf8", errors="surrogateescape")
-    except (TypeError, ValueError):
-        packed: bytes = json_packer(value)  # it cleans the value, and warns
-        return packed
 
 
 def has_come(descriptor: int) -> bool:

@@ -34,6 +34,7 @@ from freeact_sub.kernels.gateway.frames import (
 )
 from freeact_sub.kernels.gateway.numbered import NumberedOutput
 from freeact_sub.kernels.gateway.server import HANG_SECONDS, HANGS, GatewayServer, refused_connection
+from freeact_sub.kernels.guest import plain
 from freeact_sub.kernels.messages import MessageError
 from freeact_sub.system.closing import end_task
 
@@ -154,7 +155,7 @@ class GatewayChannels:
             "date": datetime.now(UTC).isoformat(),
             "version": "5.3",
         }
-        body = json.dumps(content).encode()
+        body = plain.pack(content)
         if len(body) > MAX_SENT_BYTES:
             return self._send_parts(kind, body)
         if kind == "execute_request":

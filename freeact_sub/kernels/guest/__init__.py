@@ -12,6 +12,7 @@ SENT: Final = (
     "kept",
     "writable",
     "stack",
+    "plain",
     "line",
     "hosts",
     "listing",

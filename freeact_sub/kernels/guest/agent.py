@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, keyboard, mcp, names, programs, schemas, streams, tasks, tracebacks, used
+from . import hook, keyboard, mcp, names, plain, programs, schemas, streams, tasks, tracebacks, used
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -190,11 +190,12 @@ class AgentProxy(tasks.NodeMaker):
     TaskResult = tasks.TaskResult
 
     def __init__(self, requests: Requests, servers: list[str]) -> None:
-        by_name = {mcp.identifier(server): server for server in servers}
+        names = mcp.python_names(servers, "server")
+        paths = {server: f"agent.mcp.{name}" for name, server in names.items()}
         self.mcp = mcp.Namespace(
             "agent.mcp",
-            lambda: list(by_name),
-            lambda name: mcp.server_namespace(requests, by_name[name]),
+            lambda: names,
+            lambda server: mcp.server_namespace(requests, server, paths[server]),
             "MCP servers by name: `await agent.mcp.SERVER.TOOL(...)`, or without `await` in plain code.",
         )
         self.children = tasks.ChildrenProxy(requests)
@@ -355,6 +356,7 @@ def install(
         requests: In a branch, the origin's: references to its `agent` in variables then ask the branch's host.
     """
     prepare_iopub(shell.kernel)
+    shell.kernel.session.pack = plain.pack
     if requests is None:
         requests = Requests(shell.kernel, loop)
     else:

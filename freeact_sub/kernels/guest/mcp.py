@@ -1,9 +1,13 @@
 """`agent.mcp`: MCP servers and their tools, as code in a kernel sees them. Sent into every kernel as source."""
 
 import inspect
+import itertools
 import keyword
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from . import plain
 
 TYPES: dict[str, Any] = {
     "string": str,
@@ -17,100 +21,135 @@ TYPES: dict[str, Any] = {
 
 
 class Namespace:
-    """Attributes that are looked up at the host when they are first used."""
+    """Attributes that are looked up at the host when they are first used. Items are found by the host's own names too."""
 
-    def __init__(self, path: str, names: Callable[[], list[str]], make: Callable[[str], Any], doc: str) -> None:
-        self.__dict__.update(_path=path, _names=names, _make=make, __doc__=doc)
+    def __init__(self, path: str, own_names: Callable[[], dict[str, str]], make: Callable[[str], Any], doc: str) -> None:
+        """Args: own_names: returns the host's names by their Python names. make: takes a name of the host's."""
+        self.__dict__.update(_path=path, _own_names=own_names, _make=make, _made={}, __doc__=doc)
 
     def __getattr__(self, name: str) -> Any:
         # IPython's display and completion machinery probes for private names on every object
         if name.startswith("_"):
             raise AttributeError(name)
-        names = self._names()
+        names = self._own_names()
         if name not in names:
             raise AttributeError(f"{self._path} has no {name!r}; it has: {', '.join(names) or 'nothing'}")
-        value = self.__dict__[name] = self._make(name)
-        return value
+        return self._value(names[name])
 
-    __getitem__ = __getattr__
+    def __getitem__(self, name: str) -> Any:
+        names = self._own_names()
+        own_name = names.get(name, name)
+        if own_name not in names.values():
+            raise KeyError(f"{self._path} has no {name!r}; it has: {', '.join(names.values()) or 'nothing'}")
+        return self._value(own_name)
+
+    def _value(self, own_name: str) -> Any:
+        if own_name not in self._made:
+            self._made[own_name] = self._make(own_name)
+        return self._made[own_name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{self._path} cannot be changed")
 
     def __dir__(self) -> list[str]:
-        names: list[str] = self._names()
-        return names
+        return list(self._own_names())
 
     def __repr__(self) -> str:
-        return f"<{self._path}: {', '.join(self._names()) or 'nothing'}>"
+        return f"<{self._path}: {', '.join(self._own_names()) or 'nothing'}>"
 
 
-def identifier(name: str) -> str:
-    """The Python name for a server or tool."""
-    python_name = "".join(char if char.isalnum() or char == "_" else "_" for char in name)
-    if python_name[:1].isdigit() or keyword.iskeyword(python_name) or python_name.startswith("_"):
-        python_name = f"tool_{python_name}"
+def identifier(name: str, kind: str = "tool") -> str:
+    """The Python name for a server, a tool or an argument. Args: kind: stands before a name that cannot stand alone."""
+    # Python reads all forms of a letter as one
+    python_name = "".join(char if f"a{char}".isidentifier() else "_" for char in unicodedata.normalize("NFKC", str(name)))
+    if not python_name.isidentifier() or keyword.iskeyword(python_name) or python_name.startswith("_"):
+        python_name = f"{kind}_{python_name}"
     return python_name
 
 
-def server_namespace(requests: Any, server: str) -> Namespace:
+def python_names(own_names: Iterable[str], kind: str = "tool") -> dict[str, str]:
+    """The names by their Python names, in order. One that is a Python name keeps it; of others, equal ones are numbered."""
+    listed = list(own_names)
+    found = {name: name for name in listed if identifier(name, kind) == name}
+    by_own_name = {name: name for name in found}
+    for name in listed:
+        if name not in by_own_name:
+            wanted = identifier(name, kind)
+            numbers = itertools.count(2)
+            python_name = wanted
+            while python_name in found:
+                python_name = f"{wanted}_{next(numbers)}"
+            found[python_name], by_own_name[name] = name, python_name
+    return {by_own_name[name]: name for name in listed}
+
+
+def server_namespace(requests: Any, server: str, path: str) -> Namespace:
     """The tools of a server, requested from the host at their first use."""
     tools: dict[str, dict[str, Any]] = {}
+    names: dict[str, str] = {}
 
-    def names() -> list[str]:
+    def own_names() -> dict[str, str]:
         if not tools:
-            tools.update({identifier(tool["name"]): tool for tool in requests.ask("mcp_tools", server=server)})
-        return list(tools)
+            tools.update({tool["name"]: tool for tool in requests.ask("mcp_tools", server=server)})
+            names.update(python_names(tools))
+        return names
 
-    return Namespace(
-        f"agent.mcp.{identifier(server)}",
-        names,
-        lambda name: tool_function(requests, server, tools[name]),
-        f"Tools of the MCP server {server}.",
-    )
+    def make(name: str) -> Callable[..., Any]:
+        python_name = next(known for known, own_name in names.items() if own_name == name)
+        return tool_function(requests, server, tools[name], python_name)
+
+    return Namespace(path, own_names, make, f"Tools of the MCP server {server}.")
 
 
-def tool_function(requests: Any, server: str, tool: dict[str, Any]) -> Callable[..., Any]:
+def tool_function(requests: Any, server: str, tool: dict[str, Any], python_name: str) -> Callable[..., Any]:
     """A function for an MCP tool, with signature and docstring made from the tool's JSON schema."""
     schema = tool.get("parameters_json_schema") or {}
-    signature, real_names = signature_of(schema)
+    names = python_names(schema.get("properties") or {}, "argument")
+    by_own_name = {own_name: name for name, own_name in names.items()}
+    signature = signature_of(schema, names)
+    rest = next((name for name, item in signature.parameters.items() if item.kind is inspect.Parameter.VAR_KEYWORD), "")
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        given = {name if name in names else by_own_name.get(name, name): value for name, value in kwargs.items()}
+        if len(given) < len(kwargs):
+            raise TypeError("an argument is given twice: by its Python name, and by the server's")
         try:
-            bound = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **given).arguments
         except TypeError as error:
-            raise TypeError(what_is_wrong(str(error), signature, kwargs)) from None
-        extra = bound.pop("extra_arguments", {})
-        arguments = {real_names[name]: value for name, value in bound.items()} | extra
+            raise TypeError(what_is_wrong(str(error), signature, given)) from None
+        extra = bound.pop(rest, {})
+        arguments = {names[name]: plain.plain(value, f"argument {name!r}") for name, value in bound.items()}
+        arguments |= {name: plain.plain(value, f"argument {name!r}") for name, value in extra.items()}
         return requests.call("mcp_call", server=server, tool=tool["name"], args=arguments)
 
-    function.__name__ = function.__qualname__ = identifier(tool["name"])
+    function.__name__ = function.__qualname__ = python_name
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__doc__ = docstring_of(tool, schema)
+    function.__doc__ = docstring_of(tool, schema, names, python_name)
     return function
 
 
 def what_is_wrong(problem: str, signature: inspect.Signature, kwargs: dict[str, Any]) -> str:
     """The message for arguments that do not fit; unknown ones come first, since a missing one may be mistyped."""
     known = signature.parameters
-    unknown = [name for name in kwargs if name not in known and "extra_arguments" not in known]
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values())
+    unknown = [name for name in kwargs if name not in known and not takes_any]
     if unknown:
         problem = f"there is no argument {', '.join(map(repr, unknown))}"
     names = [
         name if parameter.default is inspect.Parameter.empty else f"{name} (may be left out)"
         for name, parameter in known.items()
-        if name != "extra_arguments"
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
     return f"{problem}; it takes: {', '.join(names) or 'nothing'}"
 
 
-def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, str]]:
-    """Signature for a JSON schema, and the schema's own names by the Python names."""
-    required, real_names = set(schema.get("required", ())), {}
+def signature_of(schema: dict[str, Any], names: dict[str, str]) -> inspect.Signature:
+    """Signature for a JSON schema. Args: names: the schema's own names by their Python names."""
+    required = set(schema.get("required") or ())
+    properties = schema.get("properties") or {}
     parameters = []
-    for name, item in (schema.get("properties") or {}).items():
-        python_name = identifier(name)
-        real_names[python_name] = name
+    for python_name, name in names.items():
+        item = properties[name]
         default = inspect.Parameter.empty if name in required else item.get("default") if isinstance(item, dict) else None
         kind = TYPES.get(str(item.get("type")), Any) if isinstance(item, dict) else Any
         parameters.append(
@@ -118,17 +157,23 @@ def signature_of(schema: dict[str, Any]) -> tuple[inspect.Signature, dict[str, s
         )
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
     if schema.get("additionalProperties"):
-        parameters.append(inspect.Parameter("extra_arguments", inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters), real_names
+        rest = next(
+            name for name in ("extra_arguments", *map("extra_{}".format, range(len(names) + 1))) if name not in names
+        )
+        parameters.append(inspect.Parameter(rest, inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)
 
 
-def docstring_of(tool: dict[str, Any], schema: dict[str, Any]) -> str:
-    """The text of `help()` on a tool."""
+def docstring_of(tool: dict[str, Any], schema: dict[str, Any], names: dict[str, str], python_name: str) -> str:
+    """The text of `help()` on a tool; a name that Python cannot have is told with the one to use."""
     lines = [tool.get("description") or tool["name"]]
-    properties = schema.get("properties") or {}
-    if properties:
+    if python_name != tool["name"]:
+        lines += ["", f"The server calls this tool {tool['name']!r}."]
+    if names:
         lines += ["", "Args:"]
-        for name, item in properties.items():
-            about = item.get("description", "") if isinstance(item, dict) else ""
-            lines.append(f"    {identifier(name)}: {about}".rstrip().rstrip(":"))
+        for name, own_name in names.items():
+            item = schema["properties"][own_name]
+            about = item.get("description") or "" if isinstance(item, dict) else ""
+            called = "" if name == own_name else f"The server calls it {own_name!r}. "
+            lines.append(f"    {name}: {called}{about}".rstrip().rstrip(":"))
     return "\n".join(lines)

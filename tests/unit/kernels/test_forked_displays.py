@@ -5,13 +5,12 @@ import threading
 
 import pytest
 from IPython.core.formatters import BaseFormatter, DisplayFormatter, PlainTextFormatter
-from jupyter_client.session import json_packer
 from support.waiting import wait_until
 from traitlets import Unicode
 
 from freeact_sub.kernels.forkserver import streams
 from freeact_sub.kernels.forkserver.display import PLAIN, ShortDisplayFormatter
-from freeact_sub.kernels.forkserver.streams import DISPLAY, pack
+from freeact_sub.kernels.forkserver.streams import DISPLAY
 
 HTML = "text/html"
 
@@ -105,16 +104,6 @@ def test_no_plain_type_and_no_value_of_one_can_be_given_a_display():
         with pytest.raises(TypeError):
             kind._repr_html_ = lambda self: "<b/>"
         assert kind.__dictoffset__ == 0, kind
-
-
-@pytest.mark.parametrize("value", [{}, {"text": "ä\udc80", "numbers": [1, 2.5, None, True]}, {1: {"a": ()}}])
-def test_messages_are_packed_as_by_jupyter(value):
-    assert pack(value) == json_packer(value)
-
-
-def test_what_is_no_json_is_cleaned_and_warned_of_as_by_jupyter():
-    with pytest.warns(UserWarning, match="serialization failed"):
-        assert pack({"a": float("nan"), "b": b"c"}) == json_packer({"a": float("nan"), "b": b"c"})
 
 
 @pytest.fixture

@@ -1,0 +1,97 @@
+"""Answers of MCP servers in the form that the SDK takes.
+
+The SDK checks an answer as a whole: one tool, block or field that it does not know would cost all of it. So a list of tools
+is brought into order first, with a note on each thing that is left out. What a tool answers passes the SDK in an envelope;
+`read_result` opens it.
+"""
+
+from typing import Any, Final
+
+from freeact_sub.mcp.json_values import strict_json
+from freeact_sub.mcp.schemas import shortened_text, sound_schema
+
+NOTES: Final = "freeact_sub/notes"
+"""The key in `_meta` of a list of tools."""
+ENVELOPE: Final = "freeact_sub/answer"
+"""The key in the structured content of an answer."""
+NAMES_IN_NOTE: Final = 10
+
+
+def ordered(method: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The result of one of our requests as the SDK takes it. Args: method: the request's."""
+    match method:
+        case "initialize":
+            return _greeting(result)
+        case "tools/list":
+            return _tools(result)
+        case "tools/call" if result.get("resultType") != "input_required":
+            return {"content": [], "structuredContent": {ENVELOPE: _strict(result)}, "resultType": "complete"}
+        case _:
+            return result
+
+
+def _greeting(result: dict[str, Any]) -> dict[str, Any]:
+    """What we read of it: whether there are tools, and who answers."""
+    capabilities = result.get("capabilities")
+    has_tools = isinstance(capabilities, dict) and capabilities.get("tools") not in (None, False)
+    info = result.get("serverInfo")
+    known = info if isinstance(info, dict) else {}
+    names = {name: known[name] if isinstance(known.get(name), str) else "" for name in ("name", "version")}
+    order: dict[str, Any] = {"capabilities": {"tools": {}} if has_tools else {}, "serverInfo": names}
+    for name in ("protocolVersion", "instructions"):
+        if isinstance(result.get(name), str):
+            order[name] = result[name]
+    return order
+
+
+def _strict(result: dict[str, Any]) -> Any:
+    try:
+        return strict_json(result)
+    except ValueError as error:
+        return {"isError": True, "content": f"the answer cannot be used: {error}"}
+
+
+def _tools(result: dict[str, Any]) -> dict[str, Any]:
+    listed, notes = result.get("tools"), []
+    if not isinstance(listed, list):
+        notes.append("its list of tools is not a list")
+        listed = []
+    tools: list[dict[str, Any]] = []
+    nameless: list[int] = []
+    mended: list[str] = []
+    for number, tool in enumerate(listed, 1):
+        if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
+            nameless.append(number)
+            continue
+        tools.append(_tool(tool))
+        if tools[-1]["inputSchema"] != tool.get("inputSchema"):
+            mended.append(tool["name"])
+    if nameless:
+        notes.append(f"entries of its list of tools that have no name are left out: {_some(nameless)}")
+    if mended:
+        notes.append(f"what is not valid in the input schema of a tool is left out; tools: {_some(mended)}")
+    order: dict[str, Any] = {"tools": tools, "_meta": {NOTES: notes}, "resultType": "complete"}
+    order |= {"ttlMs": 0, "cacheScope": "private"}  # which a later version of the protocol requires
+    cursor = result.get("nextCursor")
+    if isinstance(cursor, str | int) and not isinstance(cursor, bool) and cursor != "":
+        order["nextCursor"] = str(cursor)
+    return order
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    texts = [tool[name] for name in ("description", "title") if isinstance(tool.get(name), str)]
+    annotations, execution = tool.get("annotations"), tool.get("execution")
+    read_only = isinstance(annotations, dict) and annotations.get("readOnlyHint") is True
+    needs_task = isinstance(execution, dict) and execution.get("taskSupport") == "required"
+    return {
+        "name": tool["name"],
+        "description": shortened_text(next(filter(None, texts), "")),
+        "inputSchema": sound_schema(tool.get("inputSchema")),
+        "annotations": {"readOnlyHint": read_only},
+        **({"execution": {"taskSupport": "required"}} if needs_task else {}),
+    }
+
+
+def _some(items: list[Any]) -> str:
+    more = f" and {len(items) - NAMES_IN_NOTE:,} more" if len(items) > NAMES_IN_NOTE else ""
+    return ", ".join(f"{item!r}"[:80] for item in items[:NAMES_IN_NOTE]) + more
