@@ -4,6 +4,7 @@ A notebook and its agents run in different kernels. Where a prompt or a cell of 
 well, the person is told in the agent's block; the model reads the names with each prompt. No value is passed on.
 """
 
+import ast
 import re
 import symtable
 import textwrap
@@ -74,7 +75,8 @@ def names_in(code: str) -> set[str]:
     try:
         plain = TransformerManager().transform_cell(code)
         # inside of a function, because there `await` is allowed everywhere
-        table = symtable.symtable(f"async def cell():\n    pass\n{textwrap.indent(plain, '    ')}", "<cell>", "exec")
+        tree = ast.parse(f"async def cell():\n    pass\n{textwrap.indent(plain, '    ')}")
+        table = symtable.symtable(ast.unparse(_Lazy().visit(tree)), "<cell>", "exec")
     except (SyntaxError, ValueError, RecursionError):
         return set()
     (cell,) = table.get_children()
@@ -86,6 +88,21 @@ def names_in(code: str) -> set[str]:
             word for line in lines for word in _WORD.findall(line)
         ),  # magics take variables, and so do commands: `!ls {folder}`
     }
+
+
+class _Lazy(ast.NodeTransformer):
+    """Makes generators of comprehensions, whose variables belong to the function around them since Python 3.12."""
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp) -> ast.AST:
+        """A list."""
+        return self.generic_visit(ast.GeneratorExp(elt=node.elt, generators=node.generators))
+
+    visit_SetComp = visit_ListComp  # noqa: N815  # the name that ast calls
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.AST:
+        """A dictionary."""
+        pair = ast.Tuple(elts=[node.key, node.value], ctx=ast.Load())
+        return self.generic_visit(ast.GeneratorExp(elt=pair, generators=node.generators))
 
 
 def _outer(table: symtable.SymbolTable) -> Iterator[str]:

@@ -10,6 +10,7 @@ NAMES = {
     "df.groupby('b').a.sum()": {"df"},
     "df = read('x.csv')": {"df", "read"},
     "await work(df)\nx = [row for row in data]": {"work", "df", "x", "data"},
+    "{k: v for k, v in pairs if k}, {s for s in [w for w in words]}": {"pairs", "words"},
     "total = sum(n * k for n in numbers)": {"total", "sum", "k", "numbers"},
     "def f(a):\n    b = 1\n    return a + b + y": {"f", "y"},
     "class A:\n    size = df2": {"A", "df2"},
