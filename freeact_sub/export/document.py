@@ -44,6 +44,20 @@ def document(report: Report) -> str:
     return "\n\n".join(pieces) + "\n"
 
 
+def below(text: str, level: int) -> str:
+    """Markdown of an agent with its headings below a heading of this level."""
+    lines, fence = clean(text).split("\n"), ""
+    for place, line in enumerate(lines):
+        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]) else fence
+        elif mark:
+            fence = mark[1]
+        elif heading := re.match(r" {0,3}(#{1,6})(?=\s|$)", line):
+            lines[place] = "#" * min(6, level + len(heading[1])) + line[heading.end() :]
+    return "\n".join(lines)
+
+
 def fenced(text: str, language: str = "") -> str:
     """A text as a fenced block whose fence is longer than any in the text."""
     longest = max(map(len, re.findall(r"`{3,}", text)), default=2)
@@ -54,17 +68,17 @@ def fenced(text: str, language: str = "") -> str:
 def _items(agent: AgentReport) -> Iterator[str]:
     answer = ""
     for item in agent.items:
-        yield from _item(item, answer)
+        yield from _item(item, answer, 2 + agent.depth)
         answer = item.content if isinstance(item, Response) else answer
 
 
-def _item(item: ReportItem, answer: str) -> Iterator[str]:
+def _item(item: ReportItem, answer: str, level: int) -> Iterator[str]:
     match item:
         case AgentStarted():
             yield "Prompt:"
             yield fenced(item.prompt)
         case Response():
-            yield clean(item.content)
+            yield below(item.content, level)
         case Cell():
             yield f"Cell ({item.status or 'did not end'}):"
             yield fenced(item.code, "python")
@@ -77,7 +91,7 @@ def _item(item: ReportItem, answer: str) -> Iterator[str]:
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
             yield "\n".join(filter(None, end))
             if item.output and item.output != answer:
-                yield clean(item.output)
+                yield below(item.output, level)
         case _:
             yield from filter(None, [note(item)])
 

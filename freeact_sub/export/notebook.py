@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
 from freeact_sub.events import AgentFinished, AgentStarted, Response
-from freeact_sub.export.document import fenced, note
+from freeact_sub.export.document import below, fenced, note
 from freeact_sub.export.report import AgentReport, Cell, Report, ReportedOutput, ReportItem, ToolUse
 from freeact_sub.text import clean, visible
 
@@ -73,7 +73,7 @@ def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
         if isinstance(item, Cell):
             count += 1
             yield _cell(agent, item, count)
-        elif text := _said(item):
+        elif text := _said(item, 2 + agent.depth):
             yield _text(text)
         if isinstance(item, Cell | ToolUse):
             for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
@@ -101,12 +101,12 @@ def _awaits(item: Cell, agent: AgentReport) -> bool:
     return False
 
 
-def _said(item: ReportItem) -> str:
+def _said(item: ReportItem, level: int) -> str:
     match item:
         case AgentStarted():
             return f"**Prompt**\n\n{fenced(item.prompt)}"
         case Response():
-            return item.content
+            return below(item.content, level)
         case ToolUse():
             return f"Call of {_line(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
         case AgentFinished():

@@ -1,5 +1,6 @@
 """Exports: a question stands before its call, and the page can be read at any width."""
 
+import json
 import re
 
 import pytest
@@ -18,6 +19,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.export import export_events
+from freeact_sub.export.document import below
 from freeact_sub.export.report import Cell, Question, ToolUse, report_of
 
 CELL = {**ROOT, "tool_call_id": "cell"}
@@ -105,3 +107,21 @@ def test_headings_of_answers_are_smaller_than_those_of_the_page():
     (answers,) = re.findall(r"\.fsub-markdown :is\(h1, h2, h3, h4, h5, h6\) \{ font-size: ([\d.]+)rem", style)
     assert float(answers) < min(sizes.values())
     assert "<h1>Large</h1>" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# Large\n\n## Less", "### Large\n\n#### Less"),
+        ("##### Small\ntext # no heading", "###### Small\ntext # no heading"),
+        ("#no heading\n#", "#no heading\n###"),
+        ("```sh\n# comment\n```\n# A", "```sh\n# comment\n```\n### A"),
+        ("~~~\n```\n# comment\n~~~\n  # A", "~~~\n```\n# comment\n~~~\n### A"),
+        ("````\n```\n# comment", "````\n```\n# comment"),
+    ],
+)
+def test_headings_of_answers_are_below_those_of_a_document(text, shown):
+    assert below(text, 2) == shown
+    for form in ("md", "ipynb"):
+        exported = export_events([AgentStarted(**ROOT, prompt="go"), Response(**ROOT, content=text)], form)
+        assert (shown if form == "md" else json.dumps(shown, ensure_ascii=False)[1:-1]) in exported
