@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import files_in, read_file
 
@@ -48,7 +49,7 @@ def instructions_of(contents: Mapping[Path, bytes]) -> str:
     parts: list[str] = []
     room, read = MAX_CHARS, set[str]()
     for path, content in contents.items():
-        text = content.decode(errors="replace").strip()
+        text = prose_of_file(content).strip()
         if not text or text in read:
             continue
         read.add(text)

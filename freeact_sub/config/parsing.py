@@ -28,10 +28,43 @@ def parse_toml(content: bytes) -> Any:
     Raises:
         ValueError: The content is no TOML, or exceeds the bounds; the text says how.
     """
-    text = content.decode()
+    text = text_of_file(content)
     if DEEP_KEY.search(text):
         raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts")
-    return _checked(tomllib.loads, text)
+    try:
+        return _checked(tomllib.loads, text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(_with_line(str(error), text)) from error
+
+
+def text_of_file(content: bytes) -> str:
+    """The text of a file in UTF-8, with or without the mark that some editors put before it.
+
+    Raises:
+        ValueError: It is in another encoding; the text says how to save it.
+    """
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError("it is written in UTF-16: save it in UTF-8")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} has bytes that are not UTF-8: save it in UTF-8") from error
+
+
+def prose_of_file(content: bytes) -> str:
+    """The text of a file that models read, in whatever encoding an editor has saved it; what cannot be read is marked."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16", errors="replace").replace("\r\n", "\n")
+    return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def _with_line(problem: str, text: str) -> str:
+    """The parser's message; where it only says that the document has ended, with the line and the column of the end."""
+    lines = text.split("\n")
+    return problem.replace(
+        "(at end of document)", f"(at line {len(lines)}, column {len(lines[-1]) + 1}, the end of the file)"
+    )
 
 
 def parse_json(content: bytes | str) -> Any:
@@ -40,7 +73,7 @@ def parse_json(content: bytes | str) -> Any:
     Raises:
         ValueError: As for TOML.
     """
-    return _checked(json.loads, content)
+    return _checked(json.loads, content if isinstance(content, str) else text_of_file(content))
 
 
 def _checked(parse: Callable[[Any], Any], content: bytes | str) -> Any:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from freeact_sub.agents.types.frontmatter import BadLineError, Document, read_document
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.parsing import text_of_file
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, sentence
 from freeact_sub.modes import CodeActions, Mode
@@ -126,10 +127,10 @@ def read_agent_type(path: Path, config: Config, *, other_tools: bool = False) ->
     if not NAME.fullmatch(path.stem):
         raise ConfigError(f"its name may have only letters, digits, `-` and `_`: rename {path.stem!r}")
     try:
-        text = read_file(path).decode("utf-8-sig")
+        text = text_of_file(read_file(path))
     except OSError as error:
         raise ConfigError(f"it cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"it cannot be read: {error}") from error
     return parse_agent_type(text, path.stem, config, file=str(path), other_tools=other_tools)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from freeact_sub.approvals.rules.patterns import Pattern, escaped, parse_pattern
-from freeact_sub.config.parsing import parse_toml
+from freeact_sub.config.parsing import parse_toml, text_of_file
 from freeact_sub.config.schema import user_folder
 from freeact_sub.errors import ConfigError
 from freeact_sub.system.safe_files import read_file
@@ -102,7 +102,7 @@ def with_rule(content: bytes, verdict: Verdict, pattern: str, path: Path) -> byt
     known = parse_rules(content, path, str(path))
     if any(rule.verdict == verdict and str(rule.pattern) == pattern for rule in known):
         return content
-    document = tomlkit.parse(content.decode())
+    document = tomlkit.parse(text_of_file(content))
     entries: Any = document.setdefault(verdict, tomlkit.array().multiline(True))
     entries.append(pattern)
     return tomlkit.dumps(document).encode()
@@ -130,7 +130,7 @@ def parse_rules(file: bytes, path: Path, source: str) -> tuple[Rule, ...]:
         content = parse_toml(file)
     except ValueError as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
-    text = file.decode()
+    text = text_of_file(file)
     rules: list[Rule] = []
     for name, entries in content.items():
         verdict = next((verdict for verdict in VERDICTS if verdict == name), None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.config.parsing import prose_of_file
 from freeact_sub.text import one_line, visible
 
 ARGUMENTS: Final = "$ARGUMENTS"
@@ -43,7 +44,7 @@ def own_commands(contents: Mapping[Path, bytes], taken: Collection[str]) -> Mapp
         name = f"/{path.stem}"
         if not _NAME.fullmatch(path.stem) or name in taken or name in found:
             continue
-        if command := _command(content.decode(errors="replace")[:MAX_CHARS].replace("\r\n", "\n")):
+        if command := _command(prose_of_file(content)[:MAX_CHARS]):
             found[name] = command
     return found
 
