@@ -39,7 +39,7 @@ from freeact_sub.models.small.fences import GrowingReply
 from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.small.replies import WRITTEN, read_reply, text_of, without_text_after_calls
 from freeact_sub.models.steady import within
-from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, events_of
+from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, closed_after, events_of
 from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(
@@ -202,11 +202,12 @@ class CodeActionsStream(WrappedStream):
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
-            async for event in events_of(self.inner):
-                if not isinstance(event, ADDED):
-                    self._begin_again()
-                    for passed in self._pass_on(event):
-                        yield self.keep(passed)
+            async with closed_after(events_of(self.inner)) as events:
+                async for event in events:
+                    if not isinstance(event, ADDED):
+                        self._begin_again()
+                        for passed in self._pass_on(event):
+                            yield self.keep(passed)
         finally:
             self.copy_end()
         response = self.inner.get()

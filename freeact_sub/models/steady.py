@@ -39,7 +39,7 @@ from freeact_sub.models.inner import models_in
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
-from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, events_of
+from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, closed_after, events_of
 
 CHARS_PER_TOKEN: Final = 3
 """A low estimate: a token of code, tables or English has more."""
@@ -203,15 +203,16 @@ class SteadyStream(WrappedStream):
         following = 0
         while True:
             try:
-                async for event in self.answering.silence.watched(events_of(self.inner)):
-                    if isinstance(event, ADDED):
-                        continue
-                    self.meter.piece()
-                    if isinstance(event, (PartStartEvent, PartDeltaEvent)):
-                        if self.first_index:
-                            event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
-                        following = max(following, event.index + 1)
-                    yield self.keep(event)
+                async with closed_after(self.answering.silence.watched(events_of(self.inner))) as events:
+                    async for event in events:
+                        if isinstance(event, ADDED):
+                            continue
+                        self.meter.piece()
+                        if isinstance(event, (PartStartEvent, PartDeltaEvent)):
+                            if self.first_index:
+                                event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
+                            following = max(following, event.index + 1)
+                        yield self.keep(event)
             except ModelAPIError as error:
                 self.bill.failed(error)
                 self._broke_off(error, begun=following > self.first_index)

@@ -1,9 +1,10 @@
 """The base of our streamed responses that wrap another one."""
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseStreamEvent, PartEndEvent
 from pydantic_ai.models import StreamedResponse
@@ -11,6 +12,7 @@ from pydantic_ai.usage import RequestUsage
 
 ADDED: Final = (PartEndEvent, FinalResultEvent)
 """Events that pydantic-ai adds to every stream."""
+_Item = TypeVar("_Item")
 _COPIED: Final = (
     "provider_response_id",
     "provider_details",
@@ -88,3 +90,15 @@ def events_of(stream: StreamedResponse) -> AsyncIterable[ModelResponseStreamEven
     """
     plain = isinstance(stream, WrappedStream) and stream._request_deadline is None  # noqa: SLF001  # of pydantic-ai
     return stream._get_event_iterator() if plain else stream  # noqa: SLF001
+
+
+@asynccontextmanager
+async def closed_after(items: AsyncIterable[_Item]) -> AsyncIterator[AsyncIterator[_Item]]:
+    """Close a generator at the end of the block. One that is left early would keep its timer until it is collected."""
+    iterator = aiter(items)
+    try:
+        yield iterator
+    finally:
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()

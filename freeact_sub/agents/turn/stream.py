@@ -26,7 +26,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
-from freeact_sub.models.wrapped_stream import events_of
+from freeact_sub.models.wrapped_stream import closed_after, events_of
 
 
 class EmittingModel(WrapperModel):
@@ -75,6 +75,13 @@ def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], Asyn
 async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
     """Emit chunks and whole blocks of text and thinking."""
     blocks = _Blocks()
+    async with closed_after(events) as following:
+        await _emit_each(following, blocks, emitter)
+    if (whole := blocks.ended()) is not None:
+        await emitter.emit(whole)
+
+
+async def _emit_each(events: AsyncIterable[Any], blocks: "_Blocks", emitter: Emitter) -> None:
     async for event in events:
         if isinstance(event, PartDeltaEvent):
             translated = blocks.continued(event)
@@ -84,8 +91,6 @@ async def emit_events(events: AsyncIterable[Any], emitter: Emitter) -> None:
             translated = blocks.begun(event) if isinstance(event, PartStartEvent) else None
         if translated is not None and not emitter.offer(translated):
             await emitter.emit(translated)
-    if (whole := blocks.ended()) is not None:
-        await emitter.emit(whole)
 
 
 class _Blocks:
