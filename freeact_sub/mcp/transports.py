@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
@@ -170,6 +171,7 @@ class HttpTransport(Transport):
 
         from freeact_sub.mcp import streams  # noqa: PLC0415
 
+        check_network_variables()
         client = httpx2.AsyncClient(
             # what is small on its way may fill the memory once it is unpacked
             headers={"Accept-Encoding": "identity", **self.config.headers},

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
 from freeact_sub.models.openai_client import spare_work
@@ -41,7 +42,8 @@ def build_model(config: Config) -> "Model":
     one needs no key.
 
     Raises:
-        ConfigError: There is no model, or its provider is unknown or not installed, or needs a key or another setting.
+        ConfigError: There is no model, or its provider is unknown or not installed, or needs a key or another setting,
+            or an environment variable of the network cannot be used.
     """
     from pydantic_ai.exceptions import UserError  # noqa: PLC0415  # slow, see above
     from pydantic_ai.models import infer_model  # noqa: PLC0415
@@ -51,6 +53,7 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(f"no model is set: pass --model, or set `model` in .freeact/config.toml; {NAME_HINT}")
     if name.endswith(":"):
         raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
+    check_network_variables()
     try:
         if config.base_url is None or not _is_known(name):
             model = infer_model(name)
