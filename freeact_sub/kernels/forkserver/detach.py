@@ -75,15 +75,16 @@ def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 def join(folder: str) -> None:
     """Enters the namespaces in which the copy is at the workspace's own path. Args: folder: the private folder."""
-    layer, here = sys.modules["freeact_layer"], os.getcwd()
+    layer, here = sys.modules["freeact_layer"], os.readlink("/proc/self/cwd")  # it may have been removed
     layer.join({kind: os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC) for kind, name in layer.PINS.items()})
     sys.modules["freeact_wall"].drop_capabilities()  # whoever enters a namespace for users has all of them in it
-    os.chdir(here)
+    with contextlib.suppress(FileNotFoundError):
+        os.chdir(here)
 
 
 def move(origin: str, own: str) -> None:
     """Works in a copy of the workspace. Args: origin: where the origin has it. own: where the copy is."""
-    here = os.getcwd()
+    here = os.readlink("/proc/self/cwd")
     if is_in(here, origin):
         os.chdir(own)
         with contextlib.suppress(OSError):  # it is gone

@@ -9,6 +9,7 @@ from typing import Final
 SENT: Final = (
     "halves",
     "streams",
+    "scratch",
     "kept",
     "writable",
     "stack",

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, keyboard, mcp, names, plain, programs, schemas, streams, tasks, tracebacks, used
+from . import hook, keyboard, mcp, names, plain, programs, schemas, scratch, streams, tasks, tracebacks, used
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -371,6 +371,7 @@ def install(
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
     streams.install(shell, loop)
+    scratch.install(shell)
     names.install(shell)
     tracebacks.install(shell)
     keyboard.install(shell.kernel, requests.ask)

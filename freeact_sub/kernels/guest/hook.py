@@ -28,6 +28,7 @@ from .used import MAX_PENDING, UsedFiles
 from .writable import (
     WRITING,
     Files,
+    absolute,
     as_text,
     folder_of,
     is_only_read,
@@ -185,7 +186,7 @@ class Watch:
             name = os.path.join(folder_of(folder), name)
         if not missing and not os.path.lexists(name):
             return
-        real, named = real_path(name, follow=follow), os.path.abspath(name)
+        real, named = real_path(name, follow=follow), absolute(name)
         if self.files.is_free(real, operation) and (named == real or self.files.is_free(named, operation)):
             return
         if not stack.is_part_of_another(real, operation, self.files.is_free, announced=announced):
@@ -252,8 +253,7 @@ class Watch:
         """A command is about to be run."""
         ADVICE.on_command(command)
         self.files.forget()
-        folder = os.path.abspath("." if cwd is None else os.fsdecode(cwd))
-        self.line.ask(kind="shell", command=as_text(command), cwd=as_text(folder))
+        self.line.ask(kind="shell", command=as_text(command), cwd=as_text(absolute(os.fsdecode(cwd or "."))))
 
     # network
 

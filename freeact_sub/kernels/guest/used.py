@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .listing import CLOCK_STEP_NS, Listing
-from .writable import WRITING, folder_of
+from .writable import WRITING, absolute, folder_of
 
 MAX_FILES = 1000
 """The number of each kind that is reported after one cell."""
@@ -198,7 +198,7 @@ class UsedFiles:
         try:
             if folder >= 0:
                 path = os.path.join(folder_of(folder), os.fsdecode(path))
-            text = os.path.abspath(os.fsdecode(path))
+            text = absolute(os.fsdecode(path))
         except Exception:  # noqa: BLE001  # border: a path may be an object of the cell's own, which may raise anything
             return None
         return text if text.startswith(self.root) else None

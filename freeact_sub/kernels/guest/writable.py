@@ -89,7 +89,7 @@ class Files:
     def learn(self, path: str) -> Folder | None:
         """Looks at a folder. As long as it stays as it was, so do the paths in it that may be changed."""
         started, known = time.monotonic(), self.known
-        places = frozenset(f"{place.rstrip('/')}/" for place in (os.path.abspath(path), os.path.realpath(path)))
+        places = frozenset(f"{place.rstrip('/')}/" for place in (absolute(path), os.path.realpath(from_here(path))))
         if not all(place.startswith(self.folders) for place in places):
             known[path] = None
             return None
@@ -179,9 +179,25 @@ def first_letter(name: str) -> str:
 def real_path(path: str, *, follow: bool) -> str:
     """An absolute path without links in it; without `follow` its last part may be one."""
     if follow:
-        return os.path.realpath(path)
-    folder, name = os.path.split(os.path.abspath(path))
+        return os.path.realpath(from_here(path))
+    folder, name = os.path.split(absolute(path))
     return os.path.join(os.path.realpath(folder), name)
+
+
+def absolute(path: str) -> str:
+    """`os.path.abspath`, also when the working directory was removed: programs run there all the same."""
+    return os.path.abspath(from_here(path))
+
+
+def from_here(path: str) -> str:
+    """A path that does not need the working directory, if that was removed; its links stay."""
+    if path.startswith("/"):
+        return path
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return os.path.join(os.readlink("/proc/self/cwd").removesuffix(" (deleted)"), path)
+    return path
 
 
 def folder_of(descriptor: int) -> str:
