@@ -18,7 +18,7 @@ from freeact_sub.kernels.afterwards import outputs_of
 from freeact_sub.kernels.messages import Message, output_of
 
 SECONDS = 60
-LATE_SECONDS = 0.2
+LATE_SECONDS = 0.5
 MAX_CHARS = 20_000
 Shape = tuple[Any, ...]
 CHANGING = [

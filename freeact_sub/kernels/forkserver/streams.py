@@ -197,7 +197,8 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self._is_woken = False
         self.is_sending = True
         try:
-            self._receive()  # what a process has sent before its end comes before what the cell sends after it
+            if self._pipe_flag:
+                self._receive()  # what a process has sent before its end comes before what the cell sends after it
             super()._handle_event(message)
         finally:
             self.is_sending = False
