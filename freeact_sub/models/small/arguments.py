@@ -4,6 +4,8 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 
 - a bare string instead of an object: it is the tool's one required text (the `code` of a cell, the `prompt` of a task);
 - a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
+- an object inside a text, as JSON in JSON or in a fence, if its names are the tool's;
+- half characters, which are written out (`\ud83d`);
 - code inside a Markdown fence: the fence is no code;
 - a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
 - code whose line ends are wrong, if it is not Python before and is after: see `with_line_ends`.
@@ -17,10 +19,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.models.small.python_syntax import parse_literal, parse_python
+from freeact_sub.text import whole_text
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the parameters of each offered tool."""
 
+MAX_PACKINGS: Final = 3
+"""How often arguments may be packed into a text."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 
@@ -34,10 +39,10 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
     Returns:
         `args` itself if nothing is to be repaired.
     """
-    value = _value_of(args)
+    value = _whole(_unpacked(_value_of(args), schema))
     wanted = main_text(schema)
     if wanted is None:
-        return args
+        return value if isinstance(value, dict) and value != _as_it_is(args) else args
     if isinstance(value, str):
         value = {wanted: value}
     elif isinstance(value, dict) and wanted not in value:
@@ -85,6 +90,29 @@ def _value_of(args: Any) -> Any:
     except (ValueError, RecursionError):
         literal = parse_literal(args)
         return literal if isinstance(literal, dict) else args
+
+
+def _unpacked(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The object of arguments inside a text: JSON in JSON, or JSON in a fence."""
+    inner = value
+    for _ in range(MAX_PACKINGS):
+        if not isinstance(inner, str):
+            break
+        fenced = _FENCED.match(inner)
+        try:
+            inner = json.loads(fenced["code"] if fenced else inner, strict=False)
+        except (ValueError, RecursionError):
+            break
+    return inner if isinstance(inner, dict) and inner.keys() <= schema.get("properties", {}).keys() else value
+
+
+def _whole(value: Any) -> Any:
+    """The value with half characters written out, which no reader of JSON takes."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, dict):
+        return {whole_text(name): _whole(item) for name, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
