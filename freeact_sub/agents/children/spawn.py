@@ -19,6 +19,7 @@ from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
+from freeact_sub.text import whole_text
 from freeact_sub.tools import SpawnRequest
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Work:
     """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""
     known: Known | None = None
     """Called first; if it returns a result, its output is the answer."""
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "note"):  # no provider takes half a character
+            object.__setattr__(self, name, whole_text(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)

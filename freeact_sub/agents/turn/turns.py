@@ -22,7 +22,7 @@ from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.inner_tasks import InnerTasks
 from freeact_sub.agents.turn.progress import RequestProgress
 from freeact_sub.errors import LimitReachedError
-from freeact_sub.text import wrong_fields
+from freeact_sub.text import whole_text, wrong_fields
 
 RETRIES: Final = 5
 """Unusable replies in a row that a model may send; the bound on turns applies as well."""
@@ -108,7 +108,7 @@ class Turns:
     def taken_steering(self) -> list[str]:
         """Take what the model is to read next."""
         taken, self.steering = self.steering, []
-        return taken
+        return [whole_text(text) for text in taken]
 
     def end(self, error: Exception) -> None:
         """Decide that the run must end; the first reason counts."""
