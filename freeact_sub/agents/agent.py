@@ -98,7 +98,9 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         if isinstance(model, str):
             self.config = self.config.model_copy(update={"model": model})
         self._output_type = output_type
-        self._session = AgentSession(session, self.config, self._notice, replay=replay)
+        is_given = isinstance(model, Model)
+        self._session = AgentSession(session, self.config, self._notice, replay=replay, has_model=is_given)
+        self.config = self._session.config
         self._shared = make_shared(
             self.config,
             model=model if isinstance(model, Model) else None,
@@ -110,6 +112,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
             journal=self._session.journal,
             on_notice=self._notice,
         )
+        self._session.use_model(self._shared.model, is_given=is_given)
         self._tree = Tree(shared=self._shared)
         self._taps = (self._session.observe, self._shared.activities.observe, *taps)
         for problem in self._shared.types.problems:
@@ -128,14 +131,15 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
 
         Args:
             session_id: The id, or an unambiguous prefix of it.
-            config: All settings. None: the session's workspace and model, and defaults.
+            config: All settings. None: the session's workspace, and defaults. The settings of its model (name, `base_url`,
+                `fallback_models` and so on) count where `config` and `options` set no other model.
             options: As for the constructor.
 
         Raises:
-            SessionError: The session does not exist or cannot be read.
+            SessionError: The session does not exist or cannot be read, or does not say at which address its model is.
         """
         stored = SessionStore(state_folder()).find(session_id)
-        config = config or Config(workspace=stored.workspace, model=stored.model or None)
+        config = config or Config(workspace=stored.workspace)
         return cls(config, session=stored.session_id, **options)
 
     async def fork(self) -> str:

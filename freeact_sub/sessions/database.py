@@ -61,6 +61,10 @@ MIGRATIONS: Final[Sequence[str]] = (
     "ALTER TABLE agents ADD COLUMN scope TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE runs ADD COLUMN undone INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE runs ADD COLUMN head INTEGER; ALTER TABLE runs ADD COLUMN files TEXT",
+    """
+    ALTER TABLE sessions ADD COLUMN model_facts TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE agents ADD COLUMN address TEXT NOT NULL DEFAULT ''
+    """,
 )
 """The migrations, one for each version. A released one never changes; new ones are added at the end."""
 

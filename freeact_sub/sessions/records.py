@@ -29,6 +29,10 @@ class StoredSession:
     """The first prompt, cut to 200 characters. Empty: there is none yet."""
     model: str
     """The setting `model`. Empty: the program passed a model object."""
+    model_settings: dict[str, Any]
+    """The settings that give the model a meaning, such as `base_url`, without secrets. Empty: they are not known."""
+    addresses: tuple[str, ...]
+    """The names and servers of the model and of its fallbacks."""
     archived: bool
     """Sweeping removed its variables and long outputs; the conversation is complete."""
     agents: int
@@ -55,6 +59,8 @@ class StoredAgent:
     model: str
     mode: Mode
     in_background: bool
+    address: str = ""
+    """The name and the server of its model. Empty: not known."""
     scope: str = ""
     """The part of the task that is the agent's own."""
 

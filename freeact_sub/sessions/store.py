@@ -1,6 +1,7 @@
 """`SessionStore`: all sessions of a user: finds, opens and removes them."""
 
 import json
+import logging
 import os
 import re
 import secrets
@@ -23,6 +24,8 @@ from freeact_sub.sessions.records import StoredSession
 from freeact_sub.system.removal import remove
 
 FOLDERS: Final = "sessions"
+logger = logging.getLogger(__name__)
+
 _ID: Final = re.compile(r"[0-9a-z-]{1,40}")
 
 
@@ -228,13 +231,28 @@ class SessionStore:
         ):
             usages += _usage(run["ending"], bodies)
             status = run["status"] if run["parent_id"] is None else status
-        converted = {"workspace": Path(row["workspace"]), "archived": bool(row["archived"])}
+        facts = _json_object(row["model_facts"], bodies)
+        converted = {
+            "workspace": Path(row["workspace"]),
+            "archived": bool(row["archived"]),
+            "model_settings": facts.get("settings", {}),
+            "addresses": tuple(facts.get("addresses", ())),
+        }
         return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
 
 
 def _usage(ending: str | None, bodies: Bodies) -> Usage:
-    facts: Any = {} if ending is None else json.loads(bodies.text(ending))
-    return usage_of(facts.get("usage"))
+    return usage_of(_json_object("{}" if ending is None else ending, bodies).get("usage"))
+
+
+def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
+    """An object as it was stored. Empty: it cannot be read, and the rest of the session can."""
+    try:
+        value = json.loads(bodies.text(stored))
+    except (SessionError, ValueError) as error:
+        logger.warning("a part of a session cannot be read: %s", error)
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 TABLES: Final[Mapping[str, Mapping[str, str]]] = {

@@ -165,15 +165,21 @@ class SessionWriter:
         if not self._failed:
             await asyncio.to_thread(thread.join, COMMIT_SECONDS)
 
-    def session(self, *, workspace: Path, model: str) -> None:
-        """There is this session; one that is there already goes on, and its runs that never ended are cut off."""
+    def session(self, *, workspace: Path, model: str, model_facts: str = "{}") -> None:
+        """There is this session; one that is there already goes on, and its runs that never ended are cut off.
+
+        Args:
+            workspace: The folder that it works in.
+            model: Its model from now on. Empty: the program passed an object.
+            model_facts: JSON of what gives the model a meaning.
+        """
 
         def write(to: Target) -> None:
             now = time.time()
             to.execute(
-                "INSERT INTO sessions(session_id, workspace, created, updated, model) VALUES(?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET archived = 0",
-                to.session_id, str(workspace), now, now, model,
+                "INSERT INTO sessions(session_id, workspace, created, updated, model, model_facts) VALUES(?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET archived = 0, model = excluded.model, model_facts = excluded.model_facts",
+                to.session_id, str(workspace), now, now, to.bodies.clean(model), to.bodies.stored(model_facts),
             )  # fmt: skip
             to.execute("UPDATE runs SET status = ? WHERE session_id = ? AND status = ''", INTERRUPTED, to.session_id)
             for agent_id, head in to.execute(

@@ -16,6 +16,7 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.sessions.journal import OpenReader
+from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
 from freeact_sub.agents.tree import AgentNode, Lineage, Tree
 from freeact_sub.agents.types.files import AgentType, unknown_name
@@ -35,6 +36,8 @@ class EarlierChild:
     model: Model | None
     """None: find it by its name."""
     model_id: str
+    address: str
+    """The name and the server of its model. Empty: not known."""
     history: list[ModelMessage]
     written: list[ModelMessage]
     """The part of it that the session has."""
@@ -75,6 +78,7 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
             lineage=tuple(_lineage_of(each) for each in between)[::-1],
             model=kept.model,
             model_id=node.model.model_id,
+            address=addresses(node.model)[0],
             history=kept.messages,
             written=kept.messages,
         )
@@ -92,6 +96,7 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
         lineage=tuple(_lineage_of_stored(each, types, caller) for each in chain),
         model=None,
         model_id=chain[-1].model,
+        address=chain[-1].address,
         history=[*stored.written, *stored.cut_off],
         written=stored.written,
     )
@@ -142,21 +147,26 @@ async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Mode
         other: The model of a new child of its type.
         node: Who asks.
     """
-    shared, wanted = node.shared, earlier.model_id
+    shared, wanted, address = node.shared, earlier.model_id, earlier.address
     if earlier.model is not None:
         return earlier.model
     known = [other, node.model, shared.model]
     for model in known:
-        if model.model_id == wanted:
+        if _is_that(model, wanted, address):
             return model
     for name in (*shared.config.models.names, wanted):
         with suppress(ConfigError, InvalidRequestError):
             model = await shared.other_models.get(name)
-            if model.model_id == wanted:
+            if _is_that(model, wanted, address):
                 return model
     text = f"{earlier.agent_id} had the model {wanted}, which no setting names any more: it goes on with {other.model_id}"
     node.emitter.put(Notice(content=text))
     return other
+
+
+def _is_that(model: Model, name: str, address: str) -> bool:
+    """Whether it is the model of this name at this address: the same name may be at another server."""
+    return model.model_id == name and address in ("", addresses(model)[0])
 
 
 def _above(node: AgentNode) -> Iterable[AgentNode]:

@@ -10,10 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.prompt import kernel_is_new
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
+from freeact_sub.agents.sessions.models import check_addresses, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import SessionVariables, Variables
@@ -50,7 +52,15 @@ async def _nothing() -> None:
 class AgentSession:
     """See above. Without a session its methods do nothing."""
 
-    def __init__(self, choice: str | None, config: Config, notice: Callable[[str], None], *, replay: bool = False) -> None:
+    def __init__(
+        self,
+        choice: str | None,
+        config: Config,
+        notice: Callable[[str], None],
+        *,
+        replay: bool = False,
+        has_model: bool = False,
+    ) -> None:
         """Choose a session.
 
         Args:
@@ -58,6 +68,7 @@ class AgentSession:
             config: The settings; their secrets are written nowhere.
             notice: Tells people something.
             replay: The session's cells are run again; its variables are not read from files.
+            has_model: The program gives a model, so that of the session does not count.
 
         Raises:
             SessionError: There is no such session, or it cannot be read.
@@ -66,7 +77,10 @@ class AgentSession:
         self.resumed: Resumed | None = None
         """None: the session is new, or there is none."""
         self.session_id: str | None = None
-        self._config = config
+        self.config = config
+        """The settings, with those of the session's model."""
+        self._model_facts = "{}"
+        self._has_name = True
         self._notice = notice
         self._replays = replay
         self._sweeping: threading.Thread | None = None
@@ -80,11 +94,24 @@ class AgentSession:
         elif choice is not None:
             self.resumed = load(self._store, choice)
             self.session_id = self.resumed.stored.session_id
+            if not has_model:
+                self.config = with_model_of(self.resumed.stored, config, config.model_fields_set)
             self._last_used = self.resumed.stored.updated
             self.journal.root_run, self.journal.runs = self.resumed.root_run, self.resumed.runs
             self.journal.answers, self.journal.earlier = self.resumed.answers, self.resumed.earlier
             if self.resumed.root_id is not None:
                 self.journal.goes_on(self.resumed.root_id, self.resumed.written)
+
+    def use_model(self, model: Model, *, is_given: bool) -> None:
+        """Keep this model of the root. Args: is_given: the program gave it.
+
+        Raises:
+            SessionError: The settings of the session's model lead to another address now.
+        """
+        self._model_facts = model_json(self.config, model)
+        self._has_name = not is_given
+        if self.resumed is not None and not is_given:
+            check_addresses(self.resumed.stored, self.config, model)
 
     def add_root(self, tree: "Tree", history: list[ModelMessage]) -> "AgentNode":
         """Make the root of the tree: a new one with this history, or the session's."""
@@ -129,7 +156,7 @@ class AgentSession:
             self._store.folder,
             self.session_id,
             session_folder=self._store.folder_of(self.session_id),
-            secrets=known_secrets(self._config),
+            secrets=known_secrets(self.config),
             on_failure=failed,
         )
         self.journal.writer.start()
@@ -138,7 +165,8 @@ class AgentSession:
         self.journal.files = self._store.folder_of(self.session_id) / FILES
         self.journal.variables = SessionVariables(folder, self._last_cell, self._notice)
         self._sweep_soon()
-        self.journal.writer.session(workspace=self._config.workspace, model=self._config.model or "")
+        model = (self.config.model or "") if self._has_name else ""  # a name says nothing of a model that a program gives
+        self.journal.writer.session(workspace=self.config.workspace, model=model, model_facts=self._model_facts)
 
     def follow(self, loop: "AgentLoop", *, is_new: bool) -> Callable[[], Awaitable[None]]:
         """Keep the variables of the root's kernel, and bring back those of before.
@@ -253,13 +281,13 @@ class AgentSession:
         """Sweep all sessions in a thread, if that is due."""
         if not is_due(self._store):
             return
-        settings = self._config.sessions
+        settings = self.config.sessions
         self._stop.clear()
 
         def work() -> None:
             try:
                 days, size = settings.archive_after_days, settings.max_bytes
-                sweep(self._store, self._config.workspace, archive_after_days=days, max_bytes=size, stop=self._stop)
+                sweep(self._store, self.config.workspace, archive_after_days=days, max_bytes=size, stop=self._stop)
             except (SessionError, OSError) as error:  # it is tried again
                 logger.info("sessions are not swept: %s", error)
 

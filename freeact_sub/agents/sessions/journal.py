@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
 from freeact_sub.agents.runs.results import RunResult, text_of
+from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.cells import StreamText
 from freeact_sub.events import (
@@ -112,6 +113,7 @@ class Journal:
             description=node.description,
             agent_type=node.agent_type.name if node.agent_type else None,
             model=node.model.model_id,
+            address=addresses(node.model)[0],
             mode=node.policy.mode,
             in_background=int(node.in_background),
             scope=node.work_scope,
