@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
+from freeact_sub.agent_names import PREFIX, short_id
 from freeact_sub.agents.between_runs import BetweenRuns
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.factory import ExecutionContext
@@ -64,6 +65,8 @@ MAX_ENDED: Final = 200
 """Children that have ended and are still listed; each takes about 30 kB."""
 OUTPUT_FOLDER: Final = Path(".freeact") / "outputs"
 """The folder in the workspace for long outputs and answers."""
+MAX_TRIES: Final = 10_000
+"""After so many, an id may share its short id with another agent: there are 65,536 of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,13 +165,14 @@ class AgentNode:
 
     @property
     def label(self) -> str:
-        """The agent's name for people."""
+        """The agent's name for models, which name it by its whole id."""
         return f"{self.agent_id} ({self.description})" if self.description else self.agent_id
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The labels from the root to this agent."""
-        return (*(self.parent.path if self.parent else ()), self.label)
+        """The names for people from the root to this agent."""
+        name = short_id(self.agent_id) + (f" ({self.description})" if self.description else "")
+        return (*(self.parent.path if self.parent else ()), name)
 
     @property
     def info(self) -> AgentInfo:
@@ -224,6 +228,8 @@ class Tree:
     outliving: "set[ChildOwner]" = field(default_factory=set)
     """Closed with the root."""
     between_runs: BetweenRuns = field(default_factory=BetweenRuns)
+    _short_ids: set[str] = field(default_factory=set)
+    """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
 
     @property
     def root(self) -> AgentNode:
@@ -360,9 +366,16 @@ class Tree:
         return run
 
     def _new_id(self) -> str:
-        """Return an id that is new to the tree and its session."""
-        while (agent_id := f"agent-{secrets.token_hex(4)}") in self.nodes or self.shared.journal.runs[agent_id]:
-            pass
+        """Return an id whose short id, too, is new to the tree and its session."""
+        known = self.shared.journal.runs
+        if not self._short_ids:
+            self._short_ids.update(map(short_id, [*self.nodes, *known]))
+        for tries in itertools.count():
+            agent_id = f"{PREFIX}{secrets.token_hex(4)}"
+            is_new = agent_id not in self.nodes and agent_id not in known
+            if is_new and (short_id(agent_id) not in self._short_ids or tries > MAX_TRIES):
+                break
+        self._short_ids.add(short_id(agent_id))
         return agent_id
 
     def _root_budget(self, asked: Budget) -> Budget:

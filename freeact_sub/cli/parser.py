@@ -185,7 +185,7 @@ def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
     listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")
     show = ways.add_parser("show", help="print the transcript", parents=[common], allow_abbrev=False)
     show.add_argument("session_id", metavar="ID", help="the session's id, or the beginning of it")
-    show.add_argument("--agent", metavar="ID", help="only the agent of this id or key, for example a child")
+    show.add_argument("--agent", metavar="ID", help="only one agent, by its short id, such as a3f2, or a part of its name")
     export = ways.add_parser(
         "export",
         help="write a session to a file: a page, a notebook, a text, or its events",

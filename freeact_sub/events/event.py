@@ -180,7 +180,7 @@ class ApprovalRequest(Answerable, AgentEvent):
     request_id: str
     call: Annotated[Call, Field(discriminator="kind")]
     path: tuple[str, ...] = ()
-    """The agents from the root to the one that asks, by id and label."""
+    """The agents from the root to the one that asks, by short id and label."""
     reason: str = ""
     """The rule that asks."""
     suggested: tuple[str, ...] = ()

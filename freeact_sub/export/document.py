@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import arguments_text
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
@@ -110,7 +111,7 @@ def note(item: ReportItem) -> str:
         case KernelLost():
             return f"The kernel was lost: {visible(item.reason)}"
         case AgentMessage():
-            return f"{MESSAGES[item.kind]} {one_line(item.recipient_id)}: {visible(item.content)}"
+            return f"{MESSAGES[item.kind]} {short_id(item.recipient_id)}: {visible(item.content)}"
         case StrategyReport():
             best = item.nodes.get(item.best)
             found = (

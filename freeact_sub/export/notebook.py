@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
 from freeact_sub.events import AgentFinished, AgentStarted, Response
 from freeact_sub.export.document import below, fenced, note
@@ -85,7 +86,7 @@ def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
 
 
 def _cell(agent: AgentReport, item: Cell, count: int) -> dict[str, Any]:
-    code = item.code if agent.depth == 0 else f"%%child agent-{agent.number}\n{item.code}"
+    code = item.code if agent.depth == 0 else f"%%child {short_id(agent.agent_id)}\n{item.code}"
     may_fail = item.status not in ("ok", "success") or item.uses_host or _awaits(item, agent)
     return _code(code, [_output(output, count) for output in item.outputs], FAILS if may_fail else {}, count)
 

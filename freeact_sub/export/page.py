@@ -113,7 +113,7 @@ def _timeline(report: Report, timeline: Timeline) -> Iterable[str]:
     for agent in report.agents:
         bars = [bar("bar", span) for span in timeline.spans if span.agent is agent]
         bars += [bar("critical", span) for span in timeline.critical if span.agent is agent]
-        link = f'<a href="#{_anchor(agent)}">{escaped(one_line(agent.description or agent.agent_id))}</a>'
+        link = f'<a href="#{_anchor(agent)}">{escaped(agent.name)}</a>'
         lane = f'<span>{"&ensp;" * agent.depth}{link}</span><div class="track">{"".join(bars)}</div>'
         yield f'<div class="lane">{lane}</div>'
     alone: dict[str, float] = {}
@@ -265,4 +265,4 @@ def _status(status: str) -> str:
 
 
 def _anchor(agent: AgentReport) -> str:
-    return f"agent-{agent.number}"
+    return escaped(agent.agent_id)

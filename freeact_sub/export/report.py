@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from freeact_sub.agent_names import agent_name
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
@@ -142,8 +143,6 @@ class AgentReport:
     agent_id: str
     parent_id: str | None
     depth: int
-    number: int
-    """Its number in the order of starts, from 0."""
     description: str = ""
     agent_type: str = ""
     model: str = ""
@@ -158,7 +157,7 @@ class AgentReport:
     @property
     def name(self) -> str:
         """Its name for people."""
-        return f"{self.agent_id} ({one_line(self.description, 60)})" if self.description else self.agent_id
+        return agent_name(self.agent_id, self.description)
 
     @property
     def status(self) -> str:
@@ -234,7 +233,7 @@ class _EventReader:
         agent = self.by_id.get(event.agent_id)
         if agent is None:
             agent = self.by_id[event.agent_id] = AgentReport(
-                agent_id=event.agent_id, parent_id=event.parent_id, depth=event.depth, number=len(self.by_id)
+                agent_id=event.agent_id, parent_id=event.parent_id, depth=event.depth
             )
         if isinstance(event, AgentStarted):
             self._begin(agent, event)

@@ -11,6 +11,7 @@ notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer 
 import time
 from collections.abc import Iterator, Sequence
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
 from freeact_sub.events import ApprovalRequest, QuestionRequest
@@ -88,7 +89,7 @@ def body_html(block: AgentBlock) -> str:
     if block.depth and block.finished and inner:
         notes = "".join(_step_html(step) for step in steps if isinstance(step, Note))
         inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
-    head = f'<span class="fsub-id">{escaped(block.view.agent_id)}</span>{escaped(one_line(block.label))}'
+    head = f'<span class="fsub-id">{escaped(short_id(block.view.agent_id))}</span>{escaped(one_line(block.label))}'
     prompt = _fold("prompt", text_html(block.prompt)) if block.depth else ""
     return _framed(block, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
 
@@ -115,7 +116,7 @@ def foot_html(block: AgentBlock, now: float) -> str:
 
 def body_text(block: AgentBlock) -> str:
     """The settled part of a block, as text."""
-    lines = [f"{block.view.agent_id}  {one_line(block.label)}"]
+    lines = [f"{short_id(block.view.agent_id)}  {one_line(block.label)}"]
     for step in block.steps:
         lines += _step_lines(step)
     return _indented(block, lines)

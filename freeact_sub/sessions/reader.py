@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from pydantic import TypeAdapter
 
+from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
@@ -70,16 +71,20 @@ class SessionReader:
         return [record_of(StoredAgent, row, in_background=bool(row["in_background"])) for row in rows]
 
     def agent(self, agent_id: str) -> StoredAgent:
-        """One agent, by its id or its key.
+        """One agent, by its key, its id, or another name that a person gives it (`agents_meant`).
 
         Raises:
-            SessionError: There is no such agent.
+            SessionError: There is no such agent, or more than one.
         """
-        agents = self.agents()
-        for agent in agents:
-            if agent_id in (agent.agent_id, agent.key):
-                return agent
-        known = ", ".join(agent.agent_id for agent in agents) or "none"
+        agents = {agent.agent_id: agent for agent in self.agents()}
+        labels = {agent.agent_id: agent.description for agent in agents.values()}
+        keys = [agent.agent_id for agent in agents.values() if agent.key == agent_id]
+        found = keys or agents_meant(agent_id, labels)
+        if len(found) == 1:
+            return agents[found[0]]
+        if found:
+            raise SessionError(f"{agent_id!r} fits several agents: {candidates(found, labels)}; give the id of one")
+        known = candidates([*agents], labels) or "none"
         raise SessionError(f"the session {self.session_id} has no agent {agent_id!r}; it has: {known}")
 
     def runs(self, agent_id: str | None = None) -> list[StoredRun]:

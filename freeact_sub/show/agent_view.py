@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from freeact_sub.activity import Activity
+from freeact_sub.agent_names import agent_name
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.events import (
     AgentEvent,
@@ -103,8 +104,8 @@ class AgentView(Activity):
 
     @property
     def name(self) -> str:
-        """The agent's id, with its label if it has one."""
-        return f"{self.agent_id} ({self.label})" if self.label else self.agent_id
+        """The agent's short id, with its label if it has one."""
+        return agent_name(self.agent_id, self.label)
 
     def observe(self, event: AgentEvent) -> None:
         """See `Activity.observe`."""
@@ -154,8 +155,6 @@ class Views:
 
     def __init__(self) -> None:
         self.by_id: dict[str, AgentView] = {}
-        self._labelled: dict[str, set[str]] = {}
-        """Ids by label."""
 
     @property
     def root(self) -> AgentView | None:
@@ -163,11 +162,13 @@ class Views:
         return next((view for view in self.by_id.values() if view.parent_id is None), None)
 
     def name(self, view: AgentView) -> str:
-        """An agent's name for people: its label, with a number if others have the same, or its number."""
-        if view.parent_id is None:
-            return "agent"
-        twins = len(self._labelled.get(view.label, ()))
-        return f"{view.label} #{view.number}" if view.label and twins > 1 else view.label or f"#{view.number}"
+        """An agent's name for people, in a conversation with the root."""
+        return "agent" if view.parent_id is None else view.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label of each agent, by id."""
+        return {agent_id: view.label for agent_id, view in self.by_id.items()}
 
     def chain(self, view: AgentView) -> list[AgentView]:
         """The agent and all above it, the root first."""
@@ -188,8 +189,6 @@ class Views:
         """Updates the event's agent; call it before the event is drawn."""
         view = self.of(event)
         view.observe(event)
-        if isinstance(event, AgentStarted):
-            self._labelled.setdefault(view.label, set()).add(view.agent_id)
         parent = self.by_id.get(event.parent_id or "")
         if parent is not None and isinstance(event, Response):
             parent.child_answers[event.agent_id] = event.content

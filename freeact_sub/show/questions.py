@@ -11,7 +11,7 @@ from typing import Final
 
 from freeact_sub.events import ASKED, ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.show.typed_answers import Reply
-from freeact_sub.show.wording import asked_text, asked_title
+from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import one_line
 
 MAX_OTHERS: Final = 4
@@ -105,7 +105,7 @@ class Questions:
     def others(self) -> list[str]:
         """The questions that wait behind the current one, a line for each, and what to type to get to it."""
         lines = [
-            f"/{number} {one_line((request.path or (request.agent_id,))[-1], 60)}: {one_line(summary_of(request))}"
+            f"/{number} {names_of_asker(request)[-1]}: {one_line(summary_of(request))}"
             for number, request in enumerate(self.waiting[1 : 1 + MAX_OTHERS], start=2)
         ]
         left = len(self.waiting) - 1 - len(lines)

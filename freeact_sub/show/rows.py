@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from freeact_sub.activity import LABEL_CHARS
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction, McpCall, ToolCall, arguments_text
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
@@ -116,7 +117,7 @@ def call_part(call: Any) -> Part:
 
 
 def _started(_view: AgentView, event: AgentStarted) -> Rows:
-    by = f"is started by {one_line(event.parent_id)}" if event.parent_id else "starts"
+    by = f"is started by {short_id(event.parent_id)}" if event.parent_id else "starts"
     wait = " and waits for a free place" if event.queued else ""
     yield Row(title=f"{by}{wait}", parts=(Part(text=visible(event.prompt), tone="prompt"),))
 
@@ -238,7 +239,7 @@ def _notice(_view: AgentView, event: Notice) -> Rows:
 
 
 def _message(_view: AgentView, event: AgentMessage) -> Rows:
-    title = f"{MESSAGES[event.kind]} {one_line(event.recipient_id)}"
+    title = f"{MESSAGES[event.kind]} {short_id(event.recipient_id)}"
     yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
 
 

@@ -5,6 +5,7 @@ import binascii
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.agent_names import NAME_CHARS, short_id
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import (
     AgentFinished,
@@ -55,7 +56,12 @@ def bounded(text: str) -> str:
 
 def who_asks(request: ApprovalRequest | QuestionRequest) -> str:
     """The agents from the root to the one that asks."""
-    return " → ".join(one_line(name, 60) for name in request.path) or one_line(request.agent_id)
+    return " → ".join(names_of_asker(request))
+
+
+def names_of_asker(request: ApprovalRequest | QuestionRequest) -> list[str]:
+    """The same, one by one."""
+    return [one_line(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
 
 
 def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:

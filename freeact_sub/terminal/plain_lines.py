@@ -1,11 +1,12 @@
 """`PlainLines`: events as lines of plain text, for pipes, logs and CI.
 
-No colours and no widths: each line begins with the agent's id, so the lines of agents that work at the same time can be
-told apart by `grep`. An event's first line says what it is; if its text has more lines, those follow with a bar.
+No colours and no widths: each line begins with the agent's short id, so `grep` tells the lines of agents apart that work
+at the same time. An event's first line says what it is; if its text has more lines, those follow with a bar.
 """
 
 from collections.abc import Iterator
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentStarted, Event
 from freeact_sub.show.agent_view import Views
 from freeact_sub.show.rows import Row, rows
@@ -22,10 +23,10 @@ class PlainLines:
     def write(self, event: Event) -> str:
         """The event's lines, each with its end; empty for one that is not shown."""
         view = self._views.of(event)
-        label = f"({view.label}) " if isinstance(event, AgentStarted) and view.label else ""
+        name = view.name if isinstance(event, AgentStarted) else short_id(event.agent_id)
         texts = (text for row in rows(view, event) for text in _texts(row))
-        lines = (line for title, text in texts for line in _lines(f"{label}{title}", text))
-        return "".join(f"{view.agent_id} {line}".rstrip() + "\n" for line in lines)
+        lines = (line for title, text in texts for line in _lines(title, text))
+        return "".join(f"{name} {line}".rstrip() + "\n" for line in lines)
 
 
 def _texts(row: Row) -> Iterator[tuple[str, str]]:

@@ -140,12 +140,12 @@ def test_two_children_ask_at_once(start: Start) -> None:
         terminal = start(server, "run", "both")
         terminal.answer("a", "Approval 1 of 2", "agent asks to start a child agent (the north)")
         terminal.answer("y", "Approval 1 of 2", "asks to run this cell")
-        terminal.wait_for("  ✓ the ")  # one child ends while the other one's question is open
+        terminal.wait_for("  ✓ ")  # one child ends while the other one's question is open
         terminal.answer("y", "Approval 1 of 1", "asks to run this cell")
         assert terminal.wait_end() == 0
     shown = terminal.shown
     for name in ("north", "south"):
-        assert f"  ✓ the {name}  {name}: in the {name}" in shown
+        assert f" the {name}  {name}: in the {name}" in shown
     assert re.search(r"\d s · 6 turns · ", shown)
 
 
@@ -164,19 +164,19 @@ def test_a_child_is_seen_at_work_told_something_and_cancelled_and_the_run_goes_o
         terminal = start(server, "run", "both", "--yes", "--verbose")
         terminal.wait_for("open('north'", "open('south'")
         wait_until(lambda: (tmp_path / "north").exists() and (tmp_path / "south").exists())
-        ids = {name: agent_id for agent_id, name in re.findall(r"(agent-\w{8}) \(the (\w+)\)", terminal.shown)}
+        ids = {name: agent_id for agent_id, name in re.findall(r"\b([0-9a-f]{4}) the (north|south)\b", terminal.shown)}
         terminal.enter("/agents")
         terminal.wait_for_match(rf"[├└] {ids['north']}  the north  running +run code: ")
         terminal.enter(f"/send {ids['south']} and hurry")
-        terminal.wait_for("to the south: and hurry")
-        terminal.enter(f"/focus {ids['north'].removeprefix('agent-')}")
-        terminal.wait_at_bottom("Ctrl-C cancels the north ·")
+        terminal.wait_for(" the south: and hurry")
+        terminal.enter(f"/focus agent-{ids['north']}")
+        terminal.wait_at_bottom(f"Ctrl-C cancels {ids['north']} the north ·")
         terminal.press(CTRL_C)
-        terminal.wait_for("(the north) ended (cancelled)")
+        terminal.wait_for(" the north ended (cancelled)")
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 0
         assert any("and hurry" in str(request["messages"][-1]) for request in server.server.requests)
-    assert "(the south) ended (completed)" in terminal.shown
+    assert " the south ended (completed)" in terminal.shown
 
 
 @pytest.mark.parametrize("answer", ["y", "sure", "oki", "too risky", CTRL_D])

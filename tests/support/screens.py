@@ -17,6 +17,7 @@ IS_NEW = os.environ.get("SCREENS") == "new"
 SAME = (
     (re.compile(r"agent-[0-9a-f]{8}/\S+"), "agent-00000000/FILE"),
     (re.compile(r"agent-[0-9a-f]{8}"), "agent-00000000"),
+    (re.compile(r"\b[0-9a-f]{4}\b"), "0000"),
     (re.compile(r"\b\d+(?:,\d{3})* tok(ens)?\b"), r"N tok\1"),
     (re.compile(r"\btokens \d+(?:,\d{3})*"), "tokens N"),
     (re.compile(r"\b\d+\.\d s\b"), "0.0 s"),

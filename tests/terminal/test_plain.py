@@ -33,27 +33,25 @@ class Lines:
 def test_every_line_begins_with_its_agent_and_holds_no_escape() -> None:
     text = Lines().write(*one_of_each("a\x1b[31m\x1b]0;t\x07b\nc\x9b2Jd\re"))
     assert len(text.splitlines()) > 20
-    assert all(line.startswith("agent-bbbb1111 ") for line in text.split("\n")[:-1])
+    assert all(line.startswith("bbbb ") for line in text.split("\n")[:-1])
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
 
 
 def test_an_event_of_one_line_is_one_line_and_more_lines_follow_with_a_bar() -> None:
     lines = Lines()
-    assert lines.write(AgentStarted(**ROOT, prompt="go")) == "agent-aaaa0000 starts: go\n"
+    assert lines.write(AgentStarted(**ROOT, prompt="go")) == "aaaa starts: go\n"
     text = lines.write(Response(**CHILD, content="first\n\nsecond"))
-    assert text == "agent-bbbb1111 says: first\nagent-bbbb1111 |\nagent-bbbb1111 | second\n"
+    assert text == "bbbb says: first\nbbbb |\nbbbb | second\n"
 
 
 def test_what_is_known_of_an_end_stands_in_one_line_and_a_label_where_its_agent_starts() -> None:
     lines, usage = Lines(), {"usage": USAGE, "tree_usage": USAGE + USAGE}
     started = AgentStarted(**CHILD, prompt="a\nb", description="the north", queued=True)
-    assert lines.write(started) == (
-        "agent-bbbb1111 (the north) is started by agent-aaaa0000 and waits for a free place: a\nagent-bbbb1111 | b\n"
-    )
+    assert lines.write(started) == ("bbbb the north is started by aaaa and waits for a free place: a\nbbbb | b\n")
     end = AgentFinished(**CHILD, status="limit", output="half", error="no\nmoney", seconds=1, files_written=("a",), **usage)
     *texts, last = lines.write(end).splitlines()
-    assert texts == ["agent-bbbb1111 answer: half", "agent-bbbb1111 error: no", "agent-bbbb1111 | money"]
-    assert last == f"agent-bbbb1111 ended (limit): {USAGE}, 1.0 s; with its children: {USAGE + USAGE}; files written: a"
+    assert texts == ["bbbb answer: half", "bbbb error: no", "bbbb | money"]
+    assert last == f"bbbb ended (limit): {USAGE}, 1.0 s; with its children: {USAGE + USAGE}; files written: a"
 
 
 def test_output_of_agents_that_print_at_once_is_not_mixed() -> None:
@@ -62,16 +60,16 @@ def test_output_of_agents_that_print_at_once_is_not_mixed() -> None:
 
     lines = Lines()
     text = lines.write(chunk(ROOT, "ab"), chunk(CHILD, "12"), chunk(ROOT, "c\nd"), chunk(CHILD, "3\n"))
-    assert text == "agent-aaaa0000 output: abc\nagent-bbbb1111 output: 123\n"
+    assert text == "aaaa output: abc\nbbbb output: 123\n"
     end = CodeExecutionOutput(**ROOT, text="", status="ok", seconds=0.5)
-    assert lines.write(end) == "agent-aaaa0000 output: d\nagent-aaaa0000 cell ok: 0.5 s\n"
+    assert lines.write(end) == "aaaa output: d\naaaa cell ok: 0.5 s\n"
 
 
 def test_a_question_shows_its_call_unless_the_tool_call_did() -> None:
     lines = Lines()
     call = ToolCallStarted(**ROOT, tool_call_id="c", tool_name="execute_ipython_cell", args={"code": "x = 1"})
-    assert lines.write(call) == "agent-aaaa0000 calls execute_ipython_cell: x = 1\n"
+    assert lines.write(call) == "aaaa calls execute_ipython_cell: x = 1\n"
     asked = request("r", CodeAction(code="x = 1"), tool_call_id="c")
-    assert lines.write(asked) == "agent-aaaa0000 asks to run this cell\n"
+    assert lines.write(asked) == "aaaa asks to run this cell\n"
     other = request("r", CodeAction(code="x = 2"), tool_call_id="c")
-    assert lines.write(other) == "agent-aaaa0000 asks to run this cell: x = 2\n"
+    assert lines.write(other) == "aaaa asks to run this cell: x = 2\n"

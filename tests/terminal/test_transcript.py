@@ -70,7 +70,7 @@ def test_everything_that_is_drawn_names_its_agent() -> None:
     for event in one_of_each():
         text = Drawn().draw(event)
         hidden = isinstance(event, (*NOT_SHOWN, Thoughts))  # thoughts of a child are not shown
-        assert ("agent-bbbb1111" in text) != hidden, event
+        assert ("bbbb" in text) != hidden, event
 
 
 def test_hostile_text_changes_nothing_but_colours() -> None:
@@ -93,8 +93,8 @@ def test_children_are_indented_and_have_a_label_and_colour_of_their_own() -> Non
     child = drawn.draw(AgentStarted(**CHILD, prompt="north", description="the north", queued=True))
     assert root.startswith("\x1b[36m▌ ")
     assert child.startswith("\x1b[35m  ▌ ")
-    assert "agent-bbbb1111 (the north)" in child
-    assert "agent-aaaa0000" in child
+    assert "bbbb the north" in child
+    assert "aaaa" in child
     assert "waits for a free place" in child
 
 
@@ -112,18 +112,16 @@ def test_a_response_is_drawn_as_markdown_and_shows_where_links_lead() -> None:
 
 def test_output_comes_line_by_line_under_one_heading_for_each_agent() -> None:
     drawn = Drawn()
-    assert drawn.draw(output("one\ntw")) == "▌ agent-aaaa0000 output\n▌ one\n"
+    assert drawn.draw(output("one\ntw")) == "▌ aaaa output\n▌ one\n"
     assert drawn.draw(output("o\n")) == "▌ two\n"
-    assert drawn.draw(output("x\n", **CHILD)) == "  ▌ agent-bbbb1111 output\n  ▌ x\n"
+    assert drawn.draw(output("x\n", **CHILD)) == "  ▌ bbbb output\n  ▌ x\n"
     assert drawn.draw(output("three")) == ""
     end = drawn.draw(CodeExecutionOutput(**ROOT, **CELL, text="", status="ok", seconds=1.26))
-    assert end == "▌ agent-aaaa0000 output\n▌ three\n▌ agent-aaaa0000 cell ok, 1.3 s\n"
+    assert end == "▌ aaaa output\n▌ three\n▌ aaaa cell ok, 1.3 s\n"
 
 
 def test_long_lines_of_output_go_on_at_any_character() -> None:
-    assert Drawn().draw(output("ab " + "x" * 120 + "\n")) == (
-        "▌ agent-aaaa0000 output\n▌ ab " + "x" * 95 + "\n▌ " + "x" * 25 + "\n"
-    )
+    assert Drawn().draw(output("ab " + "x" * 120 + "\n")) == ("▌ aaaa output\n▌ ab " + "x" * 95 + "\n▌ " + "x" * 25 + "\n")
     assert "▌ a       b\n▌ 猫\n" in Drawn().draw(output("a\tb\n猫\n"))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rich.table import Table
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
 from freeact_sub.terminal.commands import looking
@@ -36,7 +37,7 @@ KEYS: Final = (
     ("Esc Esc", "go back to an earlier prompt, at rest"),
     ("Ctrl-O, Ctrl-T", "show everything that the agent, or a child, has done"),
     ("/2", "of several open questions, the second one"),
-    ("NAME", "part of an agent's name, #2, or the beginning of its id"),
+    ("NAME", "an agent's short id, such as a3f2, or a part of its name"),
 )
 """The keys, and what the list of commands leaves open, each with its meaning."""
 
@@ -149,7 +150,7 @@ def _prompts(person: "Person") -> Iterable[tuple[str, str]]:
 
 def _shown(person: "Person") -> Iterable[tuple[str, str]]:
     views = [*person.display.views.by_id.values()]
-    return [(f"#{view.number}", f"{person.display.views.name(view)}: {doing(view) or view.status}") for view in views]
+    return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view) or view.status}") for view in views]
 
 
 def _cost(person: "Person", _rest: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions, asks_for
@@ -127,7 +128,7 @@ class Display:
     def name(self, agent: "AgentInfo") -> str:
         """The name of an agent for people."""
         view = self.views.by_id.get(agent.agent_id)
-        return self.views.name(view) if view is not None else agent.agent_id
+        return self.views.name(view) if view is not None else short_id(agent.agent_id)
 
     def page_agent(self, view: AgentView | None) -> None:
         """Shows all that an agent has done in a pager, which grows with its work."""

@@ -5,8 +5,8 @@ import re
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from freeact_sub.agent_names import agents_meant, candidates
 from freeact_sub.events import QuestionRequest
-from freeact_sub.show.agent_view import AgentView
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.table import Result, offers, run_command
@@ -213,8 +213,7 @@ class Person:
             self.display.note("no agent is at work")
             return
         try:
-            numbered = {f"#{view.number}": view.agent_id for view in self.display.views.by_id.values()}
-            agent = find_agent(present.agent.agents(), numbered.get(who, who) or present.agent.agent_id)
+            agent = find_agent(present.agent.agents(), who or present.agent.agent_id)
         except LookupError as error:
             self.display.note(str(error))
             return
@@ -234,19 +233,13 @@ class Person:
 
     def show_agent(self, words: str) -> None:
         """Shows all that an agent has done, in a pager."""
-        found = [view for view in self.display.views.by_id.values() if words and _is_meant(view, words)]
+        views = self.display.views
+        found = agents_meant(words, views.labels)
         if not words:
-            self.display.page_agent(self.display.views.root)
+            self.display.page_agent(views.root)
         elif len(found) == 1:
-            self.display.page_agent(found[0])
+            self.display.page_agent(views.by_id[found[0]])
+        elif found:
+            self.display.note(f"{words} fits several agents: {candidates(found, views.labels)}; type the id of one")
         else:
-            names = ", ".join(self.display.views.name(view) for view in found[:8])
-            self.display.note(
-                f"{words} matches {names}: type more of the name"
-                if found
-                else f"no agent is named {words} (/agents lists them)"
-            )
-
-
-def _is_meant(view: AgentView, words: str) -> bool:
-    return words == f"#{view.number}" or words.lower() in view.label.lower() or view.agent_id.endswith(words)
+            self.display.note(f"no agent is named {words} (/agents lists them)")

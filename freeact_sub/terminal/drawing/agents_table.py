@@ -1,4 +1,4 @@
-"""Draws the tree of agents for `/agents`, and finds the agent that a person means by the beginning of an id."""
+"""Draws the tree of agents for `/agents`, and finds the agent at work that a person names."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from freeact_sub.activity import LABEL_CHARS
+from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
 from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_view import Views
 from freeact_sub.terminal.drawing.parts import colour
@@ -21,8 +22,6 @@ if TYPE_CHECKING:  # slow to import: the caller does it, at its time
 WIDE: Final = 96
 """Columns of a terminal from which on each agent has one row of a table; a narrower one has up to three rows for each."""
 AT_WORK: Final = ("queued", "starting", "running", "waiting")
-MAX_CANDIDATES: Final = 4
-PREFIX: Final = "agent-"
 
 COLUMNS: Final[tuple[tuple[str, Literal["left", "right"], bool], ...]] = (
     ("agent", "left", True),
@@ -54,7 +53,7 @@ class AgentsTable:
             return
         for first, others, agent in _rows(self.agents):
             label, action = one_line(agent.description, LABEL_CHARS), agent.action
-            name = (first, self._name(agent), f" ({label})" if label else "", f" {_status(agent)}")
+            name = (first, self._name(agent), f" {label}" if label else "", f" · {_status(agent)}")
             yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
@@ -83,34 +82,27 @@ class AgentsTable:
 
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
         view = self.views.by_id.get(agent.agent_id)
-        return agent.agent_id, colour(view) if view else ""
+        return short_id(agent.agent_id), colour(view) if view else ""
 
 
-def find_agent(agents: Sequence["AgentInfo"], beginning: str) -> "AgentInfo":
-    """Finds an agent at work: by a part of its label, or a unique beginning of its id, with or without `agent-`.
+def find_agent(agents: Sequence["AgentInfo"], name: str) -> "AgentInfo":
+    """Finds an agent at work (`agents_meant`).
 
     Raises:
         LookupError: There is none, or more than one; the text is for the person.
     """
-    given = beginning.removeprefix(PREFIX)
-    found = [agent for agent in agents if agent.agent_id.removeprefix(PREFIX).startswith(given)]
-    found = found or [agent for agent in agents if given.lower() in agent.description.lower()]
-    at_work = [agent for agent in found if agent.status in AT_WORK]
+    labels = {agent.agent_id: agent.description for agent in agents}
+    found = agents_meant(name, labels)
+    at_work = [agent for agent in agents if agent.agent_id in found and agent.status in AT_WORK]
     if len(at_work) == 1:
         return at_work[0]
     if at_work:
-        names = [name_of(agent) for agent in at_work[:MAX_CANDIDATES]]
-        more = f" and {len(at_work) - MAX_CANDIDATES} more" if len(at_work) > MAX_CANDIDATES else ""
-        raise LookupError(f"{beginning} matches {', '.join(names)}{more}: type more of the name")
+        names = candidates([agent.agent_id for agent in at_work], labels)
+        raise LookupError(f"{name} fits several agents: {names}; type the id of one")
     if len(found) == 1:
-        raise LookupError(f"{name_of(found[0])} is not at work ({_status(found[0])})")
-    raise LookupError(f"no agent {beginning} is at work (/agents lists them)")
-
-
-def name_of(agent: "AgentInfo") -> str:
-    """The agent's id, and its label if it has one."""
-    label = one_line(agent.description, LABEL_CHARS)
-    return f"{agent.agent_id} ({label})" if label else agent.agent_id
+        ended = next(agent for agent in agents if agent.agent_id == found[0])
+        raise LookupError(f"{agent_name(ended.agent_id, ended.description)} is not at work ({_status(ended)})")
+    raise LookupError(f"no agent {name} is at work (/agents lists them)")
 
 
 def _rows(agents: Sequence["AgentInfo"]) -> Iterator[Row]:

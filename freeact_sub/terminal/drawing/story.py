@@ -17,6 +17,7 @@ from rich.padding import Padding
 from rich.style import Style
 from rich.text import Text
 
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import (
     AgentFinished,
@@ -146,7 +147,7 @@ class Story:
                 yield from self._note(clean(event.content), "yellow")
             case AgentMessage():
                 other = self._views.by_id.get(event.recipient_id)
-                name = self._views.name(other) if other else one_line(event.recipient_id)
+                name = self._views.name(other) if other else short_id(event.recipient_id)
                 yield from self._note(f"{MESSAGES[event.kind]} {name}: {clean(event.content)}", "yellow")
 
     def _answered(self, view: AgentView, event: ApprovalAnswered) -> Drawn:
@@ -231,7 +232,6 @@ class Story:
     # Children
 
     def _child(self, view: AgentView, event: Event) -> Drawn:
-        name = self._views.name(view)
         match event:
             case AgentStarted():
                 if event.tool_call_id:
@@ -252,7 +252,7 @@ class Story:
                 yield from self._line(view, clean(event.content), "yellow")
             case AgentMessage():
                 other = self._views.by_id.get(event.recipient_id)
-                to = self._views.name(other) if other else name
+                to = self._views.name(other) if other else short_id(event.recipient_id)
                 yield from self._line(view, f"{MESSAGES[event.kind]} {to}: {one_line(event.content, 200)}", "yellow")
 
     def _child_ended(self, view: AgentView, event: AgentFinished) -> Drawn:

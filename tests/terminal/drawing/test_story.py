@@ -73,7 +73,7 @@ def output(text: str, **header: object) -> CodeExecutionOutputChunk:
 
 
 def child(number: int, **others: object) -> AgentStarted:
-    header = {"agent_id": f"agent-0000{number:04}", "parent_id": "agent-aaaa0000", "depth": 1, "time": 2.0}
+    header = {"agent_id": f"agent-{number:04}0000", "parent_id": "agent-aaaa0000", "depth": 1, "time": 2.0}
     return AgentStarted(**{**header, "prompt": "clean", "description": f"station {number}", **others})
 
 
@@ -185,9 +185,9 @@ def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:
     started = AgentStarted(**CHILD, prompt="north", description="the north")
     assert drawn.draw(started, call(**CHILD), output("x\n" * 100, **CHILD), Response(**CHILD, content="fine")) == ""
     end = AgentFinished(**CHILD, status="completed", output="It is fine.\nSo.", usage=USAGE, tree_usage=USAGE, seconds=2)
-    assert drawn.draw(end) == "  ✓ the north  It is fine.  (2.0 s · 3 turns · 1,234 tokens · $0.0123)\n"
+    assert drawn.draw(end) == "  ✓ bbbb the north  It is fine.  (2.0 s · 3 turns · 1,234 tokens · $0.0123)\n"
     failed = AgentFinished(**CHILD, status="failed", error="no model", usage=USAGE, tree_usage=USAGE, seconds=2)
-    assert drawn.draw(failed).startswith("  ✗ the north  failed: no model")
+    assert drawn.draw(failed).startswith("  ✗ bbbb the north  failed: no model")
 
 
 def test_no_event_puts_anything_but_text_and_colours_on_the_terminal() -> None:
@@ -227,19 +227,19 @@ def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -
         AgentStarted(**ROOT, prompt="go", time=1.0),
         child(1),
         child(2, queued=True),
-        child(3, parent_id="agent-00000001", depth=2, description="猫 🚀"),
+        child(3, parent_id="agent-00010000", depth=2, description="猫 🚀"),
     )
-    asked = request("r", CodeAction(code="x = 1"), agent_id="agent-00000001", parent_id="agent-aaaa0000", depth=1)
+    asked = request("r", CodeAction(code="x = 1"), agent_id="agent-00010000", parent_id="agent-aaaa0000", depth=1)
     drawn.draw(asked)
     lines = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
-    assert lines[0].startswith("  ? station 1  asks: Python  x = 1".replace("  x", " x"))
-    assert lines[1].startswith("  ●   猫 🚀    ".rstrip())
-    assert lines[2].startswith("  ○ station 2  waiting for a free place")
+    assert lines[0].startswith("  ? 0001 station 1  asks: Python  x = 1".replace("  x", " x"))
+    assert lines[1].startswith("  ●   0003 猫 🚀")
+    assert lines[2].startswith("  ○ 0002 station 2  waiting for a free place")
 
 
 def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
     drawn = DrawnStory(columns=80)
-    header = {"agent_id": "agent-00000001", "parent_id": "agent-aaaa0000", "depth": 1}
+    header = {"agent_id": "agent-00010000", "parent_id": "agent-aaaa0000", "depth": 1}
     cell = {**ROOT, "tool_call_id": "call-1"}
     drawn.draw(
         AgentStarted(**ROOT, prompt="go", time=1.0),
@@ -254,7 +254,7 @@ def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run
         area = story_area(drawn.views, drawn.story, None, 24)
         return [line for line in drawn.text(area).splitlines() if "◆" in line]
 
-    assert lines()[1] == "  ◆ station 1: vote: 2 of 5"
+    assert lines()[1] == "  ◆ 0001 station 1: vote: 2 of 5"
     assert lines()[0].startswith("  ◆ search: 7 steps · 0.1 0.80 play(")
     assert "\x1b" not in lines()[0]
     assert max(map(len, lines())) <= 80
@@ -274,17 +274,17 @@ def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run
     assert len(lines()) <= 8
 
 
-def test_two_children_with_one_label_have_numbers() -> None:
+def test_two_children_with_one_label_differ_by_their_ids() -> None:
     drawn = DrawnStory()
     drawn.draw(AgentStarted(**ROOT, prompt="go"), child(1, description="north"), child(2, description="north"))
     views = [*drawn.views.by_id.values()]
-    assert [drawn.views.name(view) for view in views] == ["agent", "north #1", "north #2"]
+    assert [drawn.views.name(view) for view in views] == ["agent", "0001 north", "0002 north"]
 
 
 def test_a_question_and_the_children_share_the_rows() -> None:
     drawn, questions = DrawnStory(columns=100), Questions(asks_always=True)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(4)))
-    header = {"agent_id": "agent-00000002", "parent_id": "agent-aaaa0000", "depth": 1}
+    header = {"agent_id": "agent-00020000", "parent_id": "agent-aaaa0000", "depth": 1}
     code = "\n".join(f"x{number} = {number}" for number in range(100))
     asked = request("r", CodeAction(code=code), **header)
     drawn.draw(asked)
@@ -296,7 +296,7 @@ def test_a_question_and_the_children_share_the_rows() -> None:
 
     text = drawn.text(story_area(drawn.views, drawn.story, card, 24))
     assert len(text.splitlines()) <= 24
-    for words in ("station 0", "station 2 asks to run this cell", "more lines (above, or ctrl-o)", "y yes · n no"):
+    for words in ("station 0", "0002 station 2 asks to run this cell", "more lines (above, or ctrl-o)", "y yes · n no"):
         assert words in text
     assert key_line(questions, counts=False) == WAITING
 
@@ -315,7 +315,7 @@ def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int,
     drawn, questions = DrawnStory(columns=columns), Questions(asks_always=True)
     drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), *(child(number) for number in range(8)))
     for number in range(6):
-        header = {"agent_id": f"agent-0000{number:04}", "parent_id": "agent-aaaa0000", "depth": 1}
+        header = {"agent_id": f"agent-{number:04}0000", "parent_id": "agent-aaaa0000", "depth": 1}
         asked = request(f"r{number}", CodeAction(code="x = 1\n" * 50), suggested=("code",), **header)
         drawn.draw(asked)
         questions.observe(asked)

@@ -290,7 +290,7 @@ def test_a_notebook_has_each_child_where_it_was_started_with_outputs_as_jupyter_
     ]
     book = nbformat.reads(export_events(events, "ipynb"), 4)
     code = [item for item in book.cells if item.cell_type == "code"][1:]
-    assert [item.source for item in code] == ["1 + 1", "%%child agent-1\nawait x", "%%child agent-1\nprint(2)", "last"]
+    assert [item.source for item in code] == ["1 + 1", "%%child agent-c\nawait x", "%%child agent-c\nprint(2)", "last"]
     assert [item.metadata.get("tags", []) for item in code] == [[], ["raises-exception"], [], []]
     assert code[0].outputs[0] == {
         "output_type": "execute_result",

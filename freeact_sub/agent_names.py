@@ -1,0 +1,57 @@
+"""The names of agents for people: a short id, with the label of the work if there is one.
+
+The id of an agent is `agent-` and eight hexadecimal digits. The first four are its short id. A root gives no short id twice
+(`Tree`), so people can tell its agents apart by it, and type it wherever a command names an agent.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from freeact_sub.text import one_line
+
+PREFIX: Final = "agent-"
+NAME_CHARS: Final = 60
+MAX_CANDIDATES: Final = 8
+_ID: Final = re.compile(rf"{PREFIX}([0-9a-f]{{4}})[0-9a-f]{{4}}")
+
+
+def short_id(agent_id: str) -> str:
+    """The first four digits of an agent's id; all of an id that has another form."""
+    found = _ID.fullmatch(agent_id)
+    return found[1] if found else one_line(agent_id, NAME_CHARS)
+
+
+def agent_name(agent_id: str, label: str) -> str:
+    """The short id, followed by the label if there is one."""
+    return f"{short_id(agent_id)} {one_line(label, NAME_CHARS)}".rstrip()
+
+
+def agents_meant(words: str, labels: Mapping[str, str]) -> list[str]:
+    """The ids of the agents that a person means by a name.
+
+    An id or a short id counts before a whole label, and both count before the beginning of an id or a part of a label.
+
+    Args:
+        words: The name, or a part of it.
+        labels: The label of each agent, by id.
+    """
+    sought = words.strip().lower()
+    if not sought:
+        return []
+    digits = sought.removeprefix(PREFIX)
+    exact = [agent_id for agent_id in labels if agent_id == sought or short_id(agent_id) == digits]
+    whole = [agent_id for agent_id, label in labels.items() if label.lower() == sought]
+    parts = (
+        agent_id
+        for agent_id, label in labels.items()
+        if agent_id.removeprefix(PREFIX).startswith(digits) or sought in agent_name(agent_id, label).lower()
+    )
+    return exact or whole or [*parts]
+
+
+def candidates(agent_ids: list[str], labels: Mapping[str, str]) -> str:
+    """The names of several agents that a person may mean, in one line."""
+    names = [agent_name(agent_id, labels[agent_id]) for agent_id in agent_ids[:MAX_CANDIDATES]]
+    more = len(agent_ids) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
