@@ -9,12 +9,16 @@ import socket
 import sys
 from pathlib import Path
 
-import uvicorn
 from sdk import script
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import Route
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import FileResponse, Response, StreamingResponse
+    from starlette.routing import Route
+except ModuleNotFoundError as error:
+    sys.exit(f'web: {error.name} is missing: in the project\'s folder, python -m pip install ".[web]"')
 
 from freeact_sub import Agent, Answer, Decision, Run, load_config
 from freeact_sub.show.feed import Feed

@@ -117,11 +117,6 @@ def wrong_fields(problems: Iterable[Any]) -> str:
     return "; ".join(": ".join(filter(None, (path, message.removeprefix("Value error, ")))) for path, message in parts)
 
 
-def how_to_install(extra: str) -> str:
-    """How to install one of our extras, as the README does."""
-    return f'in the folder of freeact_sub, pip install ".[{extra}]"'
-
-
 def busy(seconds: float) -> str:
     """The note on a request that waits for a busy provider."""
     return f"the provider is busy; trying again in {math.ceil(seconds)} s"

@@ -5,12 +5,13 @@ once. What is wrong with the settings is one line on standard error and exit sta
 """
 
 import argparse
+import functools
 import gc
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from freeact_sub.cli.parser import USAGE, parse
 from freeact_sub.cli.settings import INTERRUPTED, read_settings
@@ -20,8 +21,6 @@ from freeact_sub.cli.streams import (
     is_interactive,
     is_terminal,
     print_line,
-    read_prompt,
-    standard_input,
     tell,
 )
 from freeact_sub.errors import ConfigError, FreeactError
@@ -115,11 +114,12 @@ def _sessions(options: argparse.Namespace) -> int:
 
 
 def _converse(options: argparse.Namespace) -> int:
-    if not is_terminal(sys.stdin) and (prompt := standard_input()).strip():
-        return _run(argparse.Namespace(**vars(options), prompt=prompt, output="auto"))
+    is_one_prompt = any(hasattr(options, name) for name in ("output", "file"))
+    if is_one_prompt or not is_terminal(sys.stdin):
+        return _run(argparse.Namespace(**vars(options), prompt=None))
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
-    config = read_settings(options)
+    config = _settings(options)
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
@@ -144,9 +144,12 @@ def _run(options: argparse.Namespace) -> int:
     path: Path | None = getattr(options, "file", None)
     if options.prompt is None and path is None and is_terminal(sys.stdin):
         raise ConfigError("give the prompt as an argument, as - for standard input, or with --file PATH")
-    prompt = read_prompt(options.prompt, path)
+    from freeact_sub.cli.standard_input import read_prompt  # noqa: PLC0415
+
+    prompt, piped = read_prompt(options.prompt, path)
+    output = getattr(options, "output", "auto")
     terminal = asking_terminal()
-    config = read_settings(options, headless=None if terminal is not None else "auto")
+    config = _settings(options, headless=None if terminal is not None else "auto")
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
@@ -155,7 +158,7 @@ def _run(options: argparse.Namespace) -> int:
     from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
 
     verbose = hasattr(options, "verbose")
-    if options.output == "auto" and is_interactive():
+    if output == "auto" and is_interactive():
         with lean_imports():
             from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
@@ -165,10 +168,28 @@ def _run(options: argparse.Namespace) -> int:
         from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
         from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
-    output: Output = options.output if options.output != "auto" else "rich" if can_draw(sys.stdout) else "plain"
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
-    run = run_once(lambda: _agent(config, session, replay=replay), prompt, output=output, approver=approver, verbose=verbose)
-    return asyncio.run(run)
+    out, log = _outputs(output)
+    open_agent = functools.partial(_agent, config, session, replay=replay)
+    return asyncio.run(run_once(open_agent, prompt, piped, output=out, log=log, approver=approver, verbose=verbose))
+
+
+def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
+    """The forms of standard output, and of the log on standard error: only where the first goes to a pipe or a file."""
+    if chosen != "auto":
+        return chosen, None
+    if is_terminal(sys.stdout):
+        return "rich" if can_draw(sys.stdout) else "plain", None
+    return "text", None if sys.stderr is None else "rich" if can_draw(sys.stderr) else "plain"
+
+
+def _settings(options: argparse.Namespace, headless: str | None = None) -> "Config":
+    """The settings of a conversation or a run: before anything is typed it is known that they name a model."""
+    config = read_settings(options, headless=headless)
+    from freeact_sub.models.names import require_model  # noqa: PLC0415
+
+    require_model(config)
+    return config
 
 
 def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:

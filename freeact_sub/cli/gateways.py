@@ -6,11 +6,13 @@ from pathlib import Path
 
 from freeact_sub.cli.streams import print_line
 from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.extras import require_extra
 from freeact_sub.kernels.forkserver.kernelspec import install_kernelspec
 
 
 def check(settings: GatewayConfig) -> int:
     """Prints what a gateway lacks, and the lines that mend it. Returns the exit status: 0 if it lacks nothing, else 1."""
+    require_extra("websockets", extra="gateway", needed_by="`freeact-sub gateway check`")
     from freeact_sub.kernels.gateway.check import check_gateway  # noqa: PLC0415  # needs an extra
 
     checked = asyncio.run(check_gateway(settings))

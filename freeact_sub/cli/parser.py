@@ -96,15 +96,10 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,
     )
-    run.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to do; - or nothing: read it from standard input")
-    run.add_argument("--file", metavar="PATH", type=Path, help="read the prompt from a file")
-    run.add_argument(
-        "--output",
-        choices=("auto", "plain", "json", "text"),
-        default="auto",
-        help="auto: rich in a terminal, else plain; plain: lines of text; json: one event per line; text: only the answer",
-    )
-    run.add_argument("--quiet", action="store_const", dest="output", const="text", help="the same as --output text")
+    what = "what to do; standard input goes along with it; - or nothing: standard input is the prompt"
+    run.add_argument("prompt", nargs="?", metavar="PROMPT", help=what)
+    _add_run_options(parser)
+    _add_run_options(run)
     commands.add_parser(
         "agents",
         help="list the types of child agents",
@@ -119,6 +114,21 @@ def _parser() -> argparse.ArgumentParser:
     _add_session_options(run, chooses=False)
     _add_sessions(commands, common)
     return parser
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--file", metavar="PATH", type=Path, default=argparse.SUPPRESS, help="run one prompt, read from a file"
+    )
+    parser.add_argument(
+        "--output",
+        choices=("auto", "plain", "json", "text"),
+        default=argparse.SUPPRESS,
+        help="of one prompt: auto: drawn in a terminal, else the answer, and a log on standard error; plain: lines of text; "
+        "json: one event per line; text: only the answer",
+    )
+    quiet = "the same as --output text"
+    parser.add_argument("--quiet", action="store_const", dest="output", const="text", default=argparse.SUPPRESS, help=quiet)
 
 
 def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from freeact_sub.models.build import (
     profile_of,
     usable_model,
 )
+from freeact_sub.models.names import require_model
 from freeact_sub.models.progress import Meter, watch
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "build_model_settings",
     "make_traffic",
     "profile_of",
+    "require_model",
     "usable_model",
     "watch",
 ]

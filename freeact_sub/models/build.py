@@ -16,10 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
+from freeact_sub.extras import how_to_install
+from freeact_sub.models.names import NAME_HINT, name_meant, require_model
 from freeact_sub.models.openai_client import spare_work
 from freeact_sub.modes import CodeActions, Profile
 from freeact_sub.system.deferred_imports import lean_imports
-from freeact_sub.text import how_to_install
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 DISTRIBUTION: Final = "freeact-sub"
 CLIENT_TIMEOUT_SECONDS: Final = 600
 """Timeout of the providers' own clients."""
-NAME_HINT: Final = "a model is named `PROVIDER:NAME`, for example `anthropic:claude-sonnet-5-5`"
 
 
 def build_model(config: Config) -> "Model":
@@ -48,9 +48,8 @@ def build_model(config: Config) -> "Model":
     from pydantic_ai.exceptions import UserError  # noqa: PLC0415  # slow, see above
     from pydantic_ai.models import infer_model  # noqa: PLC0415
 
-    name = config.model
-    if not name:
-        raise ConfigError(f"no model is set: pass --model, or set `model` in .freeact/config.toml; {NAME_HINT}")
+    require_model(config)
+    name = str(config.model)
     if name.endswith(":"):
         raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
     check_network_variables()
@@ -239,9 +238,13 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
 
 def _what_is_meant(config: Config, error: Exception) -> str:
     """pydantic-ai suggests a name where it knows one that is near; a server of one's own has names that it cannot know."""
-    words = str(error)
+    from pydantic_ai.models import known_model_names  # noqa: PLC0415  # slow, see above
+
+    words, name = str(error), str(config.model)
+    known = {model.partition(":")[0] for model in known_model_names() if ":" in model}
+    if config.base_url is None and (meant := name_meant(name, sorted(known))) is not None:
+        return f"{words.partition('. Did you mean')[0]}. Did you mean '{meant}'?"
     if config.base_url is not None:
-        name = str(config.model)
         unknown = words.partition(". Did you mean")[0]
         return f"{unknown}: at a `base_url` that speaks OpenAI's protocol it is 'openai-chat:{name}'"
     return words if words.endswith("?") else f"{words}; {NAME_HINT}"

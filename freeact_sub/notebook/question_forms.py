@@ -24,6 +24,7 @@ from typing import Any, Literal, Self, TypeAlias
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
+from freeact_sub.extras import require_extra
 from freeact_sub.notebook.display_area import DisplayArea
 from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_notebook, running_kernel, stdin_allowed
 from freeact_sub.notebook.render import question_html, question_text
@@ -31,7 +32,7 @@ from freeact_sub.show.questions import Questions
 from freeact_sub.show.safe_html import escaped
 from freeact_sub.show.typed_answers import always_means
 from freeact_sub.system.closing import end_task
-from freeact_sub.text import how_to_install, visible
+from freeact_sub.text import visible
 
 logger = logging.getLogger(__name__)
 
@@ -321,8 +322,7 @@ def _wants_buttons(questions: QuestionForm) -> bool:
     if questions == "buttons":
         if running_kernel() is None:
             raise FreeactError("buttons need a notebook: use questions='input' here")
-        if not installed:
-            raise FreeactError(f"buttons need ipywidgets: {how_to_install('notebook')}; or use questions='input'")
+        require_extra("ipywidgets", extra="notebook", needed_by="questions='buttons'")
         return True
     return questions == "auto" and installed and from_notebook() and stdin_allowed()
 

@@ -9,7 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias
 
 from rich.console import Console
 
@@ -21,11 +22,15 @@ from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.drawing.transcript import Transcript
+from freeact_sub.terminal.input.mentions import pictures_of, texts_of
+from freeact_sub.terminal.input.piped import Piped
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.text import clean, one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
+    from pydantic_ai import BinaryContent
+
     from freeact_sub.agents import Agent, Run, RunResult
 
 OpenAgent: TypeAlias = "Callable[[], Agent]"
@@ -37,19 +42,34 @@ Called in a thread."""
 
 Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
+NOTHING: Final = Piped()
 
 
-async def run_once(open_agent: OpenAgent, prompt: str, *, output: Output, approver: Approver, verbose: bool = False) -> int:
+Log: TypeAlias = Literal["rich", "plain"]
+
+
+async def run_once(
+    open_agent: OpenAgent,
+    prompt: str,
+    piped: Piped = NOTHING,
+    *,
+    output: Output,
+    log: Log | None = None,
+    approver: Approver,
+    verbose: bool = False,
+) -> int:
     """Runs a prompt, writes its events to standard output; returns the program's exit status.
 
     Args:
         open_agent: Makes the agent.
-        prompt: The prompt.
+        prompt: The prompt. The files that it names by `@` go along.
+        piped: Data that goes along.
         output: The form of the output.
+        log: The form in which everything is written to standard error too. None: nothing is.
         approver: Answers the approval requests.
         verbose: Draw everything that every agent does.
     """
-    return await _OneRun(output, approver, verbose=verbose).follow(open_agent, prompt)
+    return await _OneRun(output, log, approver, verbose=verbose).follow(open_agent, prompt, piped)
 
 
 def exit_status(result: "RunResult") -> int:
@@ -58,22 +78,26 @@ def exit_status(result: "RunResult") -> int:
 
 
 class _OneRun:
-    def __init__(self, output: Output, approver: Approver, *, verbose: bool) -> None:
+    def __init__(self, output: Output, log: Log | None, approver: Approver, *, verbose: bool) -> None:
         self._views = Views()
-        self._output = output
-        self._text_of = _writer(output, self._views, verbose=verbose)
-        self._pipe = Pipe(encoding="utf-8" if output == "json" else sys.stdout.encoding)
+        self._answers_alone = output == "text" and log is None
+        self._pipe = Pipe(sys.stdout, encoding="utf-8" if output == "json" else sys.stdout.encoding)
+        self._writers = [(self._pipe, _writer(output, self._views, sys.stdout, verbose=verbose, complains=log is None))]
+        if log is not None:
+            log_writer = _writer(log, self._views, sys.stderr, verbose=verbose)
+            self._writers.append((Pipe(sys.stderr, encoding=sys.stderr.encoding), log_writer))
         self._approver = approver
         self._run: Run | None = None
         self._interrupted = False
         self._main = asyncio.current_task()
 
-    async def follow(self, open_agent: OpenAgent, prompt: str) -> int:
+    async def follow(self, open_agent: OpenAgent, prompt: str, piped: Piped) -> int:
         try:
             with Interrupts(self._interrupt), self._approver:
                 agent = await asyncio.to_thread(open_agent)
-                async with agent, agent.run(prompt) as self._run:
-                    self._run.pictures = "unseen" if self._output == "text" else "saved"
+                text, pictures = await asyncio.to_thread(_with_data, agent, prompt, piped)
+                async with agent, agent.run(text, pictures=pictures) as self._run:
+                    self._run.pictures = "unseen" if self._answers_alone else "saved"
                     async for event in self._run:
                         await self._show(event)
                     result = await self._run.result()
@@ -82,7 +106,7 @@ class _OneRun:
                 raise
             self._main.uncancel()
             return INTERRUPTED
-        if result.unattended or self._output == "text":  # the other outputs show warnings by themselves
+        if result.unattended or self._answers_alone:  # the other outputs show warnings by themselves
             for warning in result.warnings:
                 _complain(one_line(clean(warning), 500))
         return PIPE_CLOSED if self._pipe.closed else exit_status(result)
@@ -91,7 +115,8 @@ class _OneRun:
         if self._run is not None and isinstance(event, AgentStarted) and (self._interrupted or self._pipe.closed):
             self._run.cancel()  # it was asked for before there was a run to cancel
         self._views.observe(event)
-        await self._pipe.write(self._text_of(event))
+        for pipe, text_of in self._writers:
+            await pipe.write(text_of(event))
         if self._pipe.closed and self._run is not None:
             self._run.cancel()
         self._approver.observe(event)
@@ -108,10 +133,11 @@ class _OneRun:
 
 
 class Pipe:
-    """Writes to standard output in a thread."""
+    """Writes to standard output, or to standard error, in a thread."""
 
-    def __init__(self, *, encoding: str) -> None:
-        """Args: encoding: of the text; what it cannot express is written as an escape."""
+    def __init__(self, stream: TextIO, *, encoding: str) -> None:
+        """Args: stream: where it writes. encoding: of the text; what it cannot express is written as an escape."""
+        self._stream = stream
         self._encoding = encoding
         self.closed = False
         """True once nobody reads the output."""
@@ -128,24 +154,41 @@ class Pipe:
             except BrokenPipeError:
                 self.closed = True
             except OSError as error:
-                raise FreeactError(f"cannot write to standard output: {error.strerror}") from error
+                name = "standard error" if self._stream is sys.stderr else "standard output"
+                raise FreeactError(f"cannot write to {name}: {error.strerror}") from error
 
     def _write(self, content: bytes) -> None:
         rest = memoryview(content)
         while rest:  # not through Python's buffer, which would try again, and complain, when the program ends
-            rest = rest[os.write(sys.stdout.fileno(), rest) :]
+            rest = rest[os.write(self._stream.fileno(), rest) :]
 
 
-def _writer(output: Output, views: Views, *, verbose: bool) -> Callable[[Event], str]:
+def _with_data(agent: "Agent", prompt: str, piped: Piped) -> "tuple[str, list[BinaryContent]]":
+    """The prompt with all that goes along: the files that it names, and the data."""
+    from pydantic_ai import BinaryContent  # noqa: PLC0415  # slow to import
+
+    from freeact_sub.agents.tree import OUTPUT_FOLDER  # noqa: PLC0415  # slow to import
+
+    workspace = agent.config.workspace
+    data = piped.section(workspace, workspace / OUTPUT_FOLDER / agent.agents()[0].agent_id)
+    pictures = pictures_of(prompt, Path.cwd())
+    if piped.picture is not None:
+        pictures = [*pictures, BinaryContent(piped.picture, media_type=piped.media_type)]
+    return "\n\n".join([prompt, *texts_of(prompt, Path.cwd()), *data]), pictures
+
+
+def _writer(
+    output: Output, views: Views, stream: TextIO, *, verbose: bool, complains: bool = False
+) -> Callable[[Event], str]:
     match output:
         case "plain":
             return PlainLines(views).write
         case "json":
             return lambda event: event.to_json() + "\n"
         case "text":
-            return _answer
+            return lambda event: _answer(event, complains=complains)
         case "rich":
-            return _drawing(Transcript(views) if verbose else Story(views, whole="--verbose"), make_console(sys.stdout))
+            return _drawing(Transcript(views) if verbose else Story(views, whole="--verbose"), make_console(stream))
 
 
 def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Event], str]:
@@ -160,11 +203,11 @@ def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Even
     return draw
 
 
-def _answer(event: Event) -> str:
-    """The root's answer; the reason why there is none goes to standard error."""
+def _answer(event: Event, *, complains: bool) -> str:
+    """The root's answer. Args: complains: the reason why there is none goes to standard error."""
     if not isinstance(event, AgentFinished) or event.parent_id is not None:
         return ""
-    if event.status != "completed":
+    if event.status != "completed" and complains:
         _complain(f"{event.status}: {one_line(event.error, 500)}")
     return clean(event.output).rstrip("\n") + "\n" if event.output else ""
 

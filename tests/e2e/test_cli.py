@@ -78,6 +78,11 @@ assert not heavy, heavy
     ("arguments", "words"),
     [
         (["run", "hi"], ["no model is set", "--model"]),
+        (["run", "hi", "--model", "gpt-5"], ["gpt-5", "openai:gpt-5"]),
+        (["run", "hi", "--model", "o3-mini"], ["openai:o3-mini"]),
+        (["run", "hi", "--model", "antropic:claude-sonnet-5-5"], ["anthropic:claude-sonnet-5-5"]),
+        (["run", "hi", "--model", "openai/gpt-5"], ["openai:gpt-5"]),
+        (["run", "hi", "--model", "foo:bar"], ["foo:bar", "PROVIDER:NAME"]),
         (["run", "hi", "--model", "anthropic:claude-sonnet-5-5"], ["ANTHROPIC_API_KEY"]),
         (["run", "hi", "--model", "nonsense:x"], ["nonsense"]),
         (["run", "hi", "--max-turns", "0"], ["--max-turns", "1 or more"]),

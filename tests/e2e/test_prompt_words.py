@@ -24,6 +24,9 @@ def server() -> Iterator[Chat]:
         (["run", "--print", "multiply", "--quiet"], ""),
         (["-p", "--quiet"], "multiply"),
         ([], "multiply, please"),
+        (["--quiet"], "multiply"),
+        (["--quiet", "run"], "multiply"),
+        (["--output", "text", "multiply, please"], ""),
     ],
 )
 def test_a_prompt_stands_where_other_programs_have_it(
@@ -31,7 +34,8 @@ def test_a_prompt_stands_where_other_programs_have_it(
 ) -> None:
     done = run(*arguments, "--mode", "auto", *server.options, cwd=tmp_path, stdin=stdin)
     is_quiet = bool({"--quiet", "text"} & set(arguments))
-    assert (done.stdout == "It is 42.\n") == is_quiet
+    assert done.stdout == "It is 42.\n"
+    assert ("says: It is 42." in done.stderr) == (not is_quiet)
 
 
 def test_instructions_of_the_workspace_are_read_once_somebody_vouches_for_them(server: Chat, tmp_path: Path) -> None:
@@ -41,5 +45,5 @@ def test_instructions_of_the_workspace_are_read_once_somebody_vouches_for_them(s
     assert "AGENTS.md" in done.stderr
     assert "in verse" not in server.read_by_model()
     done = run("-p", "multiply", "--mode", "auto", "--trust", *server.options, cwd=tmp_path)
-    assert done.stderr == ""
+    assert "not read" not in done.stderr
     assert "Instructions of this project, AGENTS.md:\\nAlways answer in verse." in server.read_by_model()

@@ -34,7 +34,7 @@ def open_agent(config, session, **_):
     raise FreeactError(f"imported before the prompt: {{heavy}}")
 
 commands._agent = open_agent
-sys.exit(commands.main([]))
+sys.exit(commands.main(["--model", "openai-chat:x"]))
 """
 
 
@@ -45,6 +45,10 @@ def test_the_prompt_takes_keys_before_anything_slow_is_imported(tmp_path: Path) 
         terminal.wait_for("queued: typed ahead")
         terminal.press("\x1b[Z")
         terminal.wait_for("mode auto: runs without asking, behind a wall · from the first prompt")
+        terminal.press("half a line")
+        terminal.wait_at_bottom("half a line")
         (tmp_path / "go").touch()
         assert terminal.wait_end() == 1
+        assert "not sent: typed ahead" in terminal.shown
+        assert "not sent: half a line" in terminal.shown
         assert "imported before the prompt: []" in terminal.shown

@@ -1,10 +1,9 @@
 """Kernels on other machines: those of Jupyter Kernel Gateways, Enterprise Gateways and Jupyter servers."""
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 from freeact_sub.config.schema import KernelConfig
-from freeact_sub.errors import ConfigError
+from freeact_sub.extras import require_extra
 from freeact_sub.kernels.kernel import KernelProvider
 
 
@@ -14,8 +13,7 @@ def make_gateway(settings: KernelConfig, *, on_notice: Callable[[str], None] | N
     Raises:
         ConfigError: A setting is missing or wrong, or a package.
     """
-    if find_spec("websockets") is None:
-        raise ConfigError('kernel.provider = "gateway" needs another package: pip install "freeact-sub[gateway]"')
+    require_extra("websockets", extra="gateway", needed_by='the setting `kernel.provider = "gateway"`')
     from freeact_sub.kernels.gateway.provider import GatewayKernelProvider  # noqa: PLC0415  # needs that package
 
     return GatewayKernelProvider(settings, on_notice=on_notice)

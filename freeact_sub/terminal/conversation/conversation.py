@@ -96,10 +96,14 @@ class Conversation:
 
     async def _talk(self, open_agent: OpenAgent) -> None:
         await self.display.screen.shown()  # first: the imports of an agent would take half of the CPU from the drawing
-        agent = await asyncio.to_thread(_open, open_agent)
+        try:
+            agent = await asyncio.to_thread(_open, open_agent)
+        except FreeactError:
+            self._show_unsent()
+            raise
         self.present.agent = agent
         try:
-            await agent.open()
+            await self._opened(agent)
             agent.follow_background(self._observe)
             if not self.present.once:
                 agent.keep_undo()
@@ -111,6 +115,20 @@ class Conversation:
             self._set_phase("ending")
             self.interrupts.expect_end()
             await self.present.agent.aclose()
+
+    async def _opened(self, agent: "Agent") -> None:
+        try:
+            await agent.open()
+        except FreeactError:
+            self._show_unsent()
+            raise
+
+    def _show_unsent(self) -> None:
+        """Prints what was typed for an agent that cannot be opened."""
+        line = self.display.screen.line
+        typed = [] if self.present.once else [*self.present.waiting.typed, line.buffer.text]
+        for text in filter(str.strip, typed):
+            self.display.note(f"not sent: {line.pastes.unfolded(text)}")
 
     async def _do(self, agent: "Agent", asked: Asked) -> None:
         match asked:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
+from freeact_sub.extras import require_extra
 from freeact_sub.show.agent_view import AgentView, Views
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import rows
@@ -53,11 +54,14 @@ class Display:
             keyboard: Gets what the person types.
             other_program: See `Screen`.
         """
+        chosen = present.config.terminal.pictures
+        if chosen not in ("auto", "off"):
+            require_extra("textual_image", extra="pictures", needed_by=f'the setting `terminal.pictures = "{chosen}"`')
         self._present = present
         self._verbose = verbose
         self._hint = ""
         self.screen = Screen(self, keyboard, notify=present.config.terminal.notify, other_program=other_program)
-        self._pictures = Pictures(present.config.terminal.pictures)
+        self._pictures = Pictures(chosen)
         self._status = Status(present)
         self._written = WrittenFiles(present)
         self.forget()
