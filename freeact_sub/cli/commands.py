@@ -114,9 +114,13 @@ def _sessions(options: argparse.Namespace) -> int:
 
 
 def _converse(options: argparse.Namespace) -> int:
-    is_one_prompt = any(hasattr(options, name) for name in ("output", "file"))
-    if is_one_prompt or not is_terminal(sys.stdin):
+    if any(hasattr(options, name) for name in ("output", "file")):
         return _run(argparse.Namespace(**vars(options), prompt=None))
+    if not is_terminal(sys.stdin):
+        from freeact_sub.cli.standard_input import piped_prompt  # noqa: PLC0415
+
+        if (prompt := piped_prompt()).strip():
+            return _run(argparse.Namespace(**vars(options), prompt=prompt))
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
     config = _settings(options)

@@ -28,11 +28,28 @@ class _PromptFoundError(Exception):
 def parse(words: list[str]) -> argparse.Namespace:
     """The options. A prompt alone, or after `-p` as in other programs, means `run PROMPT`."""
     words = _with_run(words)
+    parser = _parser()
     try:
-        return _parser().parse_args(words)
-    except _PromptFoundError as found:
-        at = words.index(str(found))
-        return _parser().parse_args([*words[:at], "run", *words[at:]])
+        try:
+            return parser.parse_args(words)
+        except _PromptFoundError as found:
+            at = words.index(str(found))
+            return _parser().parse_args([*words[:at], "run", *words[at:]])
+    except _UsageError as error:
+        what = _unknown_option(words, parser.known_options()) or str(error)
+        parser.exit(USAGE, f"freeact-sub: {' '.join(what.split())} (see freeact-sub --help)\n")
+
+
+def _unknown_option(words: Sequence[str], known: set[str]) -> str:
+    """The first option that no command has, with the nearest one; empty if there is none."""
+    end = words.index("--") if "--" in words else len(words)
+    options = (word.partition("=")[0] for word in words[:end] if word.startswith("--"))
+    unknown = next((option for option in options if option not in known), None)
+    if unknown is None:
+        return ""
+    near = difflib.get_close_matches(unknown, sorted(known), n=2, cutoff=0.8)
+    meant = f": did you mean {' or '.join(near)}?" if near else ""
+    return f"unknown option {_short(unknown)}{meant}"
 
 
 def _with_run(words: Sequence[str]) -> list[str]:
@@ -44,9 +61,22 @@ def _with_run(words: Sequence[str]) -> list[str]:
     return [*words[:at], *([] if "run" in words[:at] else ["run"]), *words[at + 1 :]]
 
 
+class _UsageError(Exception):
+    """The words are wrong."""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"freeact-sub: {' '.join(message.split())} (see freeact-sub --help)\n")
+        raise _UsageError(message)
+
+    def known_options(self) -> set[str]:
+        """The options of this command and of all commands below it."""
+        found: set[str] = set()
+        for action in self._actions:  # argparse has no public list of them
+            found.update(action.option_strings)
+            for below in action.choices.values() if isinstance(action.choices, dict) else ():
+                found |= below.known_options()
+        return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Overrides argparse: several words are a prompt; an unknown command is an error that suggests the nearest one."""
@@ -67,7 +97,7 @@ def _short(text: str) -> str:
     return textwrap.shorten(text, 80, placeholder=" ...")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     common = _Parser(add_help=False, argument_default=argparse.SUPPRESS, allow_abbrev=False)
     add_options(common)
     common.add_argument(

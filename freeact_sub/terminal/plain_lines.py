@@ -23,10 +23,10 @@ class PlainLines:
     def write(self, event: Event) -> str:
         """The event's lines, each with its end; empty for one that is not shown."""
         view = self._views.of(event)
-        name = view.name if isinstance(event, AgentStarted) else short_id(event.agent_id)
+        label = f"{view.label} " if isinstance(event, AgentStarted) and view.label else ""
         texts = (text for row in rows(view, event) for text in _texts(row))
-        lines = (line for title, text in texts for line in _lines(title, text))
-        return "".join(f"{name} {line}".rstrip() + "\n" for line in lines)
+        lines = (line for title, text in texts for line in _lines(f"{label}{title}", text))
+        return "".join(f"{short_id(event.agent_id)} {line}".rstrip() + "\n" for line in lines)
 
 
 def _texts(row: Row) -> Iterator[tuple[str, str]]:

@@ -96,6 +96,11 @@ assert not heavy, heavy
         (["run", ""], ["prompt is empty"]),
         (["run", "-"], ["prompt is empty"]),
         (["run", "hi", "--nonsense"], ["--nonsense", "--help"]),
+        (["--modle", "openai:x"], ["--modle", "did you mean", "--model"]),
+        (["run", "hi", "--quite"], ["--quite", "did you mean --quiet"]),
+        (["--worspace=/tmp", "run", "x"], ["did you mean --workspace"]),
+        (["sessions", "list", "--al"], ["did you mean --all"]),
+        (["run", "--max-turn", "3", "x"], ["did you mean --max-turns"]),
         (["run", "hi", "--output", "xml"], ["--output", "xml"]),
         (
             ["walk"],

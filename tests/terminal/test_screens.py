@@ -52,7 +52,7 @@ def children_that_ask(terminal: Terminal, folder: Path) -> None:
     terminal.wait_at_bottom("5 agents at work", *(f"clean {name}.csv" for name in STATIONS))
     for number, name in enumerate(("ridge", "山頂"), start=1):
         (folder / name).touch()
-        terminal.wait_at_bottom(f"Approval 1 of {number}", f"? clean {name}.csv")
+        terminal.wait_at_bottom(f"Approval 1 of {number}", f" clean {name}.csv")
     terminal.wait_at_bottom("y yes")
 
 

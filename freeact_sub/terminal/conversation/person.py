@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # slow to import, and what belongs to it
 
 NOTE_CHARS: Final = 500
 LOOKING_SECONDS: Final = 2.0
+WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
+"""Lines that other programs take for commands, besides those that leave."""
 
 
 class Person:
@@ -52,6 +54,8 @@ class Person:
         text = text.strip()
         if re.fullmatch(r"(?i)(?:exit|quit)(?:\(\))?|:q", text):
             self.leave()
+        elif self.display.questions.current is None and (command := WORDS.get(text.lower())):
+            run_command(self, command)
         elif text.startswith("!") and self.display.questions.current is None:
             self._run_command(self.display.screen.line.pastes.unfolded(text[1:]).strip())
         elif re.fullmatch(r"/([a-z][a-z0-9_-]*)?(\s(.|\n)*)?", text):

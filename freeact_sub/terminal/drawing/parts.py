@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from rich.ansi import AnsiDecoder
 from rich.cells import chop_cells
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -36,8 +36,17 @@ _SHOWN: Final = Style(conceal=False, blink=False, blink2=False)
 
 
 def make_console(file: TextIO) -> Console:
-    """A console that takes text as it is: no markup, no guessing at what to highlight."""
-    return Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+    """A console that takes text as it is, without markup or highlighting, and that ends no line with blanks."""
+    console = Console(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
+    console.push_render_hook(_EndsLines())
+    return console
+
+
+class _EndsLines(RenderHook):
+    """Takes the blanks from the ends of all lines: rich fills many up, and a person who copies them copies the blanks."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Trimmed(body=renderable) for renderable in renderables]
 
 
 class SidewaysConsole(Console):
@@ -120,10 +129,34 @@ class Cut:
             yield Text(f"… {left + 1} more lines (above, or ctrl-o)", "yellow")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Trimmed:
+    body: ConsoleRenderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line: list[Segment] = []
+        for segment in console.render(self.body, options):
+            *ended, rest = [segment.text] if segment.control else segment.text.split("\n")
+            for text in ended:
+                yield from without_trailing_space([*line, Segment(text, segment.style)])
+                yield Segment.line()
+                line = []
+            line.append(Segment(rest, segment.style, segment.control))
+        yield from line
+
+
 def without_trailing_space(line: list[Segment]) -> Iterator[Segment]:
-    """The line without the blanks that only fill it up: people who copy text do not want them."""
+    """The line without the blanks at its end that nobody sees."""
     end = len(line)
-    while end and not line[end - 1].text.strip(" "):
+    while end and not line[end - 1].text.strip(" ") and not _shows_blanks(line[end - 1].style):
         end -= 1
     for index, segment in enumerate(line[:end]):
-        yield segment if index < end - 1 else Segment(segment.text.rstrip(" "), segment.style)
+        keeps = index < end - 1 or _shows_blanks(segment.style)
+        yield segment if keeps else Segment(segment.text.rstrip(" "), segment.style, segment.control)
+
+
+def _shows_blanks(style: Style | None) -> bool:
+    if style is None:
+        return False
+    has_background = style.bgcolor is not None and not style.bgcolor.is_default
+    return has_background or bool(style.reverse or style.underline or style.strike)
