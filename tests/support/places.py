@@ -336,3 +336,40 @@ def program_that_uses_us(w, python):
     made(w / "app/helper.py")
     shutil.copy(TESTS / "support/later_code.py", w / "app/run.py")
     return Place(python=python, files=[w / "app/run.py", w / "app/helper.py"], folders=[w / "app"], script=w / "app/run.py")
+
+
+@place
+def files_that_variables_name(w, python):
+    names = {
+        "GIT_SSH_COMMAND": "a/ssh -v",
+        "BASH_ENV": "a/env",
+        "NODE_OPTIONS": "--require=a/hook.js",
+        "EDITOR": "a/edit --wait",
+    }
+    files = [w / "a/ssh", w / "a/env", w / "a/hook.js", w / "a/edit"]
+    made(*files)
+    return Place(python=python, files=files, env={name: value.replace("a/", f"{w}/a/") for name, value in names.items()})
+
+
+@place
+def folders_that_variables_name(w, python):
+    made(w / "git-core/git-x", w / "libs/a.so")
+    env = {"GIT_EXEC_PATH": str(w / "git-core"), "LD_LIBRARY_PATH": str(w / "libs")}
+    return Place(python=python, folders=[w / "git-core", w / "libs"], env=env)
+
+
+@place
+def writable_folder_by_a_link(w, python):
+    env = environment(w.parent / "tools/env")
+    (w.parent / "link").symlink_to("tools")
+    settings = {"writable": [w.parent / "link"]}
+    folders = [env, packages_of(env), w.parent / "link/env/bin"]
+    return Place(python=env / "bin/python", files=[env / "pyvenv.cfg"], folders=folders, settings=settings)
+
+
+@place
+def python_of_the_kernel_that_is_a_script(w, python):
+    made(w / "own/python")
+    (w / "own/python").write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+    (w / "own/python").chmod(0o755)
+    return Place(python=python, files=[w / "own/python"], folders=[w / "own"], settings={"python": w / "own/python"})

@@ -27,16 +27,12 @@ OBEY_THEIR_FOLDER: Final = frozenset(
 FOLDER_OPTIONS: Final = frozenset(("--directory", "--project", "--from", "--with-editable", "--prefix", "--cwd", "-C"))
 CODE: Final = frozenset((".py", ".pyw", ".pyz", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".sh", ".bash", ".rb", ".pl"))
 """Endings of scripts: they run code that stands beside them."""
-COMMAND_VARIABLES: Final = (
-    "EDITOR",
-    "VISUAL",
-    "PAGER",
-    "SHELL",
-    "BROWSER",
-    "PYTHONSTARTUP",
-    "LD_PRELOAD",
-    "LD_LIBRARY_PATH",
+SEARCHED: Final = re.compile(r"PATH|PYTHONHOME|(PYTHON|NODE_|LD_|GIT_|PERL|RUBY|JUPYTER_).*PATH")
+"""Variables that name folders with programs, modules or libraries."""
+STARTED: Final = re.compile(
+    r"EDITOR|VISUAL|PAGER|SHELL|BROWSER|PYTHONSTARTUP|NODE_OPTIONS|(BASH_)?ENV|LD_PRELOAD|LD_AUDIT|(GIT|SSH)_\w+"
 )
+"""Variables that name files whose code is run, among other words."""
 CUSTOM: Final = ("sitecustomize", "usercustomize")
 """Modules that every start of a Python imports where they exist."""
 
@@ -115,6 +111,8 @@ class _LaterCodeSearch:
             self._folder(site.getusersitepackages(), use)
         for entry in filter(None, (*(entry or "." for entry in sys.path), sys.pycache_prefix)):
             self._folder(entry, use)
+            for source in environments.sources_of(entry) if entry.endswith("-packages") else ():
+                self._folder(source, f"{use}, as {entry} says")
         self.keep(str(Path(str(resources.files("freeact_sub")))), whole=True, use=use)
         self.keep(getattr(sys.modules["__main__"], "__file__", None) or "")
         self._variables(dict(os.environ))
@@ -193,15 +191,16 @@ class _LaterCodeSearch:
     def _variables(self, variables: Mapping[str, str], *, cwd: str = ".", use: str = "programs are started from it") -> None:
         """Folders and files that variables name: a program finds programs, modules and libraries by them."""
         for name, value in variables.items():
-            if name == "PATH" or (name.endswith("PATH") and name.startswith(("PYTHON", "NODE", "LD_", "PERL", "RUBY"))):
+            if SEARCHED.fullmatch(name):
                 for folder in value.split(os.pathsep):
                     place = os.path.join(cwd, folder or ".")
                     self._folder(place, f"{use}: {name} names it")
                     self._links_in(place)
-            elif name in COMMAND_VARIABLES:
-                for word in value.split():
-                    if found := shutil.which(word) or (word if os.path.isfile(word) else ""):
-                        self._file(found, use)
+            elif STARTED.fullmatch(name):
+                for word in re.findall(r"[^\s'\"=:]+", value):
+                    found = shutil.which(word) or os.path.join(cwd, word)
+                    if os.path.isfile(found):
+                        self.keep(found)
 
     def _links_in(self, folder: str) -> None:
         """The programs to which links in a folder of programs lead."""
