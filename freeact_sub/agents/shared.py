@@ -22,7 +22,7 @@ from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
-from freeact_sub.approvals import Gate, Policy, ProjectRules, Questions, RuleFiles
+from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
@@ -40,7 +40,7 @@ class Shared:
     model: Model
     provider: KernelProvider
     gate: Gate
-    questions: Questions
+    questions: OpenQuestions
     """To the person, besides approvals."""
     rule_files: RuleFiles
     policy: Policy
@@ -124,7 +124,7 @@ def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by n
             files=rules,
             timeout_seconds=config.approval_timeout_seconds,
         ),
-        questions=Questions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
+        questions=OpenQuestions(headless=config.headless is not None, timeout_seconds=config.approval_timeout_seconds),
         rule_files=rules,
         policy=Policy(workspace=config.workspace, mode=config.mode, rules=rules.rules, network=config.kernel.network),
         toolsets=tuple(toolsets),

@@ -3,7 +3,7 @@
 from freeact_sub.approvals.decision import decide
 from freeact_sub.approvals.gate import Gate
 from freeact_sub.approvals.policy import Policy, Ruling, narrowed
-from freeact_sub.approvals.questions import Questions
+from freeact_sub.approvals.questions import OpenQuestions
 from freeact_sub.approvals.rules.project_rules import ProjectRules
 from freeact_sub.approvals.rules.rule import Rules, Verdict, load_rules, make_rules, shipped_rules
 from freeact_sub.approvals.rules.rule_files import RuleFiles
@@ -12,9 +12,9 @@ from freeact_sub.approvals.unasked import unasked_writes
 
 __all__ = [
     "Gate",
+    "OpenQuestions",
     "Policy",
     "ProjectRules",
-    "Questions",
     "RuleFiles",
     "Rules",
     "Ruling",

@@ -1,4 +1,4 @@
-"""`Questions`: what a person is asked besides approvals, for all agents of a root: a text, such as for `input()` in a cell.
+"""`OpenQuestions`: what a person is asked besides approvals, for all agents of a root: the text for `input()` in a cell.
 
 A question is a `QuestionRequest` on the root's stream. Like an approval request it is answered by its id, or left without an
 answer. Rules and modes have no say in it: an answer allows nothing. Where nobody is to be asked it ends at once.
@@ -16,7 +16,7 @@ from freeact_sub.events import ABSENT, ASKED, Answer, QuestionAnswered, Question
 DECLINED: Final = "the person does not answer"
 
 
-class Questions:
+class OpenQuestions:
     """Asks, and takes the answers."""
 
     def __init__(

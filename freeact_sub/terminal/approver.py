@@ -75,7 +75,7 @@ class LineApprover:
         request = self._questions.current
         if self._asked == self._questions.current_id:
             return
-        if self._asked is not None:
+        if self._asked:
             self._print("(this question is closed)")
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._input)
@@ -113,7 +113,7 @@ class LineApprover:
         if not text:
             self._gone = True
         elif self._questions.answer(text.removesuffix("\n")) and self._questions.current_id != self._asked:
-            self._asked = None  # closed by its answer: nothing to say about it
+            self._asked = ""  # closed by its answer: nothing to say about it
         else:
             self._print(f"({self._questions.asks_back or HINT})")
         self._ask()

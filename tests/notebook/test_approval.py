@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 from ipywidgets.widgets.widget import _instances as widgets_by_id
-from support.sample_events import request
+from support.sample_events import question, request
 from support.waiting import eventually
 
 from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand
@@ -274,3 +274,38 @@ async def test_lines_are_asked_one_after_another():
         "four": Decision(allowed=False, reason="the question could not be asked: the terminal is gone"),
     }
     await asking.aclose()
+
+
+@pytest.mark.parametrize("secret", [False, True])
+async def test_a_question_has_a_text_field_and_can_be_declined(secret):
+    answers, screen = [], FakeScreen()
+    asking = ButtonQuestions(screen, on_refused=lambda: None)
+    for name in ("one", "two"):
+        asking.ask(question(name, lambda answer: not answers.append(answer), secret=secret))
+    panel = widgets_by_id[screen.panel["application/vnd.jupyter.widget-view+json"]["model_id"]]
+    fields = [box.children[1].children for box in panel.children]
+    assert type(fields[0][0]).__name__ == ("Password" if secret else "Textarea")
+    fields[0][0].value = "a\nb"
+    fields[0][1].click()
+    fields[0][1].click()
+    assert fields[0][0].value == "", "no saved notebook keeps it"
+    fields[1][2].click()
+    await eventually(lambda: len(answers) == 2)
+    assert [answer.text for answer in answers] == ["a\nb", None]
+    asking.close()
+
+
+async def test_a_question_is_asked_as_a_line_whatever_the_text():
+    asked, answers = [], []
+
+    async def ask(prompt, *, secret=False):
+        asked.append((prompt, secret))
+        return "no"
+
+    asking = TextQuestions(ask)
+    asking.start()
+    asking.ask(question("one", lambda answer: not answers.append(answer), prompt="Key?", secret=True))
+    await eventually(lambda: answers)
+    await asking.aclose()
+    assert [answer.text for answer in answers] == ["no"]
+    assert [(prompt.endswith("Key?\n> "), secret) for prompt, secret in asked] == [(True, True)]

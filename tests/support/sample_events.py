@@ -56,10 +56,16 @@ def request(request_id: str, call: Call, answer: Callable[[Decision], bool] | No
     return ApprovalRequest(request_id=request_id, call=call, **({**ROOT, **header}))
 
 
+def question(request_id: str, answer: Callable[[Any], bool], **header: Any) -> QuestionRequest:
+    """A question of the root, or of whom the header names; its answer goes to this function."""
+    ASKED[request_id] = Answers(answer)
+    return QuestionRequest(request_id=request_id, **({**ROOT, "prompt": "Name?", **header}))
+
+
 class Answers:
     """Takes the answers of one request."""
 
-    def __init__(self, answer: Callable[[Decision], bool]) -> None:
+    def __init__(self, answer: Callable[[Any], bool]) -> None:
         self._answer = answer
 
     def answer(self, request_id: str, decision: Decision) -> bool:

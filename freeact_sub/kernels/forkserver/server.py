@@ -273,7 +273,7 @@ class Server:
             prebuild.finish(self.app)
         loop = importlib.import_module("tornado.ioloop").IOLoop.current().asyncio_loop
         if request["servers"] is None:
-            sys.modules["freeact_guest.streams"].install(self.app.shell, loop)
+            sys.modules["freeact_guest.descriptors"].install(self.app.shell, loop)
         else:
             agent = sys.modules["freeact_guest.agent"]
             requests = agent.install(self.app.shell, request["servers"], loop, request["audit"])

@@ -8,7 +8,7 @@ from typing import Final
 
 SENT: Final = (
     "halves",
-    "streams",
+    "descriptors",
     "scratch",
     "kept",
     "writable",

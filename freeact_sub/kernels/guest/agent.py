@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
-from . import hook, keyboard, mcp, names, plain, programs, schemas, scratch, streams, tasks, tracebacks, used
+from . import descriptors, hook, keyboard, mcp, names, plain, programs, schemas, scratch, tasks, tracebacks, used
 from .saved import snapshots
 
 ERRORS = {"PermissionError": PermissionError, "ValueError": ValueError, "CancelledError": KeyboardInterrupt}
@@ -370,7 +370,7 @@ def install(
     # Without a wake-up descriptor an interrupt takes effect only when the loop next wakes by itself, which during
     # `await asyncio.sleep(8)` is 8 seconds later. Adding any signal handler to the loop installs one.
     loop.add_signal_handler(signal.SIGUSR1, lambda: None)
-    streams.install(shell, loop)
+    descriptors.install(shell, loop)
     scratch.install(shell)
     names.install(shell)
     tracebacks.install(shell)

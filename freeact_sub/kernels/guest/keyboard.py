@@ -18,7 +18,7 @@ from IPython.core.error import StdinNotImplementedError
 WAY_OUT = "put the value into the code, or ask for it in your reply"
 
 
-class Keyboard:
+class KernelInput:
     """Asks for lines, on behalf of the code in one kernel."""
 
     def __init__(self, kernel: Any, ask_host: Callable[..., Any]) -> None:
@@ -99,7 +99,7 @@ class Stdin(io.TextIOWrapper):
 
 def install(kernel: Any, ask_host: Callable[..., Any]) -> None:
     """Ask through the host whatever this kernel's code reads. Called again in a branch."""
-    keyboard = Keyboard(kernel, ask_host)
+    keyboard = KernelInput(kernel, ask_host)
     # ipykernel puts its own functions into the two places for the time of each cell
     kernel.raw_input = builtins.input = keyboard.input
     kernel.getpass = getpass.getpass = keyboard.getpass

@@ -9,9 +9,11 @@ from pydantic import ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
 from freeact_sub.kernels.snapshots import files
+from freeact_sub.kernels.snapshots.rights import Rights
 
 BIG, SMALL = "b" * 32, "5" * 32
 NEVER = threading.Event()
+RIGHTS = Rights(mode="full", walled=False)
 
 
 @pytest.fixture
@@ -42,8 +44,8 @@ def write(folder, contents, **changes):
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def take(source, store, max_bytes=10_000):
-    return files.take(source, store, max_bytes, NEVER)
+def take(source, store, max_bytes=10_000, given_up=NEVER):
+    return files.take(source, files.Store(store, RIGHTS, max_bytes=max_bytes), given_up)
 
 
 def test_files_are_moved_and_an_old_snapshot_goes(source, tmp_path):
@@ -66,7 +68,7 @@ def test_a_snapshot_is_placed_and_stays(source, tmp_path):
     store, target = tmp_path / "store", tmp_path / "target"
     take(source, store)
     target.mkdir()
-    files.place(store, target, NEVER)
+    files.place(store, target, RIGHTS, NEVER)
     assert sorted(os.listdir(target)) == sorted(os.listdir(store))
     for name in os.listdir(target):
         (target / name).unlink()
@@ -151,12 +153,12 @@ def test_across_file_systems_files_are_copied_whole_or_not_at_all(source, tmp_pa
     given_up = threading.Event()
     given_up.set()
     with pytest.raises(KernelSnapshotError):
-        files.take(source, store, 10_000, given_up)
+        take(source, store, given_up=given_up)
     assert os.listdir(store) == []
     take(source, store)
     assert store.joinpath(BIG).read_bytes() == b"big" * 100
     target.mkdir()
-    files.place(store, target, NEVER)
+    files.place(store, target, RIGHTS, NEVER)
     assert target.joinpath(BIG).read_bytes() == b"big" * 100
 
 
