@@ -1,5 +1,8 @@
 """`ShadowRepository`: uses git, in a private folder, to store states of a workspace's files.
 
+Git knows of a mode only whether a file is executable, and knows no empty folders, FIFOs and sockets. So beside git's tree
+each state has a table of all entries and their modes (`entries.py`).
+
 It does not touch the user's repository and obeys nothing in the workspace except `.gitignore`: git runs with our environment
 and settings only, and only reads files. It converts nothing (`info/attributes`), starts nothing and runs no hooks. We write
 files back ourselves (`shadow_files.py`).
@@ -7,15 +10,16 @@ files back ourselves (`shadow_files.py`).
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import shutil
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from freeact_sub.agents.undo.entries import FileChange, differences_of_entries, found_in, is_content, known
 from freeact_sub.errors import FreeactError
 from freeact_sub.sessions import state_folder
 from freeact_sub.system.removal import remove
@@ -57,19 +61,8 @@ class TooLargeError(ShadowError):
     """The workspace has too many files or bytes to be stored; it is not examined again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
-    """One difference between two trees: a file to write or remove."""
-
-    path: str
-    """Relative to the workspace."""
-    mode: str
-    """Git's mode: `100644`, `100755`, `120000` (a link). Empty: the file is removed."""
-    blob: str
-
-
 class ShadowRepository:
-    """Trees of files, by their git id."""
+    """Trees of files with the tables of their modes, by the git ids of both."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
         """Args: folder: a private folder, empty or of an earlier program."""
@@ -78,9 +71,11 @@ class ShadowRepository:
         self._git: str | None = None
         self._tree: str | None = None
         """That of the files as git knows them."""
+        self._table = (b"", "")
+        """The last table, and its id."""
 
     async def record(self) -> str:
-        """Stores the files as they are now, and returns the id of their tree.
+        """Stores the files as they are now, and returns the ids of their tree and of the table of their modes.
 
         Raises:
             ShadowError: Git is missing, or there are too many files.
@@ -97,28 +92,58 @@ class ShadowRepository:
                 await self._mark_left_out()
             elif code:
                 raise ShadowError(f"git add failed with exit code {code}")
+            self._tree = None
+        entries = await self._entries()
+        if self._tree is None:
             self._tree = (await self._run("write-tree")).decode().strip()
-        return self._tree
+        table = json.dumps(entries, sort_keys=True).encode()
+        if table != self._table[0]:
+            self._table = (table, (await self._run("hash-object", "-w", "--stdin", given=table)).decode().strip())
+        return f"{self._tree}:{self._table[1]}"
+
+    async def _entries(self) -> dict[str, int]:
+        """Returns the modes of all entries that are not ignored. What is no file any more leaves git's index."""
+        root = str(self._workspace)
+        listed = (await self._run("ls-files", "-z", "--cached", "--stage")).split(b"\0")[:-1]
+        tracked = {
+            os.fsdecode(name): facts[:6].decode() == SUBMODULE
+            for facts, _, name in (each.partition(b"\t") for each in listed)
+        }
+        entries, unknown = await asyncio.to_thread(known, root, tracked, LEFT_OUT)
+        replaced = [path for path, mode in entries.items() if path in tracked and not is_content(mode)]
+        if replaced:
+            names = b"".join(os.fsencode(path) + b"\0" for path in replaced)
+            await self._run("update-index", "-z", "--force-remove", "--stdin", given=names)
+            self._tree = None
+        while unknown:
+            ignored = await self.ignored(unknown)
+            found, unknown = await asyncio.to_thread(found_in, root, [path for path in unknown if path not in ignored])
+            entries |= found
+            if len(entries) > 2 * MAX_FILES:
+                raise TooLargeError(f"there are more than {2 * MAX_FILES:,} files and folders in the workspace")
+        return entries
 
     async def changes(self, before: str, after: str) -> list[FileChange]:
-        """Returns the changes from the first tree to the second."""
-        if not (await self._has(before) and await self._has(after)):
-            raise ShadowError("no earlier states of the files are kept")
-        raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
+        """Returns the changes from the first state to the second."""
+        (old_tree, _, old_table), (new_tree, _, new_table) = before.partition(":"), after.partition(":")
+        for each in (old_tree, old_table, new_tree, new_table):
+            if not await self._has(each):
+                raise ShadowError("no earlier states of the files are kept")
+        raw = await self._run("diff-tree", "-r", "-z", "--no-renames", "--raw", old_tree, new_tree)
+        old, new = [json.loads(await self._run("cat-file", "blob", table)) for table in (old_table, new_table)]
         fields = raw.split(b"\0")
         facts = [each.decode().lstrip(":").split() for each in fields[:-1:2]]
-        paths = [*map(os.fsdecode, fields[1::2])]
-        inner = tuple(f"{path}/" for path, (_, mode, *_) in zip(paths, facts, strict=True) if mode == SUBMODULE)
-        return [
-            FileChange(path=path, mode="" if status == "D" else mode, blob=blob)
-            for path, (old_mode, mode, _, blob, status) in zip(paths, facts, strict=True)
-            if SUBMODULE not in (old_mode, mode) and not path.startswith(inner)
-        ]
+        diff = dict(zip(map(os.fsdecode, fields[1::2]), facts, strict=True))
+        repositories = {path for path, (old_mode, mode, *_) in diff.items() if SUBMODULE in (old_mode, mode)}
+        return differences_of_entries(old, new, diff, repositories)
 
-    async def ignored(self) -> set[str]:
-        """Returns the files of the last state that `.gitignore`, as it is now, names."""
-        listed = await self._run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
-        return set(map(os.fsdecode, listed.split(b"\0")[:-1]))
+    async def ignored(self, paths: Sequence[str]) -> set[str]:
+        """Returns those of the paths that `.gitignore`, as it is now, names."""
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        code, named = await self._ended("check-ignore", "-z", "--no-index", "--stdin", given=names)
+        if code not in (0, 1):
+            raise ShadowError(f"git check-ignore failed with exit code {code}")
+        return set(map(os.fsdecode, named.split(b"\0")[:-1]))
 
     async def contents(self, blobs: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Yields the contents of files, in this order."""
@@ -152,6 +177,7 @@ class ShadowRepository:
 
     async def _open(self) -> None:
         """Creates the repository."""
+        self._table = (b"", "")
         self._git = _git_outside(self._workspace)
         info = self._folder / "info"
         is_new = not (info / "exclude").exists()

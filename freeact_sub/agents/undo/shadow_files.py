@@ -1,22 +1,18 @@
-"""`ShadowFiles`: earlier states of a workspace's files, stored by git (`git.py`), written back by us.
-
-An agent's code may be changing the workspace meanwhile. So a file is reached folder by folder without following links, and a
-link at the end is replaced.
-"""
+"""`ShadowFiles`: earlier states of a workspace's files, stored by git (`git.py`), written back by us (`placing.py`)."""
 
 import asyncio
 import contextlib
 import hashlib
 import os
-import secrets
 import stat
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, ChangedFile
-from freeact_sub.agents.undo.git import FileChange, ShadowError, ShadowRepository, TooLargeError
+from freeact_sub.agents.undo.entries import FileChange, is_content
+from freeact_sub.agents.undo.git import ShadowError, ShadowRepository, TooLargeError
+from freeact_sub.agents.undo.placing import closed_again, has_mode, opened_up, removed, was_made, was_put
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
 RECORD_SECONDS: Final = 15.0
@@ -24,9 +20,6 @@ RECORD_SECONDS: Final = 15.0
 READ_SECONDS: Final = 180.0
 CLOSE_SECONDS: Final = 5.0
 RESTORE_SECONDS: Final = 120.0
-LINK: Final = "120000"
-EXECUTABLE: Final = "100755"
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ShadowFiles:
@@ -107,28 +100,56 @@ class ShadowFiles:
         return await self._opened.changes(*trees)
 
     async def _restore(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
-        ignores = [change for change in changes if Path(change.path).name == ".gitignore"]
+        ignores = [
+            change
+            for change in changes
+            if Path(change.path).name == ".gitignore" and is_content(change.mode or change.before)
+        ]
         if not ignores:
             return await self._apply(changes)
         first, _ = await self._apply(ignores)  # what they name now may have been there before
-        stay = await self._opened.ignored()
-        rest = [change for change in changes if change.path not in first and (change.mode or change.path not in stay)]
+        stay = await self._opened.ignored([change.path for change in changes if not change.mode])
+        rest = [change for change in changes if change.path not in first and change.path not in stay]
         done, failed = await self._apply(rest)
         return [*first, *done], failed
 
     async def _apply(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
-        done: list[str] = []
-        failed: list[str] = []
-        for change in changes:
-            if not change.mode:
-                (done if await asyncio.to_thread(_removed, self._workspace, change.path) else failed).append(change.path)
-        written = [change for change in changes if change.mode]
+        modes = opened_up(self._workspace, [change.path for change in changes])
+        try:
+            failed = await self._placed(changes)
+            modes |= {change.path: change.mode for change in changes if stat.S_ISDIR(change.mode)}
+        finally:  # only now: a folder may be closed to its owner
+            closed = closed_again(self._workspace, modes)
+        failed |= closed
+        done = [change.path for change in changes if change.path not in failed and not change.is_implied]
+        return done, [change.path for change in changes if change.path in failed]
+
+    async def _placed(self, changes: list[FileChange]) -> set[str]:
+        """Makes, writes and removes; returns what could not be. Only the modes of folders are left."""
+        failed = set()
+
+        async def each(wanted: list[FileChange], work: Callable[[Path, FileChange], bool]) -> None:
+            for change in wanted:
+                if not await asyncio.to_thread(work, self._workspace, change):
+                    failed.add(change.path)
+
+        goes = [change for change in changes if change.before and stat.S_IFMT(change.before) != stat.S_IFMT(change.mode)]
+        await each([change for change in goes if not stat.S_ISDIR(change.before)], removed)
+        await each([change for change in reversed(goes) if stat.S_ISDIR(change.before)], removed)
+        made = [change for change in changes if change.mode and stat.S_IFMT(change.before) != stat.S_IFMT(change.mode)]
+        await each([change for change in made if not is_content(change.mode)], was_made)
+        written = [change for change in changes if change.blob and change.mode]
         async with contextlib.aclosing(self._opened.contents([change.blob for change in written])) as contents:
             for change in written:
                 content = await anext(contents)
-                was_put = await asyncio.to_thread(_was_put, self._workspace, change, content)
-                (done if was_put else failed).append(change.path)
-        return done, failed
+                if not await asyncio.to_thread(was_put, self._workspace, change, content):
+                    failed.add(change.path)
+        moded = [change for change in changes if change.mode and change.before and not change.blob and change not in made]
+        await each(
+            [change for change in moded if not stat.S_ISDIR(change.mode)],
+            lambda root, change: has_mode(root, change.path, change.mode),
+        )
+        return failed
 
     async def changed_paths(self, before: str, now: str) -> list[str]:
         """Return which files have changed from one moment to another, without their contents. Args: see `record`.
@@ -137,7 +158,7 @@ class ShadowFiles:
             ShadowError: It cannot be read.
         """
         async with _in_time("the files were not compared"):
-            return [change.path for change in await self._changes(before, now)]
+            return [change.path for change in await self._changes(before, now) if not change.is_implied]
 
     async def changed(self, before: str, now: str) -> list[ChangedFile]:
         """Return what has changed from one moment to another. Args: see `record`.
@@ -146,9 +167,10 @@ class ShadowFiles:
             ShadowError: It cannot be read.
         """
         async with _in_time("the files were not compared"):
-            new = {change.path: change.blob for change in await self._changes(before, now) if change.mode}
-            old = {change.path: change.blob for change in await self._changes(now, before) if change.mode}
-            blobs = [*dict.fromkeys([*old.values(), *new.values()])]
+            changes = await self._changes(before, now)
+            new = {change.path: change.blob for change in changes if is_content(change.mode)}
+            old = {change.path: change.old_blob for change in changes if is_content(change.before)}
+            blobs = [*dict.fromkeys(blob for blob in (*old.values(), *new.values()) if blob)]
             sizes = dict(zip(blobs, await self._opened.sizes(blobs), strict=True))
             small = [blob for blob in blobs if sizes[blob] <= MAX_FILE_BYTES]
             async with contextlib.aclosing(self._opened.contents(small)) as contents:
@@ -158,7 +180,7 @@ class ShadowFiles:
                 path=path,
                 before=texts.get(old[path], b"") if path in old else None,
                 after=texts.get(new[path], b"") if path in new else None,
-                is_large=any(blob not in texts for blob in (old.get(path), new.get(path)) if blob is not None),
+                is_large=any(blob not in texts for blob in (old.get(path), new.get(path)) if blob),
             )
             for path in sorted(old.keys() | new.keys())
         ]
@@ -191,71 +213,3 @@ async def _in_time(problem: str) -> AsyncIterator[None]:
         raise ShadowError(f"{problem} within {RESTORE_SECONDS:g} s") from error
     except (OSError, EOFError, ValueError) as error:  # git died, or its output is malformed
         raise ShadowError(f"{problem}: {error}") from error
-
-
-def _was_put(root: Path, change: FileChange, content: bytes) -> bool:
-    """Writes a file or a link; returns whether it worked."""
-    *folders, name = Path(change.path).parts
-    try:
-        with _folder(root, folders, make=True) as at:
-            new = f".{name[:100]}.{secrets.token_hex(4)}"
-            try:
-                if change.mode == LINK:
-                    os.symlink(content, os.fsencode(new), dir_fd=at)
-                else:
-                    _write(at, name, new, content, executable=change.mode == EXECUTABLE)
-                os.rename(new, name, src_dir_fd=at, dst_dir_fd=at)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(new, dir_fd=at)
-                raise
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _write(at: int, name: str, new: str, content: bytes, *, executable: bool) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(new, flags, 0o777 if executable else 0o666, dir_fd=at), "wb") as file:
-        file.write(content)
-        with contextlib.suppress(OSError):  # an existing file keeps its mode
-            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
-            if stat.S_ISREG(mode) and bool(mode & stat.S_IXUSR) == executable:
-                os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
-
-
-def _removed(root: Path, path: str) -> bool:
-    """Removes a file and the folders that become empty; returns whether it is gone."""
-    *folders, name = Path(path).parts
-    try:
-        with _folder(root, folders, make=False) as at:
-            os.unlink(name, dir_fd=at)
-    except FileNotFoundError:
-        return True
-    except (OSError, ValueError):
-        return False
-    while folders:
-        name = folders.pop()
-        try:
-            with _folder(root, folders, make=False) as at:
-                os.rmdir(name, dir_fd=at)
-        except OSError:
-            break
-    return True
-
-
-@contextmanager
-def _folder(root: Path, folders: list[str], *, make: bool) -> Iterator[int]:
-    """Opens a folder below the workspace without following a link."""
-    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in folders:
-            if make:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=at)
-            inner = os.open(name, FOLDER, dir_fd=at)
-            os.close(at)
-            at = inner
-        yield at
-    finally:
-        os.close(at)
