@@ -167,6 +167,11 @@ class AgentSession:
         self._sweep_soon()
         model = (self.config.model or "") if self._has_name else ""  # a name says nothing of a model that a program gives
         self.journal.writer.session(workspace=self.config.workspace, model=model, model_facts=self._model_facts)
+        try:
+            await self.journal.committed()  # a program may store the id now, and be killed before its first prompt
+        except BaseException:
+            await self.aclose()
+            raise
 
     def follow(self, loop: "AgentLoop", *, is_new: bool) -> Callable[[], Awaitable[None]]:
         """Keep the variables of the root's kernel, and bring back those of before.

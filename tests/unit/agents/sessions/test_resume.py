@@ -1,6 +1,8 @@
 """An agent goes on with a session: after its end, and after a crash in the middle of a call. Kernels are fakes."""
 
 import asyncio
+import signal
+import sys
 
 import pytest
 from pydantic_ai import FunctionToolset
@@ -295,3 +297,31 @@ async def _begun(store, agent):
             if reader.calls():
                 return
         await asyncio.sleep(0.01)
+
+
+IS_KILLED = """
+import asyncio, os, pathlib, signal, sys
+from freeact_sub import Agent, Config
+from freeact_sub.testing import FakeKernelProvider, ScriptedModel
+
+async def main():
+    config, model = Config(workspace=pathlib.Path(sys.argv[1])), ScriptedModel(["done"])
+    async with Agent(config, model=model, kernel_provider=FakeKernelProvider(), session="new") as agent:
+        os.write(1, agent.session_id.encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_session_exists_once_its_agent_is_open(make, store, tmp_path):
+    """The program is killed before its first prompt."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", IS_KILLED, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    written, _ = await process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    async with make(lambda *_: "done", session=written.decode()) as agent:
+        assert (agent.session_id, agent.history) == (written.decode(), [])
+        _, result = await read(agent.run("Go."))
+        assert result.status == "completed"
