@@ -196,7 +196,7 @@ def opened_workspace(path: Path) -> Iterator[int]:
 
 
 def same(one: int, other: int, path: str) -> bool:
-    """Whether a path is the same file or link below two folders, in content and in who may run it."""
+    """Whether a path is the same file or link below two folders, in content and permissions."""
     with contextlib.ExitStack() as stack:
         try:
             name = path.rsplit("/", 1)[-1]
@@ -205,7 +205,7 @@ def same(one: int, other: int, path: str) -> bool:
                 folders.append(open_below(root, path))
                 stack.callback(os.close, folders[-1])
             found = [os.stat(name, dir_fd=folder, follow_symlinks=False) for folder in folders]
-            if found[0].st_mode & ~0o666 != found[1].st_mode & ~0o666 or found[0].st_size != found[1].st_size:
+            if found[0].st_mode & ~0o7000 != found[1].st_mode & ~0o7000 or found[0].st_size != found[1].st_size:
                 return False
             if not stat.S_ISREG(found[0].st_mode):
                 return os.readlink(name, dir_fd=folders[0]) == os.readlink(name, dir_fd=folders[1])

@@ -120,10 +120,18 @@ class _Stage:
         self._folder = folder
         self._files: list[tuple[str, str]] = []
         self._folders: list[str] = []
+        self._modes: dict[str, int] = {}
+        """The permissions of the branch's folders in which something is taken over."""
+        self._made: list[str] = []
         self._undo: list[Callable[[], None]] = []
 
     def take(self, copy: int, path: str) -> None:
         """Copies a file or a link to the stage."""
+        for above in _folders_of(path):
+            if above not in self._modes:
+                with _around(copy, above) as folder:
+                    found = os.stat(above.rsplit("/", 1)[-1], dir_fd=folder, follow_symlinks=False)
+                    self._modes[above] = found.st_mode & 0o777
         if path.endswith("/"):
             self._folders.append(path)
             return
@@ -169,6 +177,8 @@ class _Stage:
             for number, (path, staged) in enumerate(self._files):
                 self._make_folders(path)
                 self._place(path, staged, f"was-{number}")
+            for path in reversed(self._made):  # only now: a folder may be closed to its owner
+                self._set_mode(path, self._modes[path])
         except BaseException as error:
             failed = None
             for step in reversed(self._undo):
@@ -207,16 +217,28 @@ class _Stage:
         for count in range(1, len(parts) + 1):
             folder_path = "/".join(parts[:count])
             with _around(self._root, folder_path) as folder, contextlib.suppress(FileExistsError):
-                os.mkdir(parts[count - 1], 0o755, dir_fd=folder)
+                os.mkdir(parts[count - 1], 0o700, dir_fd=folder)
+                self._made.append(folder_path)
                 self._undo.append(partial(self._remove_folder, folder_path))
+
+    def _make_again(self, path: str, mode: int) -> None:
+        """Makes a folder that was deleted."""
+        with _around(self._root, path) as folder, contextlib.suppress(FileExistsError):
+            os.mkdir(path.rsplit("/", 1)[-1], 0o700, dir_fd=folder)
+            self._set_mode(path, mode)
+
+    def _set_mode(self, path: str, mode: int) -> None:
+        with _around(self._root, path) as folder, opened(folder, path.rsplit("/", 1)[-1]) as made:
+            os.fchmod(made, mode)
 
     def _delete(self, path: str, kept: str) -> None:
         name = path.rsplit("/", 1)[-1]
         with _around(self._root, path) as folder:
-            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
                 with contextlib.suppress(OSError):  # somebody has put something in it
                     os.rmdir(name, dir_fd=folder)
-                    self._undo.append(partial(self._make_folders, f"{path}/"))
+                    self._undo.append(partial(self._make_again, path, stat.S_IMODE(mode)))
             else:
                 os.rename(name, kept, src_dir_fd=folder, dst_dir_fd=self._folder)
                 self._undo.append(partial(self._put_back, path, kept))
