@@ -183,16 +183,16 @@ def test_a_child_is_seen_at_work_told_something_and_cancelled_and_the_run_goes_o
 def test_a_person_is_asked_also_when_the_output_goes_into_a_pipe(start: Start, answer: str) -> None:
     with chat(by_turn(cell("print('ran', 6 * 7)"), ["done"])) as server:
         terminal = start(server, "run", "ask", shell='"$0" "$@" | cat')
-        terminal.wait_for("Approval 1 of 1: agent-", "asks to run this cell\nprint('ran', 6 * 7)", "(y yes")
+        terminal.wait_for("Approval 1 of 1: ", "asks to run this cell\nprint('ran', 6 * 7)", "(y yes")
         terminal.press(answer if answer == CTRL_D else answer + "\r")
         if answer == "oki":
             terminal.wait_for("(deny with the reason 'oki'? y/n)")
             terminal.press("n\r")
             terminal.press("ok\r")
         assert terminal.wait_end() == 0
-    assert ("output: ran 42" in terminal.shown) == (answer in ("y", "sure", "oki"))
+    assert ("  ran 42" in terminal.shown) == (answer in ("y", "sure", "oki"))
     if answer == "too risky":
-        assert "denied (too risky)" in terminal.shown
+        assert "denied: too risky" in terminal.shown
     if answer == CTRL_D:
         assert "standard input was closed" in terminal.shown
 

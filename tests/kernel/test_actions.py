@@ -8,6 +8,7 @@ from support.agents import cell, of_kind, read, task
 from support.waiting import eventually
 
 from freeact_sub import Agent, Config
+from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction, FileWrite, NetworkConnect, ShellCommand, SpawnCall
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision
@@ -143,7 +144,7 @@ async def test_a_question_says_who_asks_and_what_a_pattern_would_allow(run, tmp_
     assert more == []
     assert asked.call == FileWrite(path=str(tmp_path / "outside"), operation="create")
     assert asked.suggested == (f"write:{tmp_path}/outside",)
-    assert asked.path == (asked.agent_id,)
+    assert asked.path == (short_id(asked.agent_id),)
     assert asked.tool_call_id
 
 

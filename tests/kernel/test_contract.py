@@ -131,7 +131,7 @@ async def test_a_branch_has_the_names_of_its_kernel_and_neither_sees_what_the_ot
 
 async def test_closing_can_be_repeated_and_ends_what_runs(provider, tmp_path):
     kernel = await provider.start(spec(tmp_path), no_host)
-    cell = asyncio.create_task(run_cell(kernel, "!sleep 1000"))
+    cell = asyncio.create_task(run_cell(kernel, "!sleep 1000\nimport time; time.sleep(1000)"))
     await asyncio.wait({cell}, timeout=0.2)
     await asyncio.gather(kernel.aclose(), kernel.aclose())
     assert (await asyncio.wait_for(cell, 120)).status == "kernel_lost"

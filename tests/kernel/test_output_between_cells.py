@@ -66,6 +66,12 @@ async def test_the_error_of_a_task_that_a_variable_holds_is_told_once(shared_pro
         )
 
 
+async def test_text_that_c_has_buffered_comes_with_its_cell(shared_provider, tmp_path):
+    async with open_kernel(shared_provider, tmp_path) as kernel:
+        assert (await run_cell(kernel, "import ctypes; ctypes.CDLL(None).printf(b'from C'); None")).text == "from C"
+        assert (await run_cell(kernel, "print('own')")).text == "own\n"
+
+
 async def test_an_error_that_was_asked_for_is_not_told_again(shared_provider, tmp_path):
     async with open_kernel(shared_provider, tmp_path) as kernel:
         code = "async def fail(): raise ValueError('in the task')\nkept = asyncio.ensure_future(fail())\n"

@@ -35,7 +35,7 @@ STREAMS = {
     "dunder stdout": "import sys; print('d', file=sys.__stdout__, flush=True)",
     "dunder stdout kept": "import sys; print('kept in a buffer', file=sys.__stdout__)",
     "dunder stderr": "import sys; print('d', file=sys.__stderr__, flush=True)",
-    "C printf": "import ctypes; ctypes.CDLL(None).printf(b'from C\\n'); None",
+    "C printf": "import ctypes; C = ctypes.CDLL(None); C.printf(b'from C\\n'); C.fflush(None); None",
     "handle of stdout": "import subprocess, sys; subprocess.run(['echo', 'by handle'], stdout=sys.stdout); None",
     "faulthandler": "import faulthandler, sys; faulthandler.dump_traceback(file=sys.stderr, all_threads=False)",
 }

@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,13 @@ CHANGING = [
 
 
 def environment() -> dict[str, str]:
-    """In a test, ipykernel would not read what is written to descriptors."""
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    """The same in every shell: C buffers its output, and `python` is the one of the kernel.
+
+    In a test, ipykernel would not read what is written to descriptors.
+    """
+    given = {name: value for name, value in os.environ.items() if name not in ("PYTEST_CURRENT_TEST", "PYTHONUNBUFFERED")}
+    path = f"{os.path.dirname(sys.executable)}{os.pathsep}{given.get('PATH', os.defpath)}"
+    return given | {"PATH": path}
 
 
 def settled(text: str) -> str:

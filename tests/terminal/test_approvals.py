@@ -148,7 +148,7 @@ def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
 def test_another_question_can_be_answered_first() -> None:
     asked = AskedRequest()
     asked.ask("one", "two", "three", "four", "five", "six", "seven")
-    assert asked.questions.others()[0] == "/2 agent-bbbb1111: run code: two"
+    assert asked.questions.others()[0] == "/2 bbbb: run code: two"
     assert asked.questions.others()[-1] == "… and 2 more"
     for text in ("/0", "/8"):
         assert not asked.questions.answer(text)

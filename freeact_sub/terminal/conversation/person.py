@@ -213,7 +213,8 @@ class Person:
         """Cancels an agent, puts it into focus, or sends it a message."""
         present = self.present
         run = present.run
-        if present.agent is None or (run is None and name != "/cancel"):  # a child may be at work in the background
+        may_be_a_child = name == "/cancel" and who  # it may be at work in the background
+        if present.agent is None or (run is None and not may_be_a_child):
             self.display.note("no agent is at work")
             return
         try:

@@ -25,7 +25,7 @@ from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.events import ToolCallStarted, UsageUpdated
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
-IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b")
+IDS = re.compile(r"(agent-|pyd_ai_|call_|approval-)[0-9a-f]{8,}|[0-9.]+ s\b|^[0-9a-f]{4}$")
 OF_A_MOMENT = {"timestamp", "run_id", "conversation_id", "tool_call_id", "time", "seq", "seconds", "provider_details", "key"}
 
 BOUND = {"budget": {"turns": 2}}
