@@ -191,6 +191,8 @@ class _LaterCodeSearch:
     def _variables(self, variables: Mapping[str, str], *, cwd: str = ".", use: str = "programs are started from it") -> None:
         """Folders and files that variables name: a program finds programs, modules and libraries by them."""
         for name, value in variables.items():
+            if not value and name != "PATH":
+                continue  # Python and the loader search no folder then; an empty `PATH` is the current folder
             if SEARCHED.fullmatch(name):
                 for folder in value.split(os.pathsep):
                     place = os.path.join(cwd, folder or ".")
