@@ -46,6 +46,15 @@ def whole_text(text: str) -> str:
     return text if text.isascii() else _HALF.sub(_escape, text)
 
 
+def whole_value(value: Any) -> Any:
+    """A value of JSON with the half characters in its texts and names written out."""
+    if isinstance(value, str):
+        return whole_text(value)
+    if isinstance(value, dict):
+        return {whole_text(name): whole_value(item) for name, item in value.items()}
+    return [whole_value(item) for item in value] if isinstance(value, list) else value
+
+
 def one_line(text: str, limit: int = 100) -> str:
     """The cleaned text as one line of at most `limit` characters."""
     line = " ".join(clean(text).split())

@@ -217,7 +217,7 @@ class QuestionRequest(AnswerableByText, AgentEvent):
     secret: bool = False
     """True: the answer is hidden while it is typed, and recorded nowhere."""
     path: tuple[str, ...] = ()
-    """The agents from the root to the one that asks, by id and label."""
+    """The agents from the root to the one that asks, by short id and label."""
     headless: bool = False
     """True: no person is asked; the question ends at once."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.text import whole_text
+from freeact_sub.text import whole_value
 
 MAX_MESSAGE_BYTES: Final = 256 * 2**20
 """A larger message is left out: to read it takes several times its size, in the one process of all agents."""
@@ -97,7 +97,7 @@ def _read(part: bytes) -> Any:
     value, end = DECODER.raw_decode(text)
     if end != len(text):
         raise ValueError("more follows its JSON")
-    return value if is_whole else _whole(value)
+    return value if is_whole else whole_value(value)
 
 
 def _decoded(part: bytes) -> tuple[str, bool]:
@@ -106,15 +106,6 @@ def _decoded(part: bytes) -> tuple[str, bool]:
         return str(part, "utf-8"), b"\\ud" not in part and b"\\uD" not in part
     except UnicodeDecodeError:
         return str(part, "utf-8", "surrogateescape"), False
-
-
-def _whole(value: Any) -> Any:
-    """The value with half characters written out: nothing that reads it later could write them."""
-    if isinstance(value, str):
-        return whole_text(value)
-    if isinstance(value, dict):
-        return {whole_text(name): _whole(item) for name, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 def _parent_id(part: bytes) -> Any:

@@ -44,7 +44,6 @@ Output: TypeAlias = Literal["rich", "plain", "json", "text"]
 """Drawn blocks, lines of text, one JSON object a line, or the answer alone."""
 NOTHING: Final = Piped()
 
-
 Log: TypeAlias = Literal["rich", "plain"]
 
 

@@ -66,10 +66,8 @@ class ModelRun:
             toolsets=[self.ours, self.mcp, *shared.toolsets],
             capabilities=[self.compaction, *shared.capabilities, hooks],
             model_settings=shared.request_settings,
-            retries={
-                "tools": RETRIES,
-                "output": COUNTED_HERE,
-            },  # `Turns` counts those in a row, pydantic-ai those of the whole run
+            # `Turns` counts outputs in a row, pydantic-ai those of the whole run
+            retries={"tools": RETRIES, "output": COUNTED_HERE},
         )
         limit = node.run.account.budget.turns
         result = await agent.run(

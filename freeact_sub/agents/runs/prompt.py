@@ -2,7 +2,6 @@
 
 import functools
 import importlib.resources
-import keyword
 from collections.abc import Awaitable, Callable, Sequence
 from string import Template
 from typing import Final
@@ -11,6 +10,7 @@ from freeact_sub.agents.children.type_effects import has_tool, startable
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.config.instruction_files import instructions_of
+from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.text import one_line
 
 PICTURES: Final[dict[PictureUse, str]] = {
@@ -58,8 +58,7 @@ def opening_prompt(prompt: str, *, note: str, messages: Sequence[str], kernel_ne
 
 def _server(name: str) -> str:
     """A server's name, and how code reaches it where it is no Python name."""
-    is_plain = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
-    return name if is_plain else f"{name} (as agent.mcp[{name!r}])"
+    return name if identifier(name, "server") == name else f"{name} (as agent.mcp[{name!r}])"
 
 
 def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:

@@ -10,11 +10,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_ai.models import Model
-from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.wrapper import WrapperModel
 
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
+from freeact_sub.models.inner import models_in
 from freeact_sub.sessions import StoredSession
 
 SECRET: Final = "[secret]"  # noqa: S105  # what stands in place of one
@@ -31,11 +30,7 @@ def model_json(config: Config, model: Model) -> str:
 
 def addresses(model: Model) -> list[str]:
     """Where requests go: the name and the server of the model, and of its fallbacks."""
-    while isinstance(model, WrapperModel):
-        model = model.wrapped
-    if isinstance(model, FallbackModel):
-        return [address for other in model.models for address in addresses(other)]
-    return [address_of(model)]
+    return [address_of(each) for each in models_in(model)]
 
 
 def address_of(model: Model) -> str:

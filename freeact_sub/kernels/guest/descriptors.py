@@ -7,6 +7,7 @@ when the process ends, which for a kernel is never.
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import select
 import sys
@@ -41,6 +42,7 @@ def install(shell: Any, loop: Any) -> None:
         shell.events.register("post_run_cell", lambda _: tell_of_failed_tasks(shell.user_ns))
 
 
+@functools.cache
 def libc() -> Any:
     """The C library; None: it cannot be called."""
     with contextlib.suppress(ImportError, OSError, TypeError):

@@ -63,9 +63,8 @@ class Halves:
         self.shell._showtraceback = self.print_traceback  # noqa: SLF001  # what IPython itself has subclasses override
         streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
         for stream in streams:
-            if hasattr(
-                stream, "_buffers"
-            ):  # ipykernel's: the text is the kernel's, and one of its threads may hold the lock
+            # ipykernel's: the text is the kernel's, and one of its threads may hold the lock
+            if hasattr(stream, "_buffers"):
                 stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()  # noqa: SLF001
         self.shell.display_pub.session.pid = os.getpid()  # else it drops displays, until the first text
         hook = self.shell.displayhook

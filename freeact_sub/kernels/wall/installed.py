@@ -12,6 +12,7 @@ import re
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable
 from urllib.parse import unquote, urlparse
 
 PARTS = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
@@ -87,9 +88,9 @@ def read(path: str) -> str:
         return ""
 
 
-def is_in(path: str, folders: set[str]) -> bool:
+def is_in(path: str, folders: Iterable[str]) -> bool:
     """Whether a path is one of the folders or below one."""
-    return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.kernels.wall import environments
+from freeact_sub.kernels.wall.installed import is_in
 
 PYTHON: Final = re.compile(r"(python|pypy)[\d.]*w?")
 OBEY_THEIR_FOLDER: Final = frozenset(
@@ -96,7 +97,7 @@ class _LaterCodeSearch:
         """All that was found."""
         kept = {path for path in map(os.path.realpath, self._paths) if self._is_writable(path)}
         for path, use in self._missing:
-            if not any(is_in(path, folder) for folder in kept):
+            if not is_in(path, kept):
                 self._open[f"{path}, which does not exist yet ({use})"] = None
         sources = tuple(sorted(kept & self._sources))
         return LaterCode(paths=tuple(sorted(self._paths)), sources=sources, open=tuple(self._open))
@@ -222,7 +223,7 @@ class _LaterCodeSearch:
         if self._is_writable(real) and real not in self._roots:
             for part in environments.parts_of(folder):
                 self.keep(part)
-        elif any(is_in(root, real) for root in self._roots):
+        elif any(is_in(root, [real]) for root in self._roots):
             for part in environments.inner_parts(folder):
                 self.keep(part, whole=True, use=use)
             if real in self._roots and not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
@@ -264,7 +265,7 @@ class _LaterCodeSearch:
                 self._root(root, use)
                 for name in CUSTOM:
                     self._module(os.path.join(real, name))
-            elif is_in(root, real):
+            elif is_in(root, [real]):
                 first = os.path.join(real, os.path.relpath(root, real).partition("/")[0])
                 if any(os.path.exists(os.path.join(place, "__init__.py")) for place in (real, first)):
                     self._root(root, use)
@@ -278,16 +279,16 @@ class _LaterCodeSearch:
             self._paths.add(os.path.abspath(path))
         if whole:
             for root in self._roots:
-                if is_in(root, real):
+                if is_in(root, [real]):
                     self._root(root, use)
 
     def _is_writable(self, path: str) -> bool:
         """Whether a real path is in a writable folder."""
-        return any(is_in(path, root) for root in self._roots)
+        return is_in(path, self._roots)
 
     def _root(self, root: str, use: str) -> None:
         """A folder that the settings name as writable has code that is run: only the workspace must stay writable."""
-        if root == self._workspace or is_in(self._workspace, root):
+        if is_in(self._workspace, [root]):
             self._open[f"new files in {root} ({use})"] = None
         else:
             self._paths.add(root)
@@ -302,8 +303,3 @@ def _words(arguments: Iterable[str], cwd: str) -> Iterator[str]:
 def _given_to_python(words: Iterable[str]) -> list[str]:
     """The words after the name of a Python; empty: none is started."""
     return list(itertools.dropwhile(lambda word: not PYTHON.fullmatch(os.path.basename(word)), words))[1:]
-
-
-def is_in(path: str, folder: str) -> bool:
-    """Whether a path is the folder or below it."""
-    return path == folder or path.startswith(f"{folder.rstrip('/')}/")

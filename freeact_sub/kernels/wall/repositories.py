@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from freeact_sub.kernels.wall.environments import MARKS, inner_parts, parts_of
+from freeact_sub.kernels.wall.installed import is_in
 from freeact_sub.system.git_settings import files_of_user, named_path, pointed_folder, settings_of, text_of
 from freeact_sub.system.mounts import silent_mounts
 
@@ -202,7 +203,7 @@ class _RepositorySearch:
     def keep(self, path: str) -> None:
         """Keeps what the path leads to, and each link on the way, if it is there and in a root."""
         for place in _steps(path):
-            if any(f"{place}/".startswith(f"{root.rstrip('/')}/") for root in self.roots) and os.path.lexists(place):
+            if is_in(place, self.roots) and os.path.lexists(place):
                 self.kept.add(place)
 
 

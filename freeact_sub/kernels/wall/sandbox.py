@@ -284,8 +284,8 @@ def _not_below(paths: tuple[str, ...], folders: tuple[Path, ...]) -> tuple[Path,
 def pinned(kept: Iterable[str], writable: Iterable[Path]) -> list[str]:
     """The folders that what is kept stands in: were one of them moved, another could be put in its place."""
     roots = outermost(os.path.realpath(path) for path in writable)
-    above = ((root, folder) for path in kept for folder in map(str, Path(path).parents) for root in roots)
-    return sorted({folder for root, folder in above if folder != root and folder.startswith(f"{root.rstrip('/')}/")})
+    above = {folder for path in kept for folder in map(str, Path(path).parents)}
+    return sorted(folder for folder in above if folder not in roots and installed.is_in(folder, roots))
 
 
 def wire(

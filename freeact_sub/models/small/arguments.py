@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from freeact_sub.models.small.python_syntax import parse_literal, parse_python
-from freeact_sub.text import whole_text
+from freeact_sub.text import whole_value
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the parameters of each offered tool."""
@@ -39,7 +39,7 @@ def repaired(args: Any, schema: Mapping[str, Any]) -> Any:
     Returns:
         `args` itself if nothing is to be repaired.
     """
-    value = _whole(_unpacked(_value_of(args), schema))
+    value = whole_value(_unpacked(_value_of(args), schema))
     wanted = main_text(schema)
     if wanted is None:
         return value if isinstance(value, dict) and value != _as_it_is(args) else args
@@ -104,15 +104,6 @@ def _unpacked(value: Any, schema: Mapping[str, Any]) -> Any:
         except (ValueError, RecursionError):
             break
     return inner if isinstance(inner, dict) and inner.keys() <= schema.get("properties", {}).keys() else value
-
-
-def _whole(value: Any) -> Any:
-    """The value with half characters written out, which no reader of JSON takes."""
-    if isinstance(value, str):
-        return whole_text(value)
-    if isinstance(value, dict):
-        return {whole_text(name): _whole(item) for name, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "'": "'", "\\": "\\"}
@@ -190,10 +181,7 @@ def _first(mark: str, line: str) -> int | None:
                 lambdas -= 1
             elif token.string == mark and depth == 0 and (mark == ":" or _COMPOUND.match(line[position + 1 :].lstrip())):
                 return position
-    except (
-        tokenize.TokenError,
-        SyntaxError,
-        ValueError,
-    ):  # ValueError: a carriage return before a letter that is not ASCII, since 3.12
+    # a ValueError, since Python 3.12, for a carriage return before a letter that is not ASCII
+    except (tokenize.TokenError, SyntaxError, ValueError):
         return None
     return None
