@@ -169,10 +169,14 @@ class AgentNode:
         return f"{self.agent_id} ({self.description})" if self.description else self.agent_id
 
     @property
+    def name(self) -> str:
+        """The agent's name for people."""
+        return short_id(self.agent_id) + (f" ({self.description})" if self.description else "")
+
+    @property
     def path(self) -> tuple[str, ...]:
         """The names for people from the root to this agent."""
-        name = short_id(self.agent_id) + (f" ({self.description})" if self.description else "")
-        return (*(self.parent.path if self.parent else ()), name)
+        return (*(self.parent.path if self.parent else ()), self.name)
 
     @property
     def info(self) -> AgentInfo:

@@ -89,7 +89,7 @@ async def test_people_are_asked_for_a_cell_of_a_node_and_a_narrower_node_stays_n
     last = asked[-1]
     assert isinstance(last, ApprovalRequest)
     assert (last.call.kind, last.call.code, last.depth) == ("code", "open('new', 'w')", 0)
-    assert re.fullmatch("[0-9a-f]{4}", last.path[-1])
+    assert re.fullmatch("node [0-9a-f]{4}.*", last.path[-1])
 
 
 async def test_nodes_count_as_live_kernels_and_one_too_many_names_the_setting(make):

@@ -39,8 +39,13 @@ class NodeCode(AgentNode):
 
     @property
     def label(self) -> str:
-        """The node's name for people."""
+        """See `AgentNode`."""
         return f"node {super().label}"
+
+    @property
+    def name(self) -> str:
+        """See `AgentNode`."""
+        return f"node {super().name}"
 
     @property
     def present_policy(self) -> Policy:
