@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from freeact_sub.cells import ExecuteReply, ReplyStatus, StreamText
+from freeact_sub.cells import ExecuteReply, ReplyStatus
 from freeact_sub.errors import KernelLostError, KernelStartError
 from freeact_sub.kernels.afterwards import EarlierOutput, ends_kernel, outputs_of
 from freeact_sub.kernels.channels import ChannelName, KernelChannels
@@ -340,9 +340,7 @@ class KernelClient:
     def _report_refused(self, error: RefusedMessageError) -> None:
         """Says in the output of the cell, and to the code that waits for an answer, that a message was skipped."""
         if self._cell is not None and self._cell.refused <= MAX_REFUSED:
-            self._cell.buffer.add(
-                StreamText(name="stderr", text=f"[something that the cell put out is left out: {error}]\n")
-            )
+            self._cell.buffer.add_note(f"[something that the cell put out is left out: {error}]\n")
         if error.request_id is not None:
             self._owner.on_request({"id": error.request_id, "refused": f"the request cannot be read: {error}"}, None)
 
@@ -356,7 +354,7 @@ class KernelClient:
         if self._cell is not None:
             self._cell.refused += 1
             if self._cell.refused == MAX_REFUSED + 1:
-                self._cell.buffer.add(StreamText(name="stderr", text=FLOODED))
+                self._cell.buffer.add_note(FLOODED)
 
     def _on_shell(self, message: Message) -> None:
         cell = self._cell

@@ -72,6 +72,8 @@ class CellOutputBuffer:
         self._screen = ScreenText(model_chars)
         self._is_to_clear = False
         """The next output takes the place of all before."""
+        self._notes: list[str] = []
+        """Ours, which stay when the cell clears its output."""
         self._unwritten: list[str] = []
         """All of the text, while it is short."""
         self._file_path = file
@@ -109,6 +111,16 @@ class CellOutputBuffer:
             if self._displays_chars > DISPLAYS_CHARS:
                 output, size = _too_large(output, size), 0
         self._hand_on(output, size)
+
+    def add_note(self, text: str) -> None:
+        """Adds lines of ours that say what the reader misses. The cell can clear its own output, but not these."""
+        if self._reply is not None:
+            return
+        self._clear()
+        self._notes.append(text)
+        self._keep(text)
+        self._screen.show(text)
+        self._hand_on(StreamText(name="stderr", text=text), len(text))
 
     def end(self, reply: ExecuteReply) -> None:
         """The cell is over; the first end counts."""
@@ -160,13 +172,13 @@ class CellOutputBuffer:
             self._is_to_clear = False
             self._screen.clear()
             self._displays.clear()
+            for note in self._notes:
+                self._screen.show(note)
 
     def _keep_text(self, output: CellOutput, text: str) -> None:
         """Keeps the text of an output. The file gets what the screen does not show any more as well."""
         plain = short_traceback(output) if isinstance(output, CellError) else without_colours(text)
-        self.total_chars += len(plain)
-        if self._file_path is not None:
-            self._write(plain)
+        self._keep(plain)
         if isinstance(output, StreamText):
             self._screen.write(text)
             return
@@ -174,6 +186,11 @@ class CellOutputBuffer:
         replaces = isinstance(output, DisplayData) and output.update and display_id is not None
         if not (replaces and display_id and self._screen.replace(plain, display_id)):
             self._screen.show(plain, display_id)
+
+    def _keep(self, plain: str) -> None:
+        self.total_chars += len(plain)
+        if self._file_path is not None:
+            self._write(plain)
 
     def _write(self, text: str) -> None:
         try:

@@ -373,7 +373,7 @@ send("stream", b'{"name": "stdout", "text": ' + deep + b'}')
 send("freeact_request", b'{"id": 1, "method": "task", "params": ' + deep + b'}')
 send("freeact_branch", {"id": [], "pid": "x"})
 for content in (b"[]", b'"x"', b"{}", b'{"data": [1]}', b'{"text": 7}', b'{"traceback": 3}'):
-    for kind in ("clear_output", "stream", "display_data", "execute_result", "error", "status", "freeact_request"):
+    for kind in ("stream", "display_data", "execute_result", "error", "status", "freeact_request", "clear_output"):
         send(kind, content)
 here = os.getcwd()
 os.chdir(os.environ["FA_FOLDER"])
