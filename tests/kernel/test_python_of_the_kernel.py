@@ -6,6 +6,7 @@ import sysconfig
 
 import pytest
 from support.agents import cell, of_kind, read
+from support.kernels import PROVIDERS, open_kernel, run_cell
 
 from freeact_sub import Agent, Config
 from freeact_sub.config.schema import KernelConfig
@@ -65,3 +66,18 @@ async def test_the_python_that_runs_us_is_first_too(tmp_path):
         events, _ = await read(agent.run("x"))
     [end] = of_kind(events, CodeExecutionOutput)
     assert end.text == "True"
+
+
+@pytest.mark.parametrize("name", ["fork", "local"])
+async def test_a_kernel_starts_with_no_module_of_the_workspace(name, tmp_path):
+    """Code behind a wall may have written them, and the next kernel may have none."""
+    for module in ("ipykernel_launcher", "runpy", "ipykernel", "zmq", "sitecustomize", "json"):
+        (tmp_path / f"{module}.py").write_text(f"open('imported-{module}', 'w').close()\n")
+    (tmp_path / "own.py").write_text("value = 7\n")
+    provider = PROVIDERS[name]()
+    try:
+        async with open_kernel(provider, tmp_path) as kernel:
+            assert (await run_cell(kernel, "import own; own.value")).text == "7\n"
+            assert list(tmp_path.glob("imported-*")) == []
+    finally:
+        await provider.aclose()

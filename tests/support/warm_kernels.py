@@ -32,7 +32,6 @@ PYTHON_WORDS = 3
 """Of the guard's command line, before its script."""
 CONTROL = 3
 """A server's connection to its host, in the process that is forked."""
-KERNEL = ("-m", "ipykernel_launcher")
 
 
 @contextlib.contextmanager
@@ -85,7 +84,7 @@ class _Warm(ForkedProcess):
 
 
 def _is_kernel(words: Sequence[str]) -> bool:
-    return tuple(words[: len(KERNEL)]) == KERNEL
+    return len(words) > 1 and words[0] == "-c" and "ipykernel_launcher" in words[1]
 
 
 def main() -> NoReturn:
@@ -123,8 +122,7 @@ def _become_program(execvp: Any, program: str, command: list[str]) -> NoReturn:
 
 def _become_kernel(command: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path.insert(0, os.getcwd())
-    _run([command[2], *command[3:]], functools.partial(runpy.run_module, command[2], alter_sys=True))
+    _run(["-c", *command[3:]], functools.partial(runpy.run_module, "ipykernel_launcher", alter_sys=True))
 
 
 def _run(arguments: list[str], run: Any) -> NoReturn:
