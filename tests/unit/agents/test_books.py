@@ -90,7 +90,9 @@ def script_of(chance: random.Random) -> Any:
 async def test_usage_ledger_and_what_was_sent_agree_in_random_runs(seed, tmp_path):
     chance = random.Random(seed)
     model = Sent(ScriptedModel(script_of(chance), chunk_chars=8, name="gpt-4o"))
-    config = Config(workspace=tmp_path, mode="full", headless="allow", models={"max_concurrent": chance.choice([2, 16])})
+    # each run ends with its children: what one that outlives its run spends is in no run's result
+    settings = {"models": {"max_concurrent": chance.choice([2, 16])}, "subagents": {"detach": False}}
+    config = Config(workspace=tmp_path, mode="full", headless="allow", **settings)
     async with Agent(config, model=model, kernel_provider=FakeKernelProvider()) as agent:
         spent = 0
         for _ in range(RUNS):
