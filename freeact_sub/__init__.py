@@ -4,6 +4,7 @@ The names below are the SDK; type checkers read them in `__init__.pyi`. They are
 `import freeact_sub` itself costs nothing, which is what lets `freeact-sub --help` answer at once.
 """
 
+import importlib
 from typing import Any
 
 __version__ = "0.1.0"
@@ -59,9 +60,7 @@ __all__ = sorted(_HOME_OF)  # noqa: PLE0605
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'freeact_sub' has no attribute {name!r}")
-    from freeact_sub.system.deferred_imports import import_lean  # noqa: PLC0415  # see the module's docstring
-
-    value = globals()[name] = getattr(import_lean(_HOME_OF[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
     return value
 
 

@@ -127,10 +127,7 @@ def _converse(options: argparse.Namespace) -> int:
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
-    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
-
-    with lean_imports():
-        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+    from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
     conversation = converse(
         lambda: _agent(config, session, replay=replay),
@@ -159,18 +156,14 @@ def _run(options: argparse.Namespace) -> int:
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415
 
-    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
-
     verbose = hasattr(options, "verbose")
     if output == "auto" and is_interactive():
-        with lean_imports():
-            from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
 
         talk = converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
         return asyncio.run(talk)
-    with lean_imports():
-        from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
-        from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
+    from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
+    from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
     out, log = _outputs(output)

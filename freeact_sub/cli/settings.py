@@ -30,9 +30,7 @@ def read_settings(options: argparse.Namespace, *, headless: str | None = None, l
         headless: The value of `headless` if no setting and no option has one.
         looking: The settings are only shown, so untrusted files count too, with a note.
     """
-    from freeact_sub.system.deferred_imports import lean_imports  # noqa: PLC0415
-
-    with _ctrl_c_leaves(), lean_imports():
+    with _ctrl_c_leaves():
         from freeact_sub.config.load import load_config  # noqa: PLC0415
         from freeact_sub.config.schema import user_folder  # noqa: PLC0415
         from freeact_sub.config.trust import Trust  # noqa: PLC0415

@@ -6,6 +6,7 @@ starts meanwhile. That is why the SDK's own `stdio_client` is not used.
 """
 
 import asyncio
+import importlib
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -22,7 +23,6 @@ from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
-from freeact_sub.system.deferred_imports import import_lean
 from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
 from freeact_sub.system.safe_files import beneath, is_folder
@@ -108,7 +108,7 @@ class StdioTransport(Transport):
                     start_new_session=True,
                 )
             try:
-                await asyncio.to_thread(import_lean, STREAMS)
+                await asyncio.to_thread(importlib.import_module, STREAMS)
                 from freeact_sub.mcp import streams  # noqa: PLC0415  # see the module's docstring
 
                 on_begin()
@@ -166,7 +166,7 @@ class HttpTransport(Transport):
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
         """See `Transport.open`."""
         del on_end
-        await asyncio.to_thread(import_lean, STREAMS)
+        await asyncio.to_thread(importlib.import_module, STREAMS)
         from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
 
         from freeact_sub.mcp import streams  # noqa: PLC0415

@@ -20,7 +20,6 @@ from freeact_sub.extras import how_to_install
 from freeact_sub.models.names import NAME_HINT, name_meant, require_model
 from freeact_sub.models.openai_client import spare_work
 from freeact_sub.modes import CodeActions, Profile
-from freeact_sub.system.deferred_imports import lean_imports
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -67,7 +66,6 @@ def build_model(config: Config) -> "Model":
     return model
 
 
-@lean_imports()
 def usable_model(config: Config, traffic: "Traffic", wanted: "str | Model | None" = None) -> "Model":
     """Builds a model as agents use it, with its fallback models.
 

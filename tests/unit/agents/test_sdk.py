@@ -80,7 +80,7 @@ def test_an_unknown_name_is_an_attribute_error():
         ),
         (
             OPENAI_AGENT,
-            ("anthropic", "openai.types.beta", "openai.types.fine_tuning", "openai.types.images_response"),
+            ("anthropic",),
         ),
     ],
 )
