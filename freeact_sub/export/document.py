@@ -83,8 +83,7 @@ def _item(item: ReportItem, answer: str, level: int) -> Iterator[str]:
         case Cell():
             yield f"Cell ({item.status or 'did not end'}):"
             yield fenced(item.code, "python")
-            if text := "".join(map(_output, item.outputs)) or item.text:
-                yield fenced(text, "text")
+            yield from _outputs(item)
         case ToolUse():
             yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
             yield fenced("\n".join(filter(None, [arguments_text(dict(item.args)), item.result])))
@@ -124,6 +123,19 @@ def note(item: ReportItem) -> str:
             return "The run was cancelled."
         case _:
             return ""
+
+
+def _outputs(cell: Cell) -> Iterator[str]:
+    """The outputs as fenced blocks, with the questions of the cell's code between them."""
+    text = "" if cell.has_output else cell.text
+    for item in cell.outputs:
+        if not isinstance(item, Question | QuestionAnswered):
+            text += _output(item)
+            continue
+        yield from [fenced(text, "text")] if text else []
+        yield note(item)
+        text = ""
+    yield from [fenced(text, "text")] if text else []
 
 
 def _output(output: ReportedOutput) -> str:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.cells import CellError, ExecuteResult, StreamText
-from freeact_sub.events import AgentFinished, AgentStarted, Response
+from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, Response
 from freeact_sub.export.document import below, fenced, note
-from freeact_sub.export.report import AgentReport, Cell, Report, ReportedOutput, ReportItem, ToolUse
+from freeact_sub.export.report import AgentReport, Cell, CellItem, Question, Report, ReportItem, ToolUse
 from freeact_sub.text import clean, visible
 
 FAILS: Final = {"tags": ["raises-exception"]}
@@ -116,8 +116,11 @@ def _said(item: ReportItem, level: int) -> str:
     return f"*{_line(text)}*" if text else ""
 
 
-def _output(output: ReportedOutput, count: int) -> dict[str, Any]:
+def _output(output: CellItem, count: int) -> dict[str, Any]:
     match output:
+        case Question() | QuestionAnswered():
+            text = {"text/markdown": f"*{_line(note(output))}*", "text/plain": visible(note(output))}
+            return {"output_type": "display_data", "data": text, "metadata": {}}
         case StreamText():
             return {"output_type": "stream", "name": output.name, "text": output.text}
         case CellError():

@@ -26,9 +26,9 @@ from freeact_sub.export.document import note
 from freeact_sub.export.report import (
     AgentReport,
     Cell,
+    CellItem,
     Question,
     Report,
-    ReportedOutput,
     ReportItem,
     StrategyReport,
     ToolUse,
@@ -173,13 +173,15 @@ def _end(item: AgentFinished, answer: str) -> str:
 def _cell(item: Cell) -> str:
     status = f"{item.status.replace('_', ' ')}, {item.seconds:.1f} s" if item.status else "did not end"
     pieces = [code_html(item.code), *(_output(output) for output in item.outputs)]
-    if not item.outputs and item.text:
+    if not item.has_output and item.text:
         pieces.append(text_html(item.text))
     kind = "quiet" if item.status in ("ok", "success") else "bad"
     return f"<h3>Cell <span class={kind}>{escaped(status)}</span></h3>{''.join(pieces)}"
 
 
-def _output(output: ReportedOutput) -> str:
+def _output(output: CellItem) -> str:
+    if isinstance(output, Question | QuestionAnswered):
+        return _ITEMS[type(output)](output)
     if isinstance(output, StreamText):
         return text_html(output.text, "text" if output.name == "stdout" else "error")
     if isinstance(output, CellError):

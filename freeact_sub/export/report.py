@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from freeact_sub.agent_names import agent_name
-from freeact_sub.calls import Call, CodeAction
+from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
@@ -35,8 +35,27 @@ from freeact_sub.text import one_line
 CELL_TOOL = "execute_ipython_cell"
 MAX_NODES = 1_000
 """Nodes of one search that a report has."""
+
+
+@dataclass(kw_only=True)
+class Question:
+    """An approval request, answered by a person or a rule."""
+
+    call: Call
+    time: float
+    reason: str = ""
+    allowed: bool | None = None
+    """None: nobody answered."""
+    answer: str = ""
+    """The reason of a denial."""
+    seconds: float = 0.0
+    """Seconds until its answer."""
+
+
 ReportedOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | CellError
 """One output of a cell."""
+CellItem: TypeAlias = ReportedOutput | Question | QuestionAnswered
+"""What happened while a cell ran: an output, or a question about what its code does."""
 
 
 @dataclass(kw_only=True)
@@ -46,7 +65,8 @@ class Cell:
     code: str
     time: float
     tool_call_id: str | None = None
-    outputs: list[ReportedOutput] = field(default_factory=list)
+    outputs: list[CellItem] = field(default_factory=list)
+    """Its outputs, and the questions between them, in order."""
     text: str = ""
     """The text that the model read."""
     status: str = ""
@@ -54,6 +74,11 @@ class Cell:
     seconds: float = 0.0
     uses_host: bool = False
     """Whether its code made calls outside the kernel: a child, a server's tool, a command."""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether anything but questions stands between its code and its end."""
+        return any(not isinstance(item, Question | QuestionAnswered) for item in self.outputs)
 
 
 @dataclass(kw_only=True)
@@ -75,21 +100,6 @@ class ToolUse:
     def title(self) -> str:
         """What was called, with its label, in one line."""
         return one_line(f"{self.name}: {self.label}" if self.label else self.name, 120)
-
-
-@dataclass(kw_only=True)
-class Question:
-    """An approval request, answered by a person or a rule."""
-
-    call: Call
-    time: float
-    reason: str = ""
-    allowed: bool | None = None
-    """None: nobody answered."""
-    answer: str = ""
-    """The reason of a denial."""
-    seconds: float = 0.0
-    """Seconds until its answer."""
 
 
 @dataclass(kw_only=True)
@@ -244,7 +254,7 @@ class _EventReader:
                 self._call(agent, event)
             case CodeExecutionOutputChunk() | CodeExecutionOutput():
                 self._output(event)
-            case ApprovalRequest() | ApprovalAnswered():
+            case ApprovalRequest() | ApprovalAnswered() | QuestionAnswered():
                 self._question(agent, event)
             case StrategyProgress():
                 self._strategy(agent, event)
@@ -255,7 +265,6 @@ class _EventReader:
                 | Thoughts()
                 | Response()
                 | Notice()
-                | QuestionAnswered()
                 | Compacted()
                 | KernelLost()
                 | AgentMessage()
@@ -341,20 +350,32 @@ class _EventReader:
         else:
             cell.outputs.append(output)
 
-    def _question(self, agent: AgentReport, event: ApprovalRequest | ApprovalAnswered) -> None:
-        if isinstance(event, ApprovalRequest):
-            question = Question(call=event.call, time=event.time, reason=event.reason)
-            self._questions[event.request_id] = question
-            agent.items.insert(_place_of(agent, event), question)
-            cell = self._cells.get((event.agent_id, event.tool_call_id))
-            if cell is not None and not isinstance(event.call, CodeAction):
-                cell.uses_host = True
+    def _question(self, agent: AgentReport, event: ApprovalRequest | ApprovalAnswered | QuestionAnswered) -> None:
+        if isinstance(event, QuestionAnswered):
+            cell = self._running_cell(event)
+            (agent.items if cell is None else cell.outputs).append(event)
+        elif isinstance(event, ApprovalRequest):
+            question = self._questions[event.request_id] = Question(call=event.call, time=event.time, reason=event.reason)
+            self._ask(agent, event, question)
         elif (asked := self._questions.get(event.request_id)) is not None:
             asked.allowed, asked.answer, asked.seconds = event.allowed, event.reason, event.time - asked.time
 
+    def _ask(self, agent: AgentReport, event: ApprovalRequest, question: Question) -> None:
+        """Puts a question where it was asked: between the outputs of a cell whose code asks, else before its call."""
+        cell = self._running_cell(event)
+        if cell is not None and not shows(CELL_TOOL, {"code": cell.code}, event.call):
+            cell.outputs.append(question)
+            cell.uses_host = True
+        else:
+            agent.items.insert(_place_of(agent, event), question)
+
+    def _running_cell(self, event: ApprovalRequest | QuestionAnswered) -> Cell | None:
+        cell = self._cells.get((event.agent_id, event.tool_call_id))
+        return cell if cell is not None and not cell.status else None
+
 
 def _place_of(agent: AgentReport, event: ApprovalRequest) -> int:
-    """Where a question stands: before the call that it is about; else, as of an action of a cell's code, at the end."""
+    """The index of the call that a question is about, else of the end."""
     for place in reversed(range(len(agent.items))):
         item = agent.items[place]
         if not isinstance(item, Cell | ToolUse) or item.tool_call_id != event.tool_call_id:

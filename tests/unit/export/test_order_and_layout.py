@@ -6,7 +6,7 @@ import re
 import pytest
 from support.sample_events import ROOT, request
 
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, SpawnCall
+from freeact_sub.calls import CodeAction, FileWrite, McpCall, ShellCommand, SpawnCall
 from freeact_sub.cells import StreamText
 from freeact_sub.events import (
     AgentFinished,
@@ -14,6 +14,8 @@ from freeact_sub.events import (
     ApprovalAnswered,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
+    QuestionAnswered,
+    QuestionRequest,
     Response,
     ToolCallStarted,
     ToolOutput,
@@ -60,10 +62,48 @@ def test_a_question_stands_before_the_call_that_it_is_about(name):
         assert text.index("Answer: ") < text.index("OUTPUT"), form
 
 
-def test_a_question_of_the_cells_code_stands_after_the_code():
-    items = report_of(asked_about("a cell")).agents[0].items
-    inner = next(item for item in items if isinstance(item, Question) and isinstance(item.call, FileWrite))
-    assert items.index(inner) > next(place for place, item in enumerate(items) if isinstance(item, Cell))
+INNER = {
+    "a file": FileWrite(operation="write", path="/x"),
+    "a command": ShellCommand(command="touch /x"),
+    "a server's tool": McpCall(server="units", tool="convert", args={"value": 1}),
+    "a child": SpawnCall(prompt="look there"),
+    "a text": None,
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_question_of_a_cells_code_stands_between_the_outputs_before_and_after_it(name):
+    def printed(text):
+        return CodeExecutionOutputChunk(**CELL, output=StreamText(name="stdout", text=f"{text}\n"))
+
+    call = INNER[name]
+    events = [AgentStarted(**ROOT, prompt="go", time=1.0), STARTED["a cell"], printed("BEFORE")]
+    if call is None:
+        events += [
+            QuestionRequest(**CELL, request_id="question-1", prompt="Whose?"),
+            QuestionAnswered(**CELL, request_id="question-1", prompt="Whose?", answered=True, text="ASKED"),
+        ]
+    else:
+        if isinstance(call, McpCall):
+            events.append(ToolCallStarted(**CELL, tool_name="units_convert", args={"value": 1}, call_id="1"))
+        events += [
+            request("approval-1", call, tool_call_id="cell"),
+            ApprovalAnswered(**CELL, request_id="approval-1", allowed=False, reason="ASKED"),
+        ]
+    events += [printed("AFTER"), CodeExecutionOutput(**CELL, text="BEFORE\nAFTER\n", status="ok")]
+    for form in ("html", "md", "ipynb"):
+        text = export_events(events, form)
+        places = [text.index(word) for word in ("BEFORE", "ASKED", "AFTER")]
+        assert places == sorted(places), form
+        assert [text.count(word) for word in ("BEFORE", "AFTER")] == [1, 1], form
+
+
+def test_the_text_of_a_cell_that_printed_nothing_is_shown_beside_its_questions():
+    events = [AgentStarted(**ROOT, prompt="go", time=1.0), STARTED["a cell"]]
+    events += [request("approval-1", INNER["a file"], tool_call_id="cell")]
+    events += [CodeExecutionOutput(**CELL, text="THE TEXT", status="ok")]
+    for form in ("html", "md"):
+        assert "THE TEXT" in export_events(events, form), form
 
 
 def test_questions_of_calls_side_by_side_stand_each_before_its_own():
