@@ -1,0 +1,207 @@
+"""How large the house is, and how far one walks through it: commit f0c14c9 beside this state.
+
+Lines and files by folder, the largest circle of imports (typing counted), private names of other libraries, class and file
+names that stand twice, and how many of our files run between a prompt and a child's first output, and for a line of output.
+"""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.common import Goal, OtherLoad, Row, clock, main, report
+from benchmarks.structure import BORROWED, Source
+
+COMMIT: Final = "f0c14c9"
+ROOT: Final = Path(__file__).parents[1]
+LIMIT_SECONDS: Final = 300
+WALK: Final = ROOT / "benchmarks" / "walk.py"
+GOALS: Final = {
+    "lines": 46_000,
+    "largest circle of imports, files": 3,
+    "private names of other libraries": 40,
+    "private names outside borrowed files": 0,
+    "class names that stand twice": 0,
+    "files from a prompt to a child's first output": 60,
+    "files for a line of output": 15,
+}
+"""At most, now."""
+CELL: Final = """import time, pathlib
+print('first')
+time.sleep(2)
+moment = time.monotonic()
+print('second')
+time.sleep(2)
+pathlib.Path({clock!r}).write_text(str(moment))
+"""
+"""The first line has the program import what it imports when it is used."""
+
+
+def run(*, small: bool = False) -> dict[str, Any]:
+    """The table; small: this state alone, without the line of output."""
+    load, figures = OtherLoad(), {}
+    with _before() as before:
+        states = {"now": ROOT} if small or before is None else {COMMIT: before, "now": ROOT}
+        for name, folder in states.items():
+            figures[name] = _figures(folder, walk_line=not small)
+    rows = [
+        Row(
+            figure=figure,
+            unit="",
+            values={name: found.get(figure) for name, found in figures.items()},
+            goals=(Goal(of="now", at_most=GOALS[figure]),) if figure in GOALS else (),
+        )
+        for figure in dict.fromkeys(figure for found in reversed(figures.values()) for figure in found)
+    ]
+    notes = [f"stands twice: {', '.join(Source(ROOT).doubles())}"] if Source(ROOT).doubles() else []
+    return report("house", rows, load, notes)
+
+
+def _figures(folder: Path, *, walk_line: bool) -> dict[str, float]:
+    source = Source(folder)
+    lines, counts, circles = source.lines(), source.counts(), source.circles()
+    borrowed = _borrowed(folder, source)
+    outside = {name for module, names in borrowed.items() if BORROWED not in module for name in names}
+    found: dict[str, float] = {"lines": lines.total(), "files": counts.total()}
+    found |= {f"lines of {name}": size for name, size in sorted(lines.items(), key=lambda item: -item[1])}
+    found |= {
+        "largest circle of imports, files": max(map(len, circles), default=1),
+        "private names of other libraries": len(set().union(*borrowed.values())),
+        "private names outside borrowed files": len(outside),
+        "class names that stand twice": len(source.doubles()),
+        "file names that stand twice": len(source.file_doubles()),
+        "files from a prompt to a child's first output": len(_walked(folder, "child")["files"]),
+    }
+    if walk_line:
+        found["files for a line of output"] = len(_line(folder))
+    return found
+
+
+def _borrowed(folder: Path, source: Source) -> dict[str, set[str]]:
+    """By module: private names that it uses, and those of other libraries' classes that it defines again."""
+    found = source.borrowed()
+    for name, names in _walked(folder, "overrides")["overrides"].items():
+        module = next(module for module in sorted(source.files, key=len, reverse=True) if name.startswith(f"{module}."))
+        found.setdefault(module, set()).update(names)
+    return found
+
+
+def _walked(folder: Path, part: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as temporary:
+        result = Path(temporary, "walk.json")
+        command = [sys.executable, "-P", str(WALK), part, str(result)]
+        environment = _environment(folder, temporary)
+        done = subprocess.run(
+            command, env=environment, cwd=temporary, capture_output=True, text=True, check=False, timeout=300
+        )
+        if done.returncode:
+            raise RuntimeError(f"{part} of {folder}: {done.stderr[-2000:]}")
+        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+        return found
+
+
+def _line(folder: Path) -> list[str]:
+    """The files that run for one line which a cell prints, in a conversation that is drawn in a terminal."""
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as temporary:
+        moment, result = Path(temporary, "clock"), Path(temporary, "walk.json")
+        workspace = Path(temporary, "workspace")
+        workspace.mkdir()
+        with _model(CELL.format(clock=str(moment))) as base_url:
+            options = ["--workspace", str(workspace), "--model", "openai-chat:measured", "--base-url", base_url]
+            options += ["--code-actions", "tool", "--mode", "full", "-p", "print"]
+            environment = _environment(folder, temporary) | {"WALK_CLOCK": str(moment), "TERM": "xterm-256color"}
+            pid, terminal = pty.fork()
+            if not pid:
+                os.chdir(workspace)
+                os.execve(sys.executable, [sys.executable, "-P", str(WALK), "line", str(result), *options], environment)
+            shown = _drain(terminal)
+            os.waitpid(pid, 0)
+            os.close(terminal)
+        if not result.exists():
+            raise RuntimeError(f"a line of {folder}: {shown[-2000:]!r}")
+        files: list[str] = json.loads(result.read_text(encoding="utf-8"))["files"]
+        return files
+
+
+def _drain(terminal: int) -> bytes:
+    """Read all that the program writes, to its end."""
+    shown, deadline = b"", clock() + LIMIT_SECONDS
+    with suppress(OSError):  # the program has closed the terminal
+        while clock() < deadline:
+            if select.select([terminal], [], [], 1.0)[0]:
+                if not (content := os.read(terminal, 65536)):
+                    break
+                shown += content
+    return shown
+
+
+@contextmanager
+def _model(code: str) -> Iterator[str]:
+    """A server whose model runs the cell and is done; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send("application/json", json.dumps({"data": []}).encode())
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            function = {"name": "execute_ipython_cell", "arguments": json.dumps({"code": code})}
+            call = {"index": 0, "id": "call-1", "type": "function", "function": function}
+            over = any(message["role"] == "tool" for message in asked["messages"])
+            delta = {"role": "assistant", "content": "done"} if over else {"role": "assistant", "tool_calls": [call]}
+            body = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "measured"}
+            chunks = [{"index": 0, "delta": delta, "finish_reason": None}]
+            chunks += [{"index": 0, "delta": {}, "finish_reason": "stop" if over else "tool_calls"}]
+            lines = [f"data: {json.dumps(body | {'choices': [chunk]})}\n\n" for chunk in chunks]
+            self._send("text/event-stream", "".join([*lines, "data: [DONE]\n\n"]).encode())
+
+        def _send(self, kind: str, content: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _environment(folder: Path, home: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON", "XDG_"))}
+    kept = {name: value for name, value in kept.items() if not re.search("_API_KEY$", name)}
+    return kept | {"PYTHONPATH": str(folder), "HOME": home, "XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home}
+
+
+@contextmanager
+def _before() -> Iterator[Path | None]:
+    """A folder with the files of the commit. None: this clone does not have it."""
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
+        archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            yield None
+            return
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+if __name__ == "__main__":
+    main(run)
