@@ -1,74 +1,203 @@
-"""Streams of servers that keep to OpenAI's protocol loosely, as the SDK and pydantic-ai read them.
+"""Streams of servers that keep to their protocol loosely, mended in the events that pydantic-ai makes of every provider's.
 
-- Some send each parallel call at index 0: what tells the calls apart is a new id, or a name after whole arguments.
-- Some repeat the name of a call in each piece, where it would be joined to itself.
-- Some send arguments as an object, not as a text.
+- Some send each parallel call at index 0, where pydantic-ai joins them to one: a new call begins with a name and another
+  id, or with a name after whole arguments.
+- Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id.
+- Some give two calls one id, which their results could not be told apart by.
 - Some end a stream in which nothing was: that is an empty answer, about which the model is asked once more.
 """
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Self
+
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import (
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    PartDeltaEvent,
+    PartStartEvent,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models import Model, StreamedResponse
+
+NOTHING_CAME: Final = "Streamed response ended without content"
+"""How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
+GENERATED: Final = "pyd_ai_"
+"""How an id begins that pydantic-ai gives a call because the server has sent none."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Call:
     """A call as far as it has come."""
 
-    index: int
-    call_id: str | None
-    name: str = ""
-    arguments: str = ""
+    name: str
+    call_id: str
+    pieces: list[Any] = field(default_factory=list)
+    """Of its arguments, texts or objects."""
+
+    @classmethod
+    def begun(cls, part: ToolCallPart) -> Self:
+        """A call of which this part has come."""
+        return cls(name=part.tool_name, call_id=part.tool_call_id, pieces=[] if part.args is None else [part.args])
+
+    @property
+    def args(self) -> str | dict[str, Any] | None:
+        if any(isinstance(piece, dict) for piece in self.pieces):
+            return {name: value for piece in self.pieces if isinstance(piece, dict) for name, value in piece.items()}
+        return "".join(self.pieces) if self.pieces else None
 
     @property
     def is_whole(self) -> bool:
+        last = self.pieces[-1] if self.pieces else ""
+        if isinstance(last, dict):
+            return True
+        if not last.rstrip().endswith("}"):  # spares most readings of arguments that come in a thousand pieces
+            return False
         try:
-            json.loads(self.arguments)
-        except ValueError:
+            json.loads("".join(self.pieces))
+        except (ValueError, RecursionError):
             return False
         return True
 
 
-async def in_order(chunks: AsyncIterator[Any], model: str) -> AsyncIterator[Any]:
-    """The chunks of a streamed answer, in order. Args: model: its name, for a stream that has none."""
-    newest: dict[int, _Call] = {}
-    count, is_empty = 0, True
-    async for chunk in chunks:
-        is_empty = False
-        for choice in getattr(chunk, "choices", None) or ():
-            for piece in getattr(getattr(choice, "delta", None), "tool_calls", None) or ():
-                count += _place(piece, newest, count)
-        yield chunk
-    if is_empty:
-        from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415  # slow, and seldom wanted
+class PartsInOrder:
+    """The parts of one answer. A call that the stream has joined to the one before it is a part of its own."""
 
-        nothing = {"index": 0, "delta": {}, "finish_reason": "stop"}
-        values = {"id": "", "created": 0, "model": model, "object": "chat.completion.chunk", "choices": [nothing]}
-        yield ChatCompletionChunk.model_validate(values)
+    def __init__(self) -> None:
+        self._sources: list[int] = []
+        """The index in the stream of each part that is passed on."""
+        self._newest: dict[int, int] = {}
+        """The index that a part of the stream is passed on with; of calls that were joined, that of the newest."""
+        self._calls: dict[int, _Call] = {}
+        """By the index that they are passed on with."""
+        self._ids: dict[int, str] = {}
+        """The newest id of each part of the stream. pydantic-ai gives it to the pieces that have none."""
+        self._is_mended = False
+
+    def passed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+        """The event as it is passed on."""
+        match event:
+            case PartStartEvent(index=source, part=part):
+                index = self._newest.get(source)
+                if index is None:
+                    index = self._begun(source)
+                if isinstance(part, ToolCallPart):
+                    self._calls.pop(index, None)
+                    self._ids[source] = part.tool_call_id
+                    part = self._with_id_of_its_own(part)
+                    self._calls[index] = _Call.begun(part)
+                return event if (index, part) == (source, event.part) else replace(event, index=index, part=part)
+            case PartDeltaEvent(index=source, delta=delta):
+                index = self._newest.get(source, source)
+                if isinstance(delta, ToolCallPartDelta) and index in self._calls:
+                    return self._piece(event, self._calls[index], delta)
+                return event if index == source else replace(event, index=index)
+        return event
+
+    def whole(self, response: ModelResponse) -> ModelResponse:
+        """The answer with the parts that were passed on. Args: response: as the stream has it."""
+        sources = sorted(self._newest)
+        if not self._is_mended or len(sources) != len(response.parts):
+            return response
+        parts = dict(zip(sources, response.parts, strict=True))
+        mended: list[ModelResponsePart] = []
+        for index, source in enumerate(self._sources):
+            part, call = parts[source], self._calls.get(index)
+            if isinstance(part, ToolCallPart) and call is not None:
+                known: dict[str, Any] = {"tool_name": call.name, "args": call.args, "tool_call_id": call.call_id}
+                part = replace(part, **known)
+            mended.append(part)
+        return replace(response, parts=mended)
+
+    def _begun(self, source: int) -> int:
+        self._sources.append(source)
+        self._newest[source] = len(self._sources) - 1
+        return self._newest[source]
+
+    def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
+        if all(call.call_id != part.tool_call_id for call in self._calls.values()):
+            return part
+        self._is_mended = True
+        return replace(part, tool_call_id=ToolCallPart(part.tool_name).tool_call_id)
+
+    def _piece(self, event: PartDeltaEvent, call: _Call, delta: ToolCallPartDelta) -> ModelResponseStreamEvent:
+        name, call_id, index = delta.tool_name_delta or "", delta.tool_call_id, self._newest[event.index]
+        if call_id == self._ids[event.index]:
+            call_id = None
+        elif call_id:
+            self._ids[event.index] = call_id
+        is_known = not call.call_id.startswith(GENERATED)
+        if name and ((is_known and call_id) or (call.is_whole and (_has_arguments(delta) or name != call.name))):
+            return self._joined(event.index, name, call_id, delta.args_delta)
+        if name and name == call.name:
+            self._is_mended, name = True, ""
+        call.name += name
+        if call_id and not is_known and all(other.call_id != call_id for other in self._calls.values()):
+            call.call_id = call_id
+        elif call_id:
+            self._is_mended = True
+        if delta.args_delta is not None:
+            call.pieces.append(delta.args_delta)
+        passed = replace(delta, tool_name_delta=name or None, tool_call_id=call.call_id)
+        return event if (index, passed) == (event.index, delta) else replace(event, index=index, delta=passed)
+
+    def _joined(self, source: int, name: str, call_id: str | None, args: str | dict[str, Any] | None) -> PartStartEvent:
+        """A call that begins in a piece of the one before it."""
+        self._is_mended = True
+        part: ToolCallPart = ToolCallPart(name, args)  # with an id of pydantic-ai's
+        part = self._with_id_of_its_own(replace(part, tool_call_id=call_id or part.tool_call_id))
+        index = self._begun(source)
+        self._calls[index] = _Call.begun(part)
+        return PartStartEvent(index=index, part=part)
 
 
-def _place(piece: Any, newest: dict[int, _Call], count: int) -> bool:
-    """Gives a piece the index of its call. Returns whether it begins one. Args: newest: the calls by the server's index."""
-    there = piece.index if isinstance(piece.index, int) else 0
-    function = piece.function
-    name = getattr(function, "name", None) or ""
-    arguments = getattr(function, "arguments", None)
-    if arguments is not None and not isinstance(arguments, str):
-        arguments = function.arguments = json.dumps(arguments)
-    call = newest.get(there)
-    is_new = call is None or bool(
-        (piece.id and call.call_id and piece.id != call.call_id) or (name and not piece.id and call.is_whole)
-    )
-    if is_new:
-        call = newest[there] = _Call(count, piece.id)
-    assert call is not None
-    piece.index = call.index
-    call.call_id = call.call_id or piece.id
-    if function is not None and name:
-        if name == call.name:
-            function.name = None
-        else:
-            call.name += name
-    call.arguments += arguments or ""
-    return is_new
+def _has_arguments(delta: ToolCallPartDelta) -> bool:
+    return bool(delta.args_delta.strip() if isinstance(delta.args_delta, str) else delta.args_delta)
+
+
+def has_nothing(error: Exception) -> bool:
+    """Whether the stream of an answer has ended, and nothing was in it."""
+    return isinstance(error, UnexpectedModelBehavior) and error.message.startswith(NOTHING_CAME)
+
+
+@dataclass(kw_only=True)
+class EmptyStream(StreamedResponse):
+    """A stream in which nothing was."""
+
+    model: Model
+    began: datetime
+
+    def __post_init__(self) -> None:
+        self.finish_reason = "stop"
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        return
+        yield
+
+    async def close_stream(self) -> None:
+        """Nothing: it has ended."""
+
+    @property
+    def model_name(self) -> str:
+        """See pydantic-ai."""
+        return self.model.model_name
+
+    @property
+    def provider_name(self) -> str | None:
+        """See pydantic-ai."""
+        return self.model.system
+
+    @property
+    def provider_url(self) -> str | None:
+        """See pydantic-ai."""
+        return self.model.base_url
+
+    @property
+    def timestamp(self) -> datetime:
+        """See pydantic-ai."""
+        return self.began

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from freeact_sub.models.odd_streams import in_order
-
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
@@ -51,7 +49,7 @@ def _sparing(kind: Any) -> Any:
         @functools.cached_property
         def chat(self) -> Any:
             chat = super().chat
-            chat.completions.create = _sends_json(chat.completions.create, read, omit, in_order)
+            chat.completions.create = _sends_json(chat.completions.create, read, omit)
             return chat
 
         @functools.cached_property
@@ -71,23 +69,14 @@ def _sparing(kind: Any) -> Any:
     return SparingClient
 
 
-def _sends_json(
-    create: Callable[..., Awaitable[Any]], read: frozenset[str], omit: Any, in_order: Any = None
-) -> Callable[..., Awaitable[Any]]:
-    """Args: in_order: puts the chunks of a streamed answer in order. None: they stay as they are."""
-    from openai import AsyncStream  # noqa: PLC0415  # as above
-
+def _sends_json(create: Callable[..., Awaitable[Any]], read: frozenset[str], omit: Any) -> Callable[..., Awaitable[Any]]:
     @functools.wraps(create)
     async def sends_json(*, extra_body: Any = None, **request: Any) -> Any:
         if extra_body is None or isinstance(extra_body, dict):
             ready = {name: value for name, value in request.items() if name not in read and _is_json(value)}
             request |= dict.fromkeys(ready, omit)
             extra_body = {**ready, **(extra_body or {})} or extra_body
-        answer = await create(**request, extra_body=extra_body)
-        if isinstance(answer, AsyncStream) and in_order is not None:
-            # the SDK offers no other way to see the chunks of a stream before its readers do
-            answer._iterator = in_order(answer._iterator, str((extra_body or {}).get("model", "")))  # noqa: SLF001
-        return answer
+        return await create(**request, extra_body=extra_body)
 
     return sends_json
 

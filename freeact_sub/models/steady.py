@@ -14,10 +14,16 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar, cast
 
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import ModelAPIError, ModelContextWindowExceededError, ModelHTTPError
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -36,6 +42,7 @@ from pydantic_ai.settings import ModelSettings
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.attempts import Attempt, Bill, current_bill
 from freeact_sub.models.inner import models_in
+from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
@@ -123,7 +130,14 @@ class SteadyModel(WrapperModel):
                 bill.sent(attempt)
                 stream = self.wrapped.request_stream(fitting, settings, model_request_parameters, run_context)
                 with silence.before_answer():
-                    attempt.stream = await stack.enter_async_context(stream)
+                    try:
+                        attempt.stream = await stack.enter_async_context(stream)
+                    except UnexpectedModelBehavior as error:
+                        if not has_nothing(error):
+                            raise
+                        attempt.stream = EmptyStream(
+                            model_request_parameters=model_request_parameters, model=self.wrapped, began=datetime.now(UTC)
+                        )
                 return Answering(attempt=attempt, stream=attempt.stream, silence=silence)
 
             async def ask(fitting: list[ModelMessage]) -> Answering:
@@ -194,6 +208,7 @@ class SteadyStream(WrappedStream):
     meter: Meter
     bill: Bill
     admission: Admission
+    _parts: PartsInOrder = field(default_factory=PartsInOrder, init=False)
     first_index: int = field(default=0, init=False)
     """Index of the first part that counts: those before it are of a reply that broke off."""
     _broke: bool = field(default=False, init=False)
@@ -208,6 +223,7 @@ class SteadyStream(WrappedStream):
                         if isinstance(event, ADDED):
                             continue
                         self.meter.piece()
+                        event = self._parts.passed(event)  # noqa: PLW2901  # the same, elsewhere
                         if isinstance(event, (PartStartEvent, PartDeltaEvent)):
                             if self.first_index:
                                 event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
@@ -219,12 +235,17 @@ class SteadyStream(WrappedStream):
                 self.first_index = following
                 self.answering = await self.ask_again()
                 self.inner = self.answering.stream
+                self._parts = PartsInOrder()
             else:
-                self.answering.attempt.response = self.inner.get()
+                self.answering.attempt.response = self.get()
                 self.admission.answered()
                 return
             finally:
                 self.copy_end()
+
+    def get(self) -> ModelResponse:
+        """See pydantic-ai."""
+        return self._parts.whole(self.inner.get())
 
     def _broke_off(self, error: ModelAPIError, *, begun: bool) -> None:
         """Raises the error unless the request may be repeated."""

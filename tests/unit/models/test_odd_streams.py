@@ -1,47 +1,109 @@
-"""Streams of servers that keep to the protocol loosely: each call comes out whole, under an index of its own."""
+"""Streams of servers that keep to their protocol loosely: each call comes out whole, as a part of its own."""
 
 import json
 import random
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
-from openai.types.chat import ChatCompletionChunk
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+from pydantic_ai.messages import ModelRequest, ModelResponse, PartDeltaEvent, PartStartEvent, ToolCallPart, ToolCallPartDelta
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.openai import OpenAIProvider
 from support.thorough import examples
 
-from freeact_sub.models.odd_streams import in_order
+from freeact_sub import Config
+from freeact_sub.models import make_traffic
+from freeact_sub.models.steady import SteadyModel
+
+pytestmark = pytest.mark.usefixtures("allow_model_requests")
 
 
-def chunk(*calls: dict[str, Any], finish: str | None = None) -> ChatCompletionChunk:
-    delta = {"tool_calls": [{"type": "function", **call} for call in calls]} if calls else {}
+class Wire(httpx2.AsyncByteStream):
+    """The body of an answer, as it comes."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+
+def client_of(*pieces: bytes) -> httpx2.AsyncClient:
+    async def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, stream=Wire(*pieces))
+
+    return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+
+
+def openai(*pieces: bytes) -> Model:
+    client = AsyncOpenAI(api_key="k", base_url="http://m/v1", http_client=client_of(*pieces), max_retries=0)
+    return OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client))
+
+
+def anthropic(*pieces: bytes) -> Model:
+    client = AsyncAnthropic(api_key="k", base_url="http://m", http_client=client_of(*pieces), max_retries=0)
+    return AnthropicModel("m", provider=AnthropicProvider(anthropic_client=client))
+
+
+def chunk(*calls: dict[str, Any], finish: str | None = None, text: str | None = None) -> bytes:
+    delta: dict[str, Any] = {"tool_calls": [{"type": "function", **call} for call in calls]} if calls else {}
+    if text is not None:
+        delta["content"] = text
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    return ChatCompletionChunk.construct(**head, choices=[choice])
+    return f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode()
+
+
+END = chunk(finish="tool_calls") + b"data: [DONE]\n\n"
 
 
 def piece(arguments: Any, *, index: int = 0, call_id: str | None = None, name: str | None = None) -> dict[str, Any]:
     return {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
-async def calls_of(*chunks: ChatCompletionChunk) -> list[tuple[str | None, str, str]]:
-    """Id, name and arguments of each call, joined as all clients join them."""
+async def answer_of(model: Model) -> ModelResponse:
+    """The answer, after a look whether its events tell of the same calls."""
+    lane = make_traffic(Config()).lane(model, stands_in=False)
+    steady = SteadyModel(model, lane=lane, patience_seconds=0, stall_seconds=60)
+    told: dict[int, list[Any]] = {}
+    async with steady.request_stream([ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()) as stream:
+        async for event in stream:
+            match event:
+                case PartStartEvent(index=index, part=ToolCallPart() as part):
+                    assert index not in told
+                    told[index] = [part.tool_name, part.args or "", part.tool_call_id]
+                case PartDeltaEvent(index=index, delta=ToolCallPartDelta() as delta):
+                    told[index][0] += delta.tool_name_delta or ""
+                    told[index][1] += delta.args_delta or ""
+                    told[index][2] = delta.tool_call_id or told[index][2]
+        response = stream.get()
+    assert {
+        index: [part.tool_name, part.args or "", part.tool_call_id]
+        for index, part in enumerate(response.parts)
+        if isinstance(part, ToolCallPart)
+    } == told
+    return response
 
-    async def stream() -> AsyncIterator[Any]:
-        for one in chunks:
-            yield one
 
-    found: dict[int, list[Any]] = {}
-    async for one in in_order(stream(), "m"):
-        for choice in one.choices:
-            for part in choice.delta.tool_calls or ():
-                call = found.setdefault(part.index, [None, "", ""])
-                call[0] = call[0] or part.id
-                call[1] += part.function.name or ""
-                call[2] += part.function.arguments or ""
-    return [(call_id, name, arguments) for call_id, name, arguments in found.values()]
+async def calls_of(*pieces: bytes) -> list[tuple[str | None, str, Any]]:
+    """Id, name and arguments of each call; None for an id that the server has not given."""
+    response = await answer_of(openai(*pieces))
+    calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    assert len({call.tool_call_id for call in calls}) == len(calls)
+    return [
+        (None if call.tool_call_id.startswith("pyd_ai_") else call.tool_call_id, call.tool_name, call.args) for call in calls
+    ]
 
 
 TWO = [("a", "f", '{"x": 1}'), ("b", "f", '{"x": 2}')]
+WITHOUT_ID = [(None, *call[1:]) for call in TWO]
 
 
 @pytest.mark.parametrize(
@@ -51,30 +113,49 @@ TWO = [("a", "f", '{"x": 1}'), ("b", "f", '{"x": 2}')]
         ([piece('{"x"', call_id="a", name="f"), piece(": 1}"), piece('{"x": 2}', call_id="b", name="f")], TWO),
         ([piece('{"x"', call_id="a", name="f"), piece(": 1}", call_id="a", name="f")], TWO[:1]),
         ([piece('{"x"', call_id="a", name="f"), piece(": 1}", name="f")], TWO[:1]),
-        ([piece('{"x": 1}', name="f"), piece('{"x": 2}', name="f")], [(None, *call[1:]) for call in TWO]),
-        ([piece({"x": 1}, call_id="a", name="f")], TWO[:1]),
+        ([piece('{"x": 1}', name="f"), piece('{"x": 2}', name="f")], WITHOUT_ID),
         ([piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', index=1, call_id="b", name="f")], TWO),
         ([piece("", call_id="a", name="f"), piece('{"x": 1}')], TWO[:1]),
+        # each piece has an id of its own, or the id comes late
+        ([piece('{"x"', call_id="a", name="f"), piece(": 1}", call_id="other")], TWO[:1]),
+        ([piece('{"x"', name="f"), piece(": 1}", call_id="a")], TWO[:1]),
+        # the last piece tells all but the arguments once more
+        ([piece('{"x": 1}', call_id="a", name="f"), piece("", call_id="a", name="f")], TWO[:1]),
+        ([piece('{"x": 1}', name="f"), piece("", name="f")], WITHOUT_ID[:1]),
+        # two calls have one id
+        ([piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', call_id="a", name="f")], [TWO[0], WITHOUT_ID[1]]),
+        (
+            [piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', index=1, call_id="a", name="f")],
+            [TWO[0], WITHOUT_ID[1]],
+        ),
+        # the arguments are an object, or none
+        ([piece({"x": 1}, call_id="a", name="f")], [("a", "f", {"x": 1})]),
+        ([piece({"x": 1}, name="f"), piece({"x": 2}, name="f")], [(None, "f", {"x": 1}), (None, "f", {"x": 2})]),
+        ([piece(None, call_id="a", name="f"), piece(None, call_id="b", name="g")], [("a", "f", None), ("b", "g", None)]),
     ],
 )
 async def test_calls_come_out_whole(pieces: list[dict[str, Any]], calls: list[Any]) -> None:
-    assert await calls_of(*map(chunk, pieces), chunk(finish="tool_calls")) == calls
+    assert await calls_of(*map(chunk, pieces), END) == calls
 
 
-async def test_a_stream_in_which_nothing_was_is_an_empty_answer() -> None:
-    async def nothing() -> AsyncIterator[Any]:
-        return
-        yield
+async def test_text_between_calls_that_were_joined_stays_where_it_was() -> None:
+    first, second = piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', call_id="b", name="f")
+    response = await answer_of(openai(chunk(text="one"), chunk(first), chunk(second), END))
+    assert [getattr(part, "content", None) or part.args for part in response.parts] == ["one", '{"x": 1}', '{"x": 2}']
 
-    [only] = [one async for one in in_order(nothing(), "m")]
-    assert (only.model, only.choices[0].finish_reason, only.choices[0].delta.content) == ("m", "stop", None)
+
+@pytest.mark.parametrize("make", [openai, anthropic])
+@pytest.mark.parametrize("body", [b"", b": ping\n\n", b"\xef\xbb\xbf\r\n"])
+async def test_a_stream_in_which_nothing_was_is_an_empty_answer(make: Any, body: bytes) -> None:
+    response = await answer_of(make(body))
+    assert (list(response.parts), response.model_name, response.finish_reason) == ([], "m", "stop")
 
 
 async def test_random_calls_in_random_pieces_come_out_whole() -> None:
     for number in range(examples(10_000)):
         source = random.Random(number)
         calls = [
-            (f"id{place}", source.choice("fg"), json.dumps({"x": source.randrange(999)}))
+            (f"id{place}", source.choice("fg"), json.dumps({"x": source.randrange(999), "é": "ü🙂"}, ensure_ascii=False))
             for place in range(source.randrange(1, 4))
         ]
         all_at_zero, repeats_name, repeats_id = (source.random() < 0.5 for _ in range(3))
@@ -89,9 +170,14 @@ async def test_random_calls_in_random_pieces_come_out_whole() -> None:
                             arguments[start:end],
                             index=0 if all_at_zero else place,
                             call_id=call_id if begins or repeats_id else None,
-                            name=name if begins or (repeats_name and repeats_id) else None,
+                            name=name if begins or repeats_name else None,
                         )
                     )
                 )
-        assert await calls_of(*chunks, chunk(finish="tool_calls")) == calls, number
+        body = b"".join([*chunks, END])
+        if source.random() < 0.5:
+            body = b": keep alive\r\n\r\n" + body.replace(b"\n", b"\r\n")
+        wire_cuts = sorted(source.sample(range(len(body)), 9))
+        wire = [body[start:end] for start, end in zip([0, *wire_cuts], [*wire_cuts, len(body)], strict=True)]
+        assert await calls_of(*wire) == calls, number
     print(f"{examples(10_000):,} streams of a provider")
