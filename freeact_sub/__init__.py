@@ -1,68 +1,39 @@
 """An agent that acts by running code in its own Jupyter kernel, and hands work to child agents.
 
-The names below are the SDK; type checkers read them in `__init__.pyi`. They are imported when they are first used:
-`import freeact_sub` itself costs nothing, which is what lets `freeact-sub --help` answer at once.
+The SDK is the names that `__init__.pyi` imports. Each is imported when it is first used: `import freeact_sub` itself costs
+nothing, which is what lets `freeact-sub --help` answer at once.
 """
 
 import importlib
+from functools import cache
 from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "freeact_sub.agents": (
-        "Agent AgentFactory AgentInfo AgentStatus Child ChildAgent ChildRecord ExecutionContext KernelNode Run RunResult "
-        "UndoReport depth_of parent_of"
-    ),
-    "freeact_sub.config.budget": "Budget Usage",
-    "freeact_sub.show.callbacks": "Callbacks dispatch",
-    "freeact_sub.config.schema": (
-        "ChildBudget ModelsConfig RootBudget "
-        "Config ContextConfig KernelConfig McpServerConfig SessionsConfig SubagentsConfig TerminalConfig"
-    ),
-    "freeact_sub.errors": (
-        "AgentBusyError ApprovalDeniedError ConfigError ContextOverflowError FreeactError InvalidRequestError "
-        "KernelBranchError KernelError KernelLostError KernelSnapshotError KernelStartError LimitReachedError McpError "
-        "NoAnswerError SessionBusyError SessionError SpawnForbiddenError StrategyError TaskError UntrustedError "
-        "WorkspaceConflictError"
-    ),
-    "freeact_sub.events.ending": "RunStatus",
-    "freeact_sub.events": (
-        "AgentEvent AgentFinished AgentMessage AgentStarted Answer ApprovalAnswered ApprovalRequest Cancelled Compacted "
-        "CodeExecutionOutput CodeExecutionOutputChunk Decision Event KernelLost MessageKind ModelProgress Notice "
-        "QuestionAnswered QuestionRequest Remember Response ResponseChunk StrategyProgress Thoughts ThoughtsChunk "
-        "ToolCallStarted ToolOutput UsageUpdated"
-    ),
-    "freeact_sub.config.load": "load_config",
-    "freeact_sub.export": "export_events export_session",
-    "freeact_sub.sessions": "StoredSession list_sessions",
-    "freeact_sub.tools": "SpawnRequest",
-    "freeact_sub.config.gateway": "GatewayConfig",
-    "freeact_sub.modes": "Mode",
-    "freeact_sub.calls": "CodeAction FileWrite McpCall NetworkConnect SavedVariables ShellCommand SpawnCall ToolCall",
-    "freeact_sub.cells": "CellError DisplayData ExecuteResult StreamText",
-    "freeact_sub.kernels": "Changes Kernel KernelProvider OwnFiles",
-    "freeact_sub.approvals.rules.rule": "Rule",
-    "freeact_sub.agents.context.sizes": "ContextUse",
-    "freeact_sub.agents.debug": "DebugState",
-    "freeact_sub.approvals.rules.patterns": "Pattern",
-    "freeact_sub.config.trust": "Trust",
-    "freeact_sub.events.strategy_step": "SearchedState",
-    "freeact_sub.kernels.snapshots.report": "LostVariable",
-    "freeact_sub.sessions.store": "SessionStore",
-    "freeact_sub.tools.tool": "NodeHandle",
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+_EVENTS = "freeact_sub.events"
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name == "__all__":
+        return __dir__()
+    home = _homes().get(name) or _EVENTS
+    module = importlib.import_module(home)
+    if home == _EVENTS and name not in dir(module):
         raise AttributeError(f"module 'freeact_sub' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = globals()[name] = getattr(module, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*_homes(), *dir(importlib.import_module(_EVENTS))])
+
+
+@cache
+def _homes() -> dict[str, str]:
+    """The module of each name that the stub spells out; by `*` it imports the events."""
+    import ast  # noqa: PLC0415  # see the module's docstring
+    from pathlib import Path  # noqa: PLC0415
+
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {name.name: str(node.module) for node in imports for name in node.names if name.name != "*"}

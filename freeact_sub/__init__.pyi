@@ -92,36 +92,7 @@ from freeact_sub.errors import (
     UntrustedError as UntrustedError,
     WorkspaceConflictError as WorkspaceConflictError,
 )
-from freeact_sub.events import (
-    AgentEvent as AgentEvent,
-    AgentFinished as AgentFinished,
-    AgentMessage as AgentMessage,
-    AgentStarted as AgentStarted,
-    Answer as Answer,
-    ApprovalAnswered as ApprovalAnswered,
-    ApprovalRequest as ApprovalRequest,
-    Cancelled as Cancelled,
-    CodeExecutionOutput as CodeExecutionOutput,
-    CodeExecutionOutputChunk as CodeExecutionOutputChunk,
-    Compacted as Compacted,
-    Decision as Decision,
-    Event as Event,
-    KernelLost as KernelLost,
-    MessageKind as MessageKind,
-    ModelProgress as ModelProgress,
-    Notice as Notice,
-    QuestionAnswered as QuestionAnswered,
-    QuestionRequest as QuestionRequest,
-    Remember as Remember,
-    Response as Response,
-    ResponseChunk as ResponseChunk,
-    StrategyProgress as StrategyProgress,
-    Thoughts as Thoughts,
-    ThoughtsChunk as ThoughtsChunk,
-    ToolCallStarted as ToolCallStarted,
-    ToolOutput as ToolOutput,
-    UsageUpdated as UsageUpdated,
-)
+from freeact_sub.events import *
 from freeact_sub.events.ending import (
     RunStatus as RunStatus,
 )

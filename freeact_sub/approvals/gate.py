@@ -25,7 +25,8 @@ from freeact_sub.approvals.timely import decide_in_time
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.events import ABSENT, ASKED, AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events import AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import span
 

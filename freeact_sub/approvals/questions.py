@@ -11,7 +11,8 @@ from typing import Any, Final
 from freeact_sub.approvals.open_question import UNSHOWN_SECONDS, OpenQuestion
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import NoAnswerError
-from freeact_sub.events import ABSENT, ASKED, Answer, QuestionAnswered, QuestionRequest
+from freeact_sub.events import Answer, QuestionAnswered, QuestionRequest
+from freeact_sub.events.answers import ABSENT, ASKED
 
 DECLINED: Final = "the person does not answer"
 

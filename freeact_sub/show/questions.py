@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from freeact_sub.events import ASKED, ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events.answers import ASKED
 from freeact_sub.show.typed_answers import Reply
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import one_line

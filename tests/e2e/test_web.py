@@ -14,7 +14,8 @@ from jsonschema import Draft202012Validator
 from support.cli import environment
 from support.programs import ROOT, copy_examples
 
-from freeact_sub.events import AgentEvent, AgentFinished, ApprovalAnswered, ApprovalRequest, json_schema
+from freeact_sub.events import AgentEvent, AgentFinished, ApprovalAnswered, ApprovalRequest
+from freeact_sub.events.__main__ import json_schema
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 LIMIT_SECONDS = 100

@@ -9,7 +9,6 @@ from freeact_sub.calls import Call, CodeAction
 from freeact_sub.cells import CellError, DisplayData, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
-    ASKED,
     AgentFinished,
     AgentMessage,
     AgentStarted,
@@ -35,6 +34,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
+from freeact_sub.events.answers import ASKED
 from freeact_sub.events.strategy_step import SearchedState
 
 ROOT: dict[str, Any] = {"agent_id": "agent-aaaa0000"}

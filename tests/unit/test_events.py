@@ -25,8 +25,8 @@ from freeact_sub.events import (
     Event,
     ModelProgress,
     ToolCallStarted,
-    json_schema,
 )
+from freeact_sub.events.__main__ import json_schema
 
 SCHEMA = Path(__file__).parents[2] / "docs/events.schema.json"
 CALLS = [

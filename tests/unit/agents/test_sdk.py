@@ -21,17 +21,30 @@ Agent(Config(model="openai-chat:any", base_url="http://localhost:1/v1"))
 """
 
 
-def test_every_promised_name_is_there_and_every_name_that_is_there_is_promised():
-    assert sorted(freeact_sub.__all__) == freeact_sub.__all__
+def test_every_promised_name_is_there_and_is_the_one_of_its_module():
+    names = freeact_sub.__all__
+    assert sorted(names) == names == dir(freeact_sub)
     stub = ast.parse(Path(freeact_sub.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    homes = {name.asname: node.module for node in imports for name in node.names}
-    assert sorted(homes) == freeact_sub.__all__
-    for name, home in homes.items():
+    for name, home in [(name.name, node.module) for node in imports for name in node.names if name.name != "*"]:
+        assert name in names
         assert getattr(freeact_sub, name) is getattr(import_module(home), name)
-    for name in freeact_sub.__all__:
-        assert getattr(freeact_sub, name) is not None
-    assert set(dir(freeact_sub)) == set(freeact_sub.__all__)
+    assert [node.module for node in imports if node.names[0].name == "*"] == ["freeact_sub.events"]
+    assert all(getattr(freeact_sub, name) is not None for name in names)
+
+
+def test_type_checkers_know_the_names_of_events_by_the_star_of_the_stub():
+    """A star in a stub takes what the module defines, and what it imports with `as`."""
+    from freeact_sub import events
+
+    seen = set()
+    for node in ast.parse(inspect.getsource(events)).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                seen.add(name)
+            case ast.ImportFrom(names=names):
+                seen |= {name.asname for name in names if name.asname}
+    assert {name for name in seen if not name.startswith("_")} == set(dir(events))
 
 
 def test_all_events_and_all_errors_are_among_them():
