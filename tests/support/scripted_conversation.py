@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from freeact_sub.agents import Agent
 from freeact_sub.config.schema import Config
+from freeact_sub.errors import FreeactError
 from freeact_sub.terminal.conversation import converse
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
@@ -81,6 +82,8 @@ def main() -> int:
     config = Config(workspace=Path.cwd())
 
     def open_session(session: str | None, settings: Mapping[str, Any] | None = None) -> Agent:
+        if Path("broken").exists():
+            raise FreeactError("the disk is gone")
         changed = config.model_copy(update=dict(settings or {}))
         return Agent(changed, model=ScriptedModel(script), kernel_provider=FakeKernelProvider(), session=session)
 

@@ -141,18 +141,23 @@ class Conversation:
                 self._set_phase("opening")
                 self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
                 if self.present.agent is not agent:
+                    if asked.session != NEW:
+                        self.present.wanted.pop("model", None)
                     await agent.aclose()
                     self.present.agent.follow_background(self._observe)
                     self._goes_along.clear()
                     self.display.forget()
                 self.display.note(told)
-            case str() | TypedCommand() if self.may_change_settings and changes(agent, self.present.wanted):
+            case str() | TypedCommand() if self.may_change_settings and self._is_to_be_reopened(agent):
                 if await self._is_reopened(agent) and self.present.agent is not None:
                     await self._follow(self.present.agent, asked)
                 else:
                     self.display.screen.line.give(asked if isinstance(asked, str) else asked.title)
             case _:
                 await self._follow(agent, asked)
+
+    def _is_to_be_reopened(self, agent: "Agent") -> bool:
+        return not agent.is_open or changes(agent, self.present.wanted)
 
     async def _is_reopened(self, agent: "Agent") -> bool:
         """Lets another agent continue the session, with the settings that the person wants; returns False if that fails."""
@@ -168,7 +173,11 @@ class Conversation:
         except FreeactError as error:
             self.display.note(f"not sent, and nothing has changed: {error}")
             self.present.wanted, failed = earlier, True
-            other = await opened(self._open_session, session, earlier)
+            try:
+                other = await opened(self._open_session, session, earlier)
+            except FreeactError as error:
+                self.display.note(f"the conversation is closed, and the next prompt opens it again: {error}")
+                return False
         other.allowed = agent.allowed
         self.present.agent = other
         other.follow_background(self._observe)

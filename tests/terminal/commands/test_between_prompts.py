@@ -49,6 +49,25 @@ def test_escape_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal)
     assert terminal.wait_end() == 0
 
 
+def test_a_conversation_that_cannot_be_reopened_goes_on_with_the_next_prompt(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.enter("count")
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    (tmp_path / "broken").touch()
+    terminal.enter("/mode auto")
+    terminal.enter("count")
+    closed = "the conversation is closed, and the next prompt opens it again: the disk is gone"
+    terminal.wait_for(closed)
+    terminal.wait_at_bottom("> count", READY)
+    terminal.press(ENTER)
+    terminal.wait_for_match(rf"{closed}(.|\n)+{closed}")
+    terminal.wait_at_bottom("> count", READY)
+    (tmp_path / "broken").unlink()
+    terminal.press(ENTER)
+    terminal.wait_for("goes on: 2 messages of 1 agent", "echo: [Your kernel is new")
+    terminal.wait_at_bottom(READY)
+
+
 def test_a_new_conversation_is_begun_and_the_one_before_is_gone_on_with(terminal: Terminal) -> None:
     terminal.enter("/resume")
     terminal.wait_for("no earlier conversation in this folder")
