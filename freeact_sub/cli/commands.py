@@ -134,7 +134,8 @@ def _converse(options: argparse.Namespace) -> int:
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
-        open_session=lambda session, settings: _agent(config.model_copy(update=dict(settings)), session),
+        # `--model` was meant for the first session
+        open_session=lambda session, new: _agent(config.choosing(()).model_copy(update=dict(new)), session),
     )
     return asyncio.run(conversation)
 
@@ -181,11 +182,12 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 
 def _settings(options: argparse.Namespace, headless: str | None = None) -> "Config":
-    """The settings of a conversation or a run: before anything is typed it is known that they name a model."""
+    """The settings of a conversation or a run: before anything is typed it is known that there is a model."""
     config = read_settings(options, headless=headless)
-    from freeact_sub.models.names import require_model  # noqa: PLC0415
+    if not hasattr(options, "session"):  # else the session has one
+        from freeact_sub.models.names import require_model  # noqa: PLC0415
 
-    require_model(config)
+        require_model(config)
     return config
 
 

@@ -69,7 +69,7 @@ def load_config(
     if found is not None:
         servers = _mcp_servers(files.read(found), found, variables)
         settings["mcp_servers"] = servers | settings.get("mcp_servers", {})
-    config = _validate(Config, settings)
+    config = _validate(Config, settings).choosing(_without_none(arguments or {}))
     if trust is not None:
         types = (path for place in config.agent_folders for path in files_in(place, ".md") if is_file(path))
         for path in (*config.permission_files, *types):

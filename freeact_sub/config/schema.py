@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -342,6 +342,13 @@ class Config(Section):
     the user's where they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
     """MCP servers by name; usually read from `mcp.json` or `.freeact/mcp.json`."""
+
+    def choosing(self, names: Iterable[str]) -> Self:
+        """The same settings, of which somebody has chosen these: only they replace what a session has kept."""
+        fields = type(self).model_fields
+        made = self.model_construct(set(names) & fields.keys(), **{name: getattr(self, name) for name in fields})
+        vars(made).update(vars(self))  # files count as they were when they were read
+        return made
 
     @functools.cached_property
     def instruction_contents(self) -> dict[Path, bytes]:

@@ -138,7 +138,6 @@ class AgentMagics:
         try:
             session = stored_session(options.session)
             config = _load_config(options)
-            config = config if config.model else config.model_copy(update={"model": session.model or None})
             await self._start(name, options, config, session.session_id)
         except FreeactError as error:
             raise UsageError(f"%agent_resume: {error}") from error

@@ -140,12 +140,15 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: AgentNode) -
 
 
 async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Model:
-    """The model of a resumed child if a model of this name exists; else another one, with a notice.
+    """The model that a child had. If somebody has chosen another one for the session that had the same, that one.
 
     Args:
         earlier: The child.
         other: The model of a new child of its type.
         node: Who asks.
+
+    Raises:
+        InvalidRequestError: No setting leads to its model any more.
     """
     shared, wanted, address = node.shared, earlier.model_id, earlier.address
     if earlier.model is not None:
@@ -159,8 +162,12 @@ async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Mode
             model = await shared.other_models.get(name)
             if _is_that(model, wanted, address):
                 return model
-    text = f"{earlier.agent_id} had the model {wanted}, which no setting names any more: it goes on with {other.model_id}"
-    node.emitter.put(Notice(content=text))
+    if address not in shared.journal.left:
+        raise InvalidRequestError(
+            f"{earlier.agent_id} had the model {address or wanted}, to which no setting leads any more. Its conversation "
+            "goes nowhere else by itself: name a model (`model`), or start a new child"
+        )
+    node.emitter.put(Notice(content=f"{earlier.agent_id} had the model {wanted}: it goes on with {other.model_id}"))
     return other
 
 

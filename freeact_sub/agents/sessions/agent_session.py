@@ -15,7 +15,7 @@ from pydantic_ai.models import Model
 from freeact_sub.agents.runs.prompt import kernel_is_new
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
-from freeact_sub.agents.sessions.models import check_addresses, model_json, with_model_of
+from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import SessionVariables, Variables
@@ -79,6 +79,8 @@ class AgentSession:
         self.session_id: str | None = None
         self.config = config
         """The settings, with those of the session's model."""
+        self._set_aside: str | None = None
+        """The model that the settings of now name, and that nobody has chosen for this session."""
         self._model_facts = "{}"
         self._has_name = True
         self._notice = notice
@@ -95,7 +97,10 @@ class AgentSession:
             self.resumed = load(self._store, choice)
             self.session_id = self.resumed.stored.session_id
             if not has_model:
-                self.config = with_model_of(self.resumed.stored, config, config.model_fields_set)
+                self.config = with_model_of(self.resumed.stored, config)
+            if has_model or has_other_model(self.resumed.stored, config):
+                self.journal.left = self.resumed.stored.addresses
+            self._set_aside = config.model if config.model not in (None, self.config.model) else None
             self._last_used = self.resumed.stored.updated
             self.journal.root_run, self.journal.runs = self.resumed.root_run, self.resumed.runs
             self.journal.answers, self.journal.earlier = self.resumed.answers, self.resumed.earlier
@@ -122,6 +127,11 @@ class AgentSession:
         for agent_id, other in self.resumed.answered_by.items():
             tree.shared.histories.same_as(agent_id, other)
         tree.notice(self.resumed.summary())
+        if self._set_aside is not None:
+            tree.notice(
+                f"the session keeps its model {self.config.model}: that of the settings, {self._set_aside}, is for new "
+                "sessions, or with --model"
+            )
         return root
 
     async def open(self) -> None:

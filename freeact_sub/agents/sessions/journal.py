@@ -78,6 +78,8 @@ class Journal:
     """The number of the root's present or last run."""
     runs: Counter[str] = field(default_factory=Counter)
     """The number of runs that each agent has begun."""
+    left: Sequence[str] = ()
+    """The addresses of the session's model, if somebody has chosen another one."""
     answers: dict[str, list[KnownAnswer]] = field(default_factory=dict)
     """The answers from before a crash, by digest; each is used once."""
     _calls: Counter[str] = field(default_factory=Counter)

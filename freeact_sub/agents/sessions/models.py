@@ -5,18 +5,20 @@ So a session keeps the settings that give its model a meaning, and the addresses
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic_ai.models import Model
 
-from freeact_sub.config.schema import Config
+from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import SessionError
 from freeact_sub.models.inner import models_in
 from freeact_sub.sessions import StoredSession
 
 SECRET: Final = "[secret]"  # noqa: S105  # what stands in place of one
+OF_ADDRESS: Final = ("base_url", "fallback_models")
 SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "code_actions", "answer_check", "profile")
 """The settings that are kept, besides the names in `models`."""
 
@@ -24,7 +26,7 @@ SETTINGS: Final = ("model", "base_url", "fallback_models", "model_settings", "co
 def model_json(config: Config, model: Model) -> str:
     """What a session keeps of its model. Args: model: the one that the settings have led to, or that a program has given."""
     settings = {name: getattr(config, name) for name in SETTINGS}
-    names = {name: other for name, other in config.models.names.items() if isinstance(other, str)}
+    names = {name: other if isinstance(other, str) else None for name, other in config.models.names.items()}
     return json.dumps({"settings": {**settings, "models": names}, "addresses": addresses(model)}, default=str)
 
 
@@ -43,72 +45,98 @@ def address_of(model: Model) -> str:
     return f"{model.model_id} at {server}" if parts.netloc else model.model_id
 
 
-def with_model_of(stored: StoredSession, config: Config, chosen: Collection[str]) -> Config:
-    """The settings with which a session goes on: with its model, unless another one is chosen.
+def with_model_of(stored: StoredSession, config: Config) -> Config:
+    """The settings with which a session goes on: with its model, unless somebody has chosen another one for it.
 
-    Args:
-        stored: The session.
-        config: The settings of now.
-        chosen: The names of those that somebody has chosen for this; the session's count before all others.
+    What somebody has chosen are the settings that a program gives to `Config`, and the arguments of `load_config`. Those of
+    files and variables are for new sessions: they do not say where this conversation may go.
 
     Raises:
         SessionError: The session does not say which model it had.
     """
     kept: Mapping[str, Any] = stored.model_settings
-    if "model" in chosen and config.model is not None and config.model != stored.model:
-        same = config.model.partition(":")[0] == stored.model.partition(":")[0]
-        if same and config.base_url is None and "base_url" not in chosen and kept.get("base_url"):
-            return config.model_copy(update=_without_secrets(stored, {"base_url": kept["base_url"]}))
-        return config
-    if not stored.model:
+    other = has_other_model(stored, config)
+    if not other and not stored.model:
         had = f" ({', '.join(stored.addresses)})" if stored.addresses else ""
         raise SessionError(
             f"a program gave the session {stored.session_id} its model{had}, which no session can keep: name a model, by "
             "--model or Agent.resume(ID, model=...)"
         )
-    if not kept:
+    if not other and not kept:
         raise SessionError(
             f"the session {stored.session_id} does not say at which address its model {stored.model} is: name a model, by "
             "--model or Agent.resume(ID, model=...)"
         )
-    update = {name: value for name, value in kept.items() if name in SETTINGS and name not in chosen}
-    update = _without_secrets(stored, update)
+    update: dict[str, Any] = {name: kept[name] for name in SETTINGS if name in kept}
+    if other:
+        same_provider = _provider(config.model) == _provider(stored.model)
+        wanted = OF_ADDRESS if same_provider and kept.get("base_url") else ()
+        update = {name: value for name, value in update.items() if name in wanted} if wanted else {"fallback_models": ()}
+    update = {name: value for name, value in update.items() if name not in config.model_fields_set}
     if "fallback_models" in update:
         update["fallback_models"] = tuple(update["fallback_models"])
-    if "models" not in chosen:
-        names = {**kept.get("models", {}), **config.models.names}
-        update["models"] = config.models.model_copy(update=names)
-    return config.model_copy(update=update)
+    if "models" not in config.model_fields_set:
+        update["models"] = _models(config.models, kept.get("models", {}))
+    kept_config = config.model_copy(update=_without_secrets(stored, update, config))
+    return kept_config.choosing(config.model_fields_set)
+
+
+def has_other_model(stored: StoredSession, config: Config) -> bool:
+    """Whether somebody has chosen another model for the session than it had."""
+    return "model" in config.model_fields_set and config.model is not None and config.model != stored.model
 
 
 def check_addresses(stored: StoredSession, config: Config, model: Model) -> None:
-    """Refuse a model that has the settings of the session's and is at another address: the environment has changed.
+    """Refuse a model that nobody has chosen and that is at another address than the session's: the environment has changed.
 
     Raises:
         SessionError: The conversation would go to somebody else.
     """
-    same = all(json.loads(json.dumps(getattr(config, name))) == stored.model_settings.get(name) for name in _OF_ADDRESS)
-    others = [address for address in addresses(model) if address not in stored.addresses]
-    if same and others and SECRET not in "".join(stored.addresses):
+    chosen = config.model_fields_set
+    first, *others = addresses(model)
+    if has_other_model(stored, config) or "base_url" in chosen:
+        first = ""
+    if not chosen.isdisjoint(("base_url", "fallback_models", "models")):
+        others = []
+    new = [address for address in (first, *others) if address and address not in stored.addresses]
+    if new and SECRET not in "".join(stored.addresses):
         raise SessionError(
             f"the session {stored.session_id} was held with {_listed(stored.addresses)}, and would go on with "
-            f"{_listed(others)}: set `base_url` (--base-url) to one of them, or name another model"
+            f"{_listed(new)}: set `base_url` (--base-url) to one of them, or name another model"
         )
 
 
-_OF_ADDRESS: Final = ("model", "base_url", "fallback_models")
+def _models(now: ModelsConfig, kept: Mapping[str, str | None]) -> ModelsConfig:
+    """The names of now with what the session meant by them. One that meant an object of a program means nothing."""
+    names = {name: value for name, value in {**now.names, **kept}.items() if value is not None}
+    return ModelsConfig(max_concurrent=now.max_concurrent, **names)
+
+
+def _provider(name: str | None) -> str:
+    return (name or "").partition(":")[0]
 
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def _without_secrets(stored: StoredSession, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings. Raises: SessionError: A secret was left out of them."""
+def _without_secrets(stored: StoredSession, settings: dict[str, Any], now: Config) -> dict[str, Any]:
+    """The settings, with the secrets of the settings of now that are the same otherwise.
+
+    Raises:
+        SessionError: A secret was left out of a setting that is another one now.
+    """
     for name, value in settings.items():
-        if SECRET in json.dumps(value):
+        if SECRET not in (kept := _json(value)):
+            continue
+        if not re.fullmatch(re.escape(kept).replace(re.escape(SECRET), '[^"]+'), _json(getattr(now, name))):
             raise SessionError(
                 f"the setting `{name}` of the session {stored.session_id} has a secret, which no session keeps: set it "
                 "again, or name a model"
             )
+        settings = {**settings, name: getattr(now, name)}
     return settings
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, default=str, sort_keys=True)

@@ -45,6 +45,8 @@ class Opening:
             session = await asyncio.to_thread(self._found, agent)
             if session is None:
                 return agent, await asyncio.to_thread(sessions_text, agent)
+            if session != NEW:  # it has a model of its own
+                settings = {name: value for name, value in settings.items() if name != "model"}
             other = await opened(open_session, session, settings)
         except FreeactError as error:
             return agent, str(error)

@@ -203,12 +203,12 @@ async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
             await later.task("x", resume=typed.agent_id)
         events, _ = await asked_on(later, other.agent_id)
         assert [event.mode for event in of_kind(events, AgentStarted) if event.depth] == ["plan"]  # as the type says now
-        events, result = await asked_on(later, own_model.agent_id)
-        assert result.status == "completed"
-    assert (
-        f"{own_model.agent_id} had the model function:special, which no setting names any more: it goes on with "
-        "function:scripted"
-    ) in [event.content for event in of_kind(events, Notice)]
+        with pytest.raises(
+            InvalidRequestError, match=f"{own_model.agent_id} had the model function:special, to which no setting leads any"
+        ):
+            await later.task("x", resume=own_model.agent_id)
+        again = await later.task("x", resume=own_model.agent_id, model=ScriptedModel(Reviewer(), name="another"))
+        assert again.status == "completed"
 
 
 async def test_no_secret_of_one_that_is_asked_on_reaches_the_disk(make, store):

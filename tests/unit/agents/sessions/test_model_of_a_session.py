@@ -1,11 +1,17 @@
 """A session goes on with its model at its address, or says that it cannot."""
 
+import asyncio
+import json
+
 import pytest
-from support.agents import read
+from pydantic_ai.models.test import TestModel
+from support.agents import of_kind, read
 
 from freeact_sub import Agent
+from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
+from freeact_sub.events import Notice
 from freeact_sub.sessions import list_sessions
 from freeact_sub.testing import FakeKernelProvider
 
@@ -66,6 +72,63 @@ async def test_an_address_of_the_environment_that_has_changed_is_refused(begun, 
     ):
         Agent.resume(session)
     Agent.resume(session, Config(model="openai-chat:m", base_url=LOCAL))
+
+
+LEAKS = {
+    "another model": 'model = "openai-chat:public"',
+    "another address": f'base_url = "{PUBLIC}"',
+    "another model at its address": f'model = "openai-chat:m"\nbase_url = "{PUBLIC}"',
+    "another fallback": 'fallback_models = ["openai-chat:public"]',
+    "another meaning of a name": '[models]\nsmall = "openai-chat:public"',
+    "other headers": '[model_settings.extra_headers]\nX-Forward-To = "public"',
+    "another way": 'profile = "full"\ncode_actions = "tool"',
+}
+
+
+@pytest.mark.parametrize("settings", LEAKS.values(), ids=LEAKS)
+async def test_files_and_variables_do_not_lead_a_session_elsewhere(settings, begun, tmp_path):
+    session = await begun(**KEPT)
+    (tmp_path / ".freeact").mkdir(exist_ok=True)
+    (tmp_path / ".freeact/config.toml").write_text(settings)
+    here = {
+        f"FREEACT_{name.upper()}": str(value) for name, value in {"model": "openai-chat:public", "base_url": PUBLIC}.items()
+    }
+    for config in (load_config(tmp_path), load_config(tmp_path, environment=here)):
+        assert of(Agent.resume(session, config)) == of(Agent(config, session=session)) == KEPT
+    agent = Agent.resume(session, load_config(tmp_path, arguments={"model": "openai-chat:other"}))
+    assert (agent.config.model, agent.config.base_url) == ("openai-chat:other", LOCAL)
+    assert agent.config.fallback_models == KEPT["fallback_models"]
+    agent = Agent.resume(session, load_config(tmp_path, arguments={"model": "test", "base_url": None}))
+    assert (agent.config.model, agent.config.fallback_models) == ("test", ())
+
+
+async def test_it_is_told_which_model_the_settings_name(begun, tmp_path):
+    session = await begun(**KEPT)
+    config = load_config(tmp_path, environment={"FREEACT_MODEL": "openai-chat:public"})
+    async with Agent.resume(session, config, kernel_provider=FakeKernelProvider()) as agent:
+        events, _ = await read(agent.run_program(lambda: asyncio.sleep(0)))
+    assert any(
+        "keeps its model openai-chat:m: that of the settings, openai-chat:public" in event.content
+        for event in of_kind(events, Notice)
+    )
+
+
+async def test_a_name_that_meant_a_model_of_a_program_means_nothing_else_later(make, store, tmp_path, begun):
+    session = await begun(**{**KEPT, "fallback_models": (), "models": {"small": TestModel(), "other": "openai-chat:s"}})
+    config = load_config(tmp_path, arguments={}, environment={"FREEACT_MODELS__SMALL": "openai-chat:public"})
+    assert Agent.resume(session, config).config.models.names == {"other": "openai-chat:s"}
+    again = Config(workspace=tmp_path, models={"small": "openai-chat:s"})
+    assert Agent.resume(session, again).config.models.names == {"small": "openai-chat:s"}
+
+
+async def test_a_secret_of_the_settings_counts_where_all_else_is_the_same(begun, tmp_path):
+    headers = {"extra_headers": {"X-Team": "a-long-header"}}
+    session = await begun(model="openai-chat:m", base_url=LOCAL, model_settings=headers)
+    same = {"FREEACT_MODEL_SETTINGS": json.dumps(headers)}
+    assert Agent.resume(session, load_config(tmp_path, environment=same)).config.model_settings == headers
+    other = {"FREEACT_MODEL_SETTINGS": json.dumps({"extra_headers": {"X-Other": "a-long-header"}})}
+    with pytest.raises(SessionError, match="has a secret, which no session keeps"):
+        Agent.resume(session, load_config(tmp_path, environment=other))
 
 
 async def test_a_model_that_a_program_gave_has_to_be_given_again(make, store, tmp_path):
