@@ -40,6 +40,7 @@ from freeact_sub.calls import (
 )
 from freeact_sub.cells import (
     CellError as CellError,
+    ClearOutput as ClearOutput,
     DisplayData as DisplayData,
     ExecuteResult as ExecuteResult,
     StreamText as StreamText,

@@ -48,9 +48,11 @@ class ExecuteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ClearOutput:
-    """The cell clears its output so far."""
+    """The cell clears what it has put out so far."""
 
+    type: Literal["ClearOutput"] = "ClearOutput"
     wait: bool = False
+    """True: not before its next output comes. Events do not wait: theirs comes right before that output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,3 +78,22 @@ class ExecuteReply:
 
 CellOutput: TypeAlias = StreamText | DisplayData | ExecuteResult | ClearOutput | CellError
 """Output of a cell before its end."""
+
+
+def size_of(output: CellOutput) -> int:
+    """The characters of an output."""
+    rich = output.data.items() if isinstance(output, DisplayData | ExecuteResult) else ()
+    return len(text_of(output)) + sum(len(str(data)) for kind, data in rich if kind != "text/plain")
+
+
+def text_of(output: CellOutput) -> str:
+    """The text of an output; empty where it has none."""
+    match output:
+        case StreamText():
+            return output.text
+        case CellError():
+            return "\n".join(output.traceback) + "\n" if output.traceback else f"{output.ename}: {output.evalue}\n"
+        case DisplayData() | ExecuteResult():
+            return f"{output.data['text/plain']}\n" if "text/plain" in output.data else ""
+        case ClearOutput():
+            return ""

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from freeact_sub.calls import Call
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
+from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events.answers import NOBODY, Answerable, AnswerableByText
 from freeact_sub.events.answers import Answer as Answer
@@ -157,7 +157,8 @@ class CodeExecutionOutputChunk(AgentEvent):
     """Output of a running cell, as it comes."""
 
     type: Literal["CodeExecutionOutputChunk"] = "CodeExecutionOutputChunk"
-    output: Annotated[StreamText | DisplayData | ExecuteResult | CellError, Field(discriminator="type")]
+    output: Annotated[StreamText | DisplayData | ExecuteResult | CellError | ClearOutput, Field(discriminator="type")]
+    """`ClearOutput`: what the cell has put out so far is gone. A `DisplayData` with `update` replaces an earlier one."""
 
 
 @dataclass(frozen=True, kw_only=True)

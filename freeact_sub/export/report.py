@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from freeact_sub.agent_names import agent_name
 from freeact_sub.calls import Call
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import (
     AgentFinished,
@@ -336,6 +336,10 @@ class _EventReader:
             cell.text, cell.status, cell.seconds = event.text, event.status, event.seconds
             return
         output = event.output
+        if isinstance(output, ClearOutput):
+            cell.outputs = [item for item in cell.outputs if isinstance(item, Question | QuestionAnswered)]
+            self._displays = {key: place for key, place in self._displays.items() if place[0] is not cell}
+            return
         if isinstance(output, DisplayData) and output.display_id is not None:
             key = (event.agent_id, output.display_id)
             if output.update:

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.kernels.output import CellOutputBuffer, text_of
+from freeact_sub.cells import CellError, CellOutput, ClearOutput, DisplayData, ExecuteResult, StreamText, text_of
+from freeact_sub.kernels.output import CellOutputBuffer
 
 HELD_CHARS: Final = 1_000_000
 """Characters of output that wait for the next cell."""
@@ -39,8 +39,8 @@ class EarlierOutput:
         if running is not None:
             if self._noted is not running:
                 self._noted = running
-                running.add(StreamText(name="stderr", text=AMONG))
-            running.add(output)
+                running.add_note(AMONG)
+            running.add(output, stays=True)
             return
         if not self._has_cells:
             return
@@ -56,16 +56,16 @@ class EarlierOutput:
         self._has_cells = True
         if not self._held and not self._left_out_chars:
             return
-        buffer.add(StreamText(name="stderr", text=BETWEEN))
+        buffer.add_note(BETWEEN)
         last = "\n"
         while self._held:
             output = self._held.popleft()
-            buffer.add(output)
+            buffer.add(output, stays=True)
             last = text_of(output)[-1:] or last
         if self._left_out_chars:
-            buffer.add(StreamText(name="stderr", text=f"\n[{self._left_out_chars:,} more characters were left out]"))
+            buffer.add_note(f"\n[{self._left_out_chars:,} more characters were left out]")
         if last != "\n" or self._left_out_chars:
-            buffer.add(StreamText(name="stderr", text="\n"))
+            buffer.add_note("\n")
         self._held_chars = self._left_out_chars = 0
 
 

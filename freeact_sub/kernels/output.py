@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final, Literal, Self
 
@@ -23,6 +24,8 @@ from freeact_sub.cells import (
     ExecuteResult,
     MimeBundle,
     StreamText,
+    size_of,
+    text_of,
 )
 from freeact_sub.kernels.screen import ScreenText
 from freeact_sub.kernels.tracebacks import short_traceback, without_colours
@@ -35,6 +38,10 @@ CHUNK_CHARS: Final = 65_536
 """Longer text is handed on in pieces: an event must stay small, or a bounded number of them is no bound."""
 DISPLAYS_CHARS: Final = 20_000_000
 """Characters of rich output (pictures are base64) that one cell may show; past it a note stands for each."""
+MANY_WAITING: Final = 1_000
+"""Outputs that wait; when so many do, those that the cell clears are dropped."""
+STAYING_CHARS: Final = 100_000
+"""Characters that stay when the cell clears its output."""
 MERGED_CHARS: Final = 16_384
 """Small pieces of text that wait are joined up to this size: one chunk a print would cost an event each."""
 
@@ -72,8 +79,9 @@ class CellOutputBuffer:
         self._screen = ScreenText(model_chars)
         self._is_to_clear = False
         """The next output takes the place of all before."""
-        self._notes: list[str] = []
-        """Ours, which stay when the cell clears its output."""
+        self._staying: list[StreamText | DisplayData] = []
+        """What the cell cannot clear, because it has not put it out."""
+        self._staying_chars = 0
         self._unwritten: list[str] = []
         """All of the text, while it is short."""
         self._file_path = file
@@ -84,43 +92,39 @@ class CellOutputBuffer:
         self._waiting_chars = 0
         self._changed = asyncio.Event()
         self._reply: ExecuteReply | None = None
-        self._displays: dict[str, MimeBundle] = {}
-        self._displays_chars = 0
+        self._displays: dict[str, tuple[MimeBundle, int]] = {}
+        """By display id or number, with their sizes in characters."""
         self.total_chars = 0
         """Length of the cell's text so far."""
         self.left_out_chars = 0
         """Characters that were not handed on because the reader was behind."""
 
-    def add(self, output: CellOutput) -> None:
-        """Adds output; never waits."""
+    def add(self, output: CellOutput, *, stays: bool = False) -> None:
+        """Adds output; never waits. Args: stays: the cell has not put it out, and cannot clear it."""
         if self._reply is not None:
             return
         if isinstance(output, ClearOutput):
+            self._waiting.append((output, 0))
+            self._changed.set()
             self._is_to_clear = True
             if not output.wait:
                 self._clear()
-            self._waiting.append((output, 0))
-            self._changed.set()
             return
         self._clear()
         text = text_of(output)
-        self._keep_text(output, text)
-        size = len(text)
-        if isinstance(output, DisplayData | ExecuteResult):
-            size += self._keep_display(output)
-            if self._displays_chars > DISPLAYS_CHARS:
-                output, size = _too_large(output, size), 0
+        self._keep(short_traceback(output) if isinstance(output, CellError) else without_colours(text))
+        size = size_of(output)
+        if isinstance(output, DisplayData | ExecuteResult) and not self._keep_display(output):
+            output, size = _too_large(output), 0
+        if stays and isinstance(output, StreamText | DisplayData) and self._staying_chars + size <= STAYING_CHARS:
+            self._staying.append(output)
+            self._staying_chars += size
+        self._draw(output, stays=stays)
         self._hand_on(output, size)
 
     def add_note(self, text: str) -> None:
-        """Adds lines of ours that say what the reader misses. The cell can clear its own output, but not these."""
-        if self._reply is not None:
-            return
-        self._clear()
-        self._notes.append(text)
-        self._keep(text)
-        self._screen.show(text)
-        self._hand_on(StreamText(name="stderr", text=text), len(text))
+        """Adds lines of ours that say what the reader misses."""
+        self.add(StreamText(name="stderr", text=text), stays=True)
 
     def end(self, reply: ExecuteReply) -> None:
         """The cell is over; the first end counts."""
@@ -160,7 +164,7 @@ class CellOutputBuffer:
     @property
     def displays(self) -> tuple[MimeBundle, ...]:
         """Rich output in order, updates applied."""
-        return tuple(self._displays.values())
+        return tuple(data for data, _ in self._displays.values())
 
     @property
     def file(self) -> Path | None:
@@ -168,26 +172,37 @@ class CellOutputBuffer:
         return self._file_path if self._file is not None else None
 
     def _clear(self) -> None:
-        if self._is_to_clear:
-            self._is_to_clear = False
-            self._screen.clear()
-            self._displays.clear()
-            for note in self._notes:
-                self._screen.show(note)
-
-    def _keep_text(self, output: CellOutput, text: str) -> None:
-        """Keeps the text of an output. The file gets what the screen does not show any more as well."""
-        plain = short_traceback(output) if isinstance(output, CellError) else without_colours(text)
-        self._keep(plain)
-        if isinstance(output, StreamText):
-            self._screen.write(text)
+        """Clears now, if the cell has asked for it."""
+        if not self._is_to_clear:
             return
+        self._is_to_clear = False
+        self._screen.clear()
+        self._displays.clear()
+        if len(self._waiting) > MANY_WAITING:
+            self._waiting.clear()
+            self._waiting_chars = 0
+            self._waiting.append((ClearOutput(), 0))
+        for output in self._staying:
+            if isinstance(output, DisplayData):
+                self._keep_display(output)
+            self._draw(output, stays=True)
+            self._hand_on(output, size_of(output))
+
+    def _draw(self, output: StreamText | DisplayData | ExecuteResult | CellError, *, stays: bool = False) -> None:
+        """Draws an output on the screen that the model reads."""
+        if isinstance(output, StreamText):
+            if stays:  # the cursor is the cell's
+                self._screen.to_end()
+            self._screen.write(output.text)
+            return
+        plain = short_traceback(output) if isinstance(output, CellError) else without_colours(text_of(output))
         display_id = output.display_id if isinstance(output, DisplayData) else None
         replaces = isinstance(output, DisplayData) and output.update and display_id is not None
         if not (replaces and display_id and self._screen.replace(plain, display_id)):
             self._screen.show(plain, display_id)
 
     def _keep(self, plain: str) -> None:
+        """Keeps the text of an output for the cell's file, which gets what the screen does not show any more as well."""
         self.total_chars += len(plain)
         if self._file_path is not None:
             self._write(plain)
@@ -215,17 +230,18 @@ class CellOutputBuffer:
             with suppress(OSError):
                 file.close()
 
-    def _keep_display(self, output: DisplayData | ExecuteResult) -> int:
-        """Remembers rich output; returns its size in characters."""
-        rich = {kind: data for kind, data in output.data.items() if kind != "text/plain"}
-        if not rich:
-            return 0
-        size = sum(len(str(data)) for data in rich.values())
+    def _keep_display(self, output: DisplayData | ExecuteResult) -> bool:
+        """Remembers rich output. Returns False if there is no room for it."""
+        size = size_of(output) - len(text_of(output))
+        if not size:
+            return True
         display_id = output.display_id if isinstance(output, DisplayData) else None
-        self._displays_chars += size
-        if self._displays_chars <= DISPLAYS_CHARS:
-            self._displays[display_id or f"#{len(self._displays)}"] = output.data
-        return size
+        name = display_id or f"#{len(self._displays)}"
+        _, before = self._displays.get(name, ({}, 0))
+        if sum(kept for _, kept in self._displays.values()) - before + size > DISPLAYS_CHARS:
+            return False
+        self._displays[name] = output.data, size
+        return True
 
     def _hand_on(self, output: StreamText | DisplayData | ExecuteResult | CellError, size: int) -> None:
         room = max(0, BUFFER_CHARS - self._waiting_chars)
@@ -252,22 +268,10 @@ class CellOutputBuffer:
             self._waiting.append((StreamText(name=name, text=piece), len(piece)))
 
 
-def _too_large(output: DisplayData | ExecuteResult, size: int) -> DisplayData:
+def _too_large(output: DisplayData | ExecuteResult) -> DisplayData:
     kinds = ", ".join(kind for kind in output.data if kind != "text/plain") or "text/plain"
-    return DisplayData(data={"text/plain": f"[{kinds}, {size:,} characters: more than a cell may show]"})
-
-
-def text_of(output: CellOutput) -> str:
-    """The text of an output; empty where it has none."""
-    match output:
-        case StreamText():
-            return output.text
-        case CellError():
-            return "\n".join(output.traceback) + "\n" if output.traceback else f"{output.ename}: {output.evalue}\n"
-        case DisplayData() | ExecuteResult():
-            return f"{output.data['text/plain']}\n" if "text/plain" in output.data else ""
-        case ClearOutput():
-            return ""
+    note = {"text/plain": f"[{kinds}, {size_of(output):,} characters: more than a cell may show]"}
+    return replace(output, data=note) if isinstance(output, DisplayData) else DisplayData(data=note)
 
 
 class CellRun:

@@ -108,9 +108,13 @@ class ScreenText:
                 self._put(token)
         self._settle()
 
+    def to_end(self) -> None:
+        """Moves the cursor to the end."""
+        self._row, self._column = len(self._lines) - 1, len(self._lines[-1])
+
     def show(self, text: str, display_id: str | None = None) -> None:
         """Adds lines at the end, as they are. Args: display_id: by which they may be replaced later."""
-        self._row, self._column = len(self._lines) - 1, len(self._lines[-1])
+        self.to_end()
         start, had_text = self._row, bool(self._lines[-1])
         if display_id is not None and not had_text:
             self._places.setdefault(display_id, []).append(_Place(start, text.count("\n")))

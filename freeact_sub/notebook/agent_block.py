@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from freeact_sub import events
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.show.agent_view import AgentView, shows
 from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import TEXT_CHARS, bounded
@@ -99,6 +99,12 @@ class CallStep:
         else:
             self.outputs.append(output)
         self._settle()
+        return True
+
+    def clear(self) -> bool:
+        """Takes back all output. Returns True, because the body changes."""
+        self.outputs.clear()
+        self.settled = self.left_out = 0
         return True
 
     def update(self, newer: DisplayData) -> bool:
@@ -262,7 +268,8 @@ class AgentBlock:
         if isinstance(output, DisplayData) and output.update:
             changed = any(call.update(output) for call in self._calls.values())
         else:
-            changed = self._call(event.tool_call_id).add(output)
+            call = self._call(event.tool_call_id)
+            changed = call.clear() if isinstance(output, ClearOutput) else call.add(output)
         if not isinstance(output, StreamText):
             self._drop_displays()
         return changed

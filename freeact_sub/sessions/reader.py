@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from pydantic import TypeAdapter
 
 from freeact_sub.agent_names import agents_meant, candidates
+from freeact_sub.cells import ClearOutput
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
@@ -214,6 +215,8 @@ def cells_of(events: Iterator[Event]) -> list[StoredCell]:
                 cell |= {"agent_id": event.agent_id, "tool_call_id": event.tool_call_id, "outputs": []}
                 cells.append(cell | {"text": "", "status": "", "seconds": 0.0, "output_file": None})
                 at_work[event.tool_call_id] = cells[-1]
+            case CodeExecutionOutputChunk(output=ClearOutput()) if cell is not None:
+                cell["outputs"].clear()
             case CodeExecutionOutputChunk(output=output) if cell is not None:
                 cell["outputs"].append(output)
             case CodeExecutionOutput() if cell is not None:

@@ -1,13 +1,15 @@
 """The state of an agent in a front end: its `Activity`, and what was shown already."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from freeact_sub.activity import Activity
 from freeact_sub.agent_names import agent_name
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
+from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText, size_of, text_of
 from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
@@ -27,10 +29,16 @@ from freeact_sub.text import clean, colours_only
 LINE_CHARS: Final = 8192
 """A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
 
+MAX_HELD: Final = 200
+MAX_HELD_CHARS: Final = 200_000
+"""Output of a cell that is held back, in pieces and in characters; more is drawn although the cell may clear it."""
 MAX_COLOURS: Final = 16
 """Active colour sequences that continue in the next line; newer ones usually replace older ones."""
 
 _COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+
+
+HeldOutput: TypeAlias = StreamText | DisplayData | ExecuteResult
 
 
 class LineBuffer:
@@ -75,6 +83,48 @@ class LineBuffer:
         return line
 
 
+class UndrawnOutput:
+    """The output of a running cell that is not drawn yet: an unfinished line, and what the cell may clear or replace.
+
+    A cell that has cleared its output, or has replaced a display, is likely to do so again. Where nothing that is drawn can
+    be taken back, only its last state is drawn, when the cell ends.
+    """
+
+    def __init__(self) -> None:
+        self.lines = LineBuffer()
+        self._held: list[HeldOutput] = []
+        self._held_chars = 0
+        self._clears = False
+
+    def settled(self, output: HeldOutput | ClearOutput) -> list[HeldOutput]:
+        """Takes an output of the cell, and returns those that can be drawn."""
+        if isinstance(output, ClearOutput):
+            self.lines, self._clears = LineBuffer(), True
+            self.rest()
+            return []
+        replaced = output.display_id if isinstance(output, DisplayData) and output.update else None
+        if not self._clears and replaced is None:
+            return [output]
+        for index, held in enumerate(self._held):
+            if isinstance(held, DisplayData) and replaced is not None and held.display_id == replaced:
+                self._held[index] = output
+                return []
+        self._held.append(output)
+        self._held_chars += size_of(output)
+        return self.rest() if len(self._held) > MAX_HELD or self._held_chars > MAX_HELD_CHARS else []
+
+    def rest(self) -> list[HeldOutput]:
+        """What was held back; it is not held any more."""
+        held, self._held, self._held_chars = self._held, [], 0
+        return held
+
+    @property
+    def text(self) -> str:
+        """The end of all this as text, for a place that is drawn again and again."""
+        texts = [text_of(output) for output in self._held]
+        return clean("".join(texts)[-TAIL_CHARS:]) + self.lines.rest()
+
+
 TAIL_CHARS = 4000
 """Characters that are kept of a text while it streams."""
 
@@ -93,14 +143,19 @@ class AgentView(Activity):
     """Its last complete response."""
     child_answers: dict[str, str] = field(default_factory=dict)
     """The last complete response of each child, by the child's id."""
-    output: LineBuffer = field(default_factory=LineBuffer)
-    """The output of the running cell."""
+    outputs: dict[str | None, UndrawnOutput] = field(default_factory=lambda: defaultdict(UndrawnOutput))
+    """The output of running cells that is not drawn yet, by `tool_call_id`."""
     pause_begins: bool = False
     """The newest event is the first to say that the request waits for a busy provider."""
     requests: dict[str, ApprovalRequest] = field(default_factory=dict)
     """All approval requests of this run, by id."""
     cells: set[str] = field(default_factory=set)
     """The tool calls that ran a cell, whose output was shown as it came."""
+
+    @property
+    def output_text(self) -> str:
+        """The end of the output that is not drawn yet."""
+        return "\n".join(filter(None, (output.text for output in self.outputs.values())))
 
     @property
     def name(self) -> str:

@@ -37,7 +37,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.show.agent_view import AgentView
+from freeact_sub.show.agent_view import AgentView, HeldOutput, UndrawnOutput
 from freeact_sub.show.wording import (
     MESSAGES,
     answer,
@@ -166,20 +166,26 @@ def called(event: ToolCallStarted | ToolOutput) -> str:
 
 
 def _output(view: AgentView, event: CodeExecutionOutputChunk) -> Rows:
-    output = event.output
-    if isinstance(output, StreamText):
-        yield from _lines(view.output.add(output.text))
-        return
-    yield from _rest_of_output(view)
+    undrawn, output = view.outputs[event.tool_call_id], event.output
     if isinstance(output, CellError):
+        yield from _rest_of_cell(undrawn)
         yield Row(title="error in the cell", parts=(Part(form="output", text=error_text(output).strip("\n")),), tone="bad")
-    else:
-        part = Part(form="bundle", text=display_text(output.data).strip("\n"), data=output.data)
-        yield Row(title="output", parts=(part,), goes_on=True)
+        return
+    for settled in undrawn.settled(output):
+        yield from _settled(undrawn, settled)
+
+
+def _settled(undrawn: UndrawnOutput, output: HeldOutput) -> Rows:
+    if isinstance(output, StreamText):
+        yield from _lines(undrawn.lines.add(output.text))
+        return
+    yield from _lines(undrawn.lines.flush())
+    part = Part(form="bundle", text=display_text(output.data).strip("\n"), data=output.data)
+    yield Row(title="output", parts=(part,), goes_on=True)
 
 
 def _cell_end(view: AgentView, event: CodeExecutionOutput) -> Rows:
-    yield from _rest_of_output(view)
+    yield from _rest_of_cell(view.outputs.pop(event.tool_call_id, UndrawnOutput()))
     notes = (Part(text=note, tone="warning", brief=True) for note in [*picture_notes(event), *cell_notes(event)])
     yield Row(
         title=f"cell {event.status.replace('_', ' ')}",
@@ -280,7 +286,14 @@ def _arguments(args: dict[str, Any]) -> Part:
 
 
 def _rest_of_output(view: AgentView) -> Rows:
-    return _lines(view.output.flush())
+    while view.outputs:
+        yield from _rest_of_cell(view.outputs.popitem()[1])
+
+
+def _rest_of_cell(undrawn: UndrawnOutput) -> Rows:
+    for output in undrawn.rest():
+        yield from _settled(undrawn, output)
+    yield from _lines(undrawn.lines.flush())
 
 
 def _lines(lines: Iterable[str]) -> Rows:

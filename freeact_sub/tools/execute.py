@@ -75,15 +75,20 @@ async def run_cell(code: str, kernel: Kernel, context: CellContext) -> CodeExecu
     settings = context.config.kernel
     started = time.monotonic()
     file = output_file(context.output_folder, context.tool_call_id)
+    is_to_clear = False
     buffer = CellOutputBuffer(
         model_chars=settings.output_chars,
         file=file,
         root=context.config.workspace,
-        take=lambda output: context.offer(CodeExecutionOutputChunk(output=output)),
+        take=lambda output: not is_to_clear and context.offer(CodeExecutionOutputChunk(output=output)),
     )
     clock = CellClock(settings.cell_timeout_seconds, tool_call_id=context.tool_call_id, stood_still=context.asked_seconds)
     async with kernel.execute(code, buffer, clock) as cell:
         async for output in cell:
+            is_to_clear = is_to_clear or isinstance(output, ClearOutput)
+            if is_to_clear and output != ClearOutput(wait=True):
+                is_to_clear = False
+                await context.emit(CodeExecutionOutputChunk(output=ClearOutput()))
             if not isinstance(output, ClearOutput):
                 await context.emit(CodeExecutionOutputChunk(output=output))
         reply = await cell.reply()

@@ -5,8 +5,9 @@ disk must know before they go on.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,7 +18,7 @@ from pydantic_core import to_jsonable_python
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import EarlierPrompt
-from freeact_sub.cells import StreamText
+from freeact_sub.cells import ClearOutput, DisplayData, StreamText
 from freeact_sub.events import (
     AgentEvent,
     CodeExecutionOutput,
@@ -53,11 +54,16 @@ class BegunCall:
 
 
 @dataclass(kw_only=True)
-class _Text:
-    """Text of a cell that is not written yet, since it comes in small pieces."""
+class _Unwritten:
+    """Output of a cell that is not written yet: text comes in small pieces, and the cell may clear or replace it."""
 
-    last: CodeExecutionOutputChunk
-    pieces: list[str]
+    pieces: list[CodeExecutionOutputChunk] = field(default_factory=list)
+    updates: dict[str | None, CodeExecutionOutputChunk] = field(default_factory=dict)
+    """The newest state of each display that was replaced, by its id."""
+    cleared: bool = False
+    """The cell has cleared its output, and is likely to do so again."""
+    chars: int = 0
+    """Characters of its text so far."""
 
 
 @dataclass(kw_only=True)
@@ -85,8 +91,7 @@ class Journal:
     _calls: Counter[str] = field(default_factory=Counter)
     _written: dict[str, list[ModelMessage]] = field(default_factory=dict)
     """Each agent's conversation as the session has it."""
-    _texts: dict[tuple[str, str | None], _Text] = field(default_factory=dict)
-    _chars: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    _unwritten: dict[tuple[str, str | None], _Unwritten] = field(default_factory=dict)
 
     @property
     def keeps(self) -> bool:
@@ -212,39 +217,67 @@ class Journal:
             return
         if isinstance(event, OF_CELLS):
             key = (event.agent_id, event.tool_call_id)
-            if isinstance(event, CodeExecutionOutputChunk) and isinstance(event.output, StreamText):
+            if isinstance(event, CodeExecutionOutputChunk):
                 if self.writer.keeps:
-                    self._take_text(key, event, event.output)
+                    self._take_output(key, event)
                 return
             self._flush(key)
             if isinstance(event, CodeExecutionOutput):
-                self._chars.pop(key, None)
+                self._unwritten.pop(key, None)
         self._write(event)
 
-    def _take_text(self, key: tuple[str, str | None], event: CodeExecutionOutputChunk, output: StreamText) -> None:
-        room = CELL_CHARS - self._chars[key]
-        if room <= 0:
-            return
-        self._chars[key] += len(output.text)
-        waiting = self._texts.get(key)
-        if waiting is not None and isinstance(waiting.last.output, StreamText) and waiting.last.output.name != output.name:
+    def _take_output(self, key: tuple[str, str | None], event: CodeExecutionOutputChunk) -> None:
+        waiting, output = self._unwritten.setdefault(key, _Unwritten()), event.output
+        match output:
+            case ClearOutput():
+                waiting.pieces, waiting.cleared, waiting.chars = [event], True, 0
+                return
+            case DisplayData(update=True):
+                waiting.updates[output.display_id] = event
+                return
+            case StreamText():
+                room = CELL_CHARS - waiting.chars
+                waiting.chars += len(output.text)
+                if room <= 0:
+                    return
+                event = replace(event, output=replace(output, text=output.text[:room]))
+        if not waiting.cleared and waiting.pieces and not _same_stream(waiting.pieces[-1], event):
             self._flush(key)
-            waiting = None
-        if waiting is None:
-            self._texts[key] = _Text(last=event, pieces=[output.text[:room]])
-        else:
-            waiting.pieces.append(output.text[:room])
+        waiting.pieces.append(event)
+        if not waiting.cleared and not isinstance(output, StreamText):
+            self._flush(key)
 
     def _flush(self, key: tuple[str, str | None]) -> None:
-        waiting = self._texts.pop(key, None)
-        if waiting is not None and isinstance(waiting.last.output, StreamText):
-            text = "".join(waiting.pieces)
-            same = text == waiting.last.output.text
-            self._write(waiting.last if same else replace(waiting.last, output=replace(waiting.last.output, text=text)))
+        waiting = self._unwritten.get(key)
+        if waiting is None:
+            return
+        pieces, waiting.pieces = waiting.pieces, []
+        updates, waiting.updates = waiting.updates, {}
+        for event in (*_joined(pieces), *updates.values()):
+            self._write(event)
 
     def _write(self, event: AgentEvent) -> None:
         if self.writer is not None:
             self.writer.event(event.agent_id, self.root_run, type(event).__name__, event.to_json)
+
+
+def _same_stream(one: CodeExecutionOutputChunk, other: CodeExecutionOutputChunk) -> bool:
+    return (
+        isinstance(one.output, StreamText) and isinstance(other.output, StreamText) and one.output.name == other.output.name
+    )
+
+
+def _joined(events: Sequence[CodeExecutionOutputChunk]) -> Iterator[CodeExecutionOutputChunk]:
+    """The events, those that follow each other in one stream as one, with the last one's header."""
+    texts: list[str] = []
+    for event, following in zip_longest(events, events[1:]):
+        if not isinstance(event.output, StreamText):
+            yield event
+            continue
+        texts.append(event.output.text)
+        if following is None or not _same_stream(event, following):
+            yield replace(event, output=replace(event.output, text="".join(texts)))
+            texts.clear()
 
 
 def jsonable(output: Any) -> Any:

@@ -11,7 +11,7 @@ from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
 from freeact_sub.terminal.drawing.live import silence
 from freeact_sub.terminal.drawing.parts import Cut
-from freeact_sub.terminal.drawing.story import Story, head_lines
+from freeact_sub.terminal.drawing.story import FOLD_ROWS, Story, head_lines
 from freeact_sub.text import clean, visible, whole_line
 
 CARD_ALONE = 15
@@ -57,8 +57,9 @@ def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[Rend
         return [Text(), Cut(body=Text(shown, "dim italic", overflow="fold"), rows=rows - 1, tail=True)]
     held: list[RenderableType] = [line for event in story.pending for line in head_lines(head_of_tool(event), mark="○ ")]
     parts: list[RenderableType] = [Cut(body=Group(*held), rows=rows)] if held and alone else []
-    if shown := clean(root.output.rest()).strip("\n"):
-        parts.append(Cut(body=Text(f"  {shown}", "dim", overflow="fold"), rows=2, tail=True))
+    if shown := clean(root.output_text).strip("\n"):
+        text = Text("\n".join(f"  {line}" for line in shown.split("\n")), "dim", overflow="fold")
+        parts.append(Cut(body=text, rows=min(rows, FOLD_ROWS), tail=True))
     return parts or ([waits] if (waits := silence(root)) else [])
 
 

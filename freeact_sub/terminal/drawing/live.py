@@ -41,7 +41,7 @@ def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
 def _unfinished(view: AgentView) -> Text | None:
     """The end of an agent's text, thoughts (the root's only) or output."""
     thoughts = view.thinking if view.parent_id is None else ""
-    choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output.rest(), "dim"))
+    choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output_text, "dim"))
     for text, style in choices:
         if shown := clean(text).strip("\n"):
             return Text(shown, style, overflow="fold")

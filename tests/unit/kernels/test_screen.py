@@ -131,6 +131,41 @@ def test_cleared_pictures_are_gone():
     assert buffer.displays == ({"image/png": "new"},)
 
 
+def test_the_last_picture_of_an_animation_is_kept_however_many_there_were():
+    picture = "x" * 3_000_000
+    cleared, updated = CellOutputBuffer(), CellOutputBuffer()
+    for number in range(10):
+        cleared.add(ClearOutput(wait=True))
+        cleared.add(DisplayData(data={"image/png": f"{number}{picture}"}))
+        updated.add(DisplayData(data={"image/png": f"{number}{picture}"}, display_id="a", update=number > 0))
+    assert [[data["image/png"][0] for data in buffer.displays] for buffer in (cleared, updated)] == [["9"], ["9"]]
+
+
+def test_output_that_is_not_of_the_cell_stays_when_the_cell_clears():
+    buffer = CellOutputBuffer()
+    buffer.add(out("50 %"))
+    buffer.add(out("of a task\n"), stays=True)
+    buffer.add(DisplayData(data={"image/png": "of a task", "text/plain": "picture"}), stays=True)
+    buffer.add(out("old"))
+    for _ in range(3):
+        buffer.add(ClearOutput())
+    buffer.add(out("new\n"))
+    assert (buffer.text, len(buffer.displays)) == ("of a task\npicture\nnew\n", 1)
+
+
+async def test_a_reader_that_is_far_behind_gets_what_is_left():
+    buffer = CellOutputBuffer()
+    for number in range(5_000):
+        buffer.add(ClearOutput(wait=True))
+        buffer.add(display(f"{number}"))
+    buffer.end(ExecuteReply(status="ok"))
+    found = []
+    while not isinstance(output := await buffer.get(), ExecuteReply):
+        found.append(output)
+    assert len(found) < 2_000
+    assert found[-1] == display("4999")
+
+
 def test_the_file_has_every_state(tmp_path):
     buffer = CellOutputBuffer(model_chars=100, file=tmp_path / "all.txt")
     states = [f"\r{number:3}%" for number in range(101)]
