@@ -39,13 +39,14 @@ def cell(code: str) -> ToolCallPart:
     return ToolCallPart("execute_ipython_cell", {"code": code})
 
 
-def child(name: str) -> ToolCallPart:
-    return ToolCallPart("task", {"prompt": f"be {name}", "description": name})
+def child(name: str, prompt: str = "be", **how: Any) -> ToolCallPart:
+    return ToolCallPart("task", {"prompt": f"{prompt} {name}", "description": name, **how})
 
 
 TURNS: dict[str, Callable[[list[str]], list[Any]]] = {
     "be": lambda names: [cell(f"print('{names[0]} was here')"), f"{names[0]} is done"],
     "children": lambda names: [[child(name) for name in names], "the children are done"],
+    "background": lambda names: [[child(name, names[0], background=True) for name in names[1:]], "they work behind you"],
     "cell": lambda names: [[when(names[0]), cell("print('the cell ran')")], "after the cell"],
     "sleep": lambda _: [cell("!sleep 1000"), "it slept"],
     "silent": lambda _: [when("a file that never comes")],

@@ -55,7 +55,7 @@ def test_a_wide_terminal_has_a_row_for_each_agent_below_its_parent() -> None:
 def test_a_narrow_terminal_has_rows_that_keep_the_lines_of_the_tree() -> None:
     assert drawn(60) == [
         "aaaa · waiting",
-        "│ 1 turn · 1.0 s · 9 tokens · cost unknown",
+        "│ 1 turn · 1.0 s · 9 tokens",
         "│ task: the north",
         "├ bbbb the north · running",
         "│ │ 3 turns · 12.3 s · 1,234 tokens · ≥ $0.0123",

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
-from freeact_sub.config.budget import Usage
 from freeact_sub.show.agent_view import Views
 from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.text import counted, one_line
@@ -58,8 +57,8 @@ class AgentsTable:
             numbers = (
                 f"{counted(agent.usage.turns, 'turn')} · {agent.seconds:.1f} s · {_marked(agent.usage.tokens_text)} tokens"
             )
-            cost = f" · {cost}" if (cost := _cost(agent.usage, "cost unknown")) else ""
-            for line in (f"{numbers}{cost}", action):
+            cost = _marked(agent.usage.cost_text)
+            for line in (f"{numbers} · {cost}" if cost else numbers, action):
                 if line:
                     yield Text.assemble(others, (line, "dim"), overflow="ellipsis", no_wrap=True)
 
@@ -76,7 +75,7 @@ class AgentsTable:
                 str(agent.usage.turns),
                 f"{agent.seconds:.1f} s",
                 _marked(agent.usage.tokens_text),
-                _cost(agent.usage, "unknown"),
+                _marked(agent.usage.cost_text) or ("unknown" if agent.usage.tokens else ""),
             )
         return table
 
@@ -127,10 +126,6 @@ def _cut(text: str) -> Text:
 
 def _status(agent: "AgentInfo") -> str:
     return agent.status.replace("_", " ")
-
-
-def _cost(usage: Usage, unknown: str) -> str:
-    return _marked(usage.cost_text) or (unknown if usage.tokens or usage.turns else "")
 
 
 def _marked(text: str) -> str:

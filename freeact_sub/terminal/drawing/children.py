@@ -88,9 +88,9 @@ class ChildrenRegion:
         does = "waiting for a free place" if waits else doing(view)
         line = Text("  ", no_wrap=True, end="\n")
         line.append(*mark)
-        line.append(set_cell_size(name, width), f"bold {colour(view)}")
+        line.append(_filled(name, width), f"bold {colour(view)}")
         if room > 4:
-            line.append(f"  {set_cell_size(one_line(does, 200), room - 1)}", "yellow" if asks else "")
+            line.append(f"  {_filled(one_line(does, 200), room - 1)}", "yellow" if asks else "")
         line.append(f" {figures}", "dim")
         return _cut(line, columns)
 
@@ -129,6 +129,13 @@ def _counts(views: Iterator[AgentView]) -> str:
     done = counts.pop("completed", 0)
     parts = [f"✓ {done} done"] if done else []
     return " · ".join([*parts, *(f"✗ {count} {status.replace('_', ' ')}" for status, count in counts.items())])
+
+
+def _filled(text: str, columns: int) -> str:
+    """The text in exactly so many columns; one that is longer ends in an ellipsis."""
+    if cell_len(text) > columns:
+        text = f"{set_cell_size(text, columns - 1).rstrip()}…"
+    return set_cell_size(text, columns)
 
 
 def _cut(line: Text, columns: int) -> Text:

@@ -250,7 +250,7 @@ class Story:
                 yield from self._line(view, f"lost its kernel and all variables: {clean(event.reason)}", "red")
             case Notice():
                 yield from self._line(view, clean(event.content), "yellow")
-            case AgentMessage():
+            case AgentMessage() if event.kind != "status" or event.success is None:  # its end has a line of its own
                 other = self._views.by_id.get(event.recipient_id)
                 to = self._views.name(other) if other else short_id(event.recipient_id)
                 yield from self._line(view, f"{MESSAGES[event.kind]} {to}: {one_line(event.content, 200)}", "yellow")

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 from pathlib import Path
 
 import pyte
@@ -13,6 +14,7 @@ from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
     ApprovalAnswered,
     CodeExecutionOutput,
@@ -186,6 +188,8 @@ def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:
     assert drawn.draw(started, call(**CHILD), output("x\n" * 100, **CHILD), Response(**CHILD, content="fine")) == ""
     end = AgentFinished(**CHILD, status="completed", output="It is fine.\nSo.", usage=USAGE, tree_usage=USAGE, seconds=2)
     assert drawn.draw(end) == "  ✓ bbbb the north  It is fine.  (2.0 s · 3 turns · 1,234 tokens · $0.0123)\n"
+    message = AgentMessage(**CHILD, kind="status", recipient_id="agent-aaaa0000", content="It is fine.", success=True)
+    assert drawn.draw(message) == "", "its end tells it"
     failed = AgentFinished(**CHILD, status="failed", error="no model", usage=USAGE, tree_usage=USAGE, seconds=2)
     assert drawn.draw(failed).startswith("  ✗ bbbb the north  failed: no model")
 
@@ -235,6 +239,16 @@ def test_children_of_children_stand_below_them_and_who_asks_or_waits_says_so() -
     assert lines[0].startswith("  ? 0001 station 1  asks: Python  x = 1".replace("  x", " x"))
     assert lines[1].startswith("  ●   0003 猫 🚀")
     assert lines[2].startswith("  ○ 0002 station 2  waiting for a free place")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_words_that_are_cut_in_the_line_of_a_child_end_in_an_ellipsis(columns: int) -> None:
+    drawn = DrawnStory(columns=columns)
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), child(1, description="a name " * 9, time=time.time()))
+    drawn.draw(call("# " + "words " * 15 + "\n1", agent_id="agent-00010000", parent_id="agent-aaaa0000", depth=1))
+    (line,) = drawn.text(ChildrenRegion(views=drawn.views)).splitlines()
+    assert line.count("…") == 2
+    assert len(line) <= columns
 
 
 def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run_ends() -> None:
