@@ -4,7 +4,6 @@ Servers send them all the same. UTF-8 cannot hold half a surrogate pair, strict 
 that gets one of them refuses the whole message.
 """
 
-import json
 import math
 from typing import Any, Final
 
@@ -31,15 +30,3 @@ def strict_json(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [strict_json(item, depth + 1) for item in value]
     return value
-
-
-def read_json(text: str | bytes) -> Any:
-    """Reads JSON as servers write it, and returns strict values.
-
-    Raises:
-        ValueError: It is no JSON, or too deep.
-    """
-    try:
-        return strict_json(json.loads(text))
-    except RecursionError as error:
-        raise ValueError("it is too deep") from error

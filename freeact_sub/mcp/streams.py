@@ -1,11 +1,10 @@
 """Streams between an MCP server and the SDK: they bound messages, and log one line where the SDK logs a thousand."""
 
-import asyncio
 import json
 import logging
 import math
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,9 +25,8 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from freeact_sub.mcp.json_values import read_json
 from freeact_sub.mcp.odd_answers import ordered
-from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, CHUNK_BYTES, KEPT_BYTES
+from freeact_sub.system.bounded_pipes import AT_BEGINNING, AT_END, KEPT_BYTES
 
 SDK: Final = str(Path(mcp.__file__).parent)
 MAX_OPEN_REQUESTS: Final = 200
@@ -36,10 +34,14 @@ MAX_OPEN_REQUESTS: Final = 200
 MAX_PARTS: Final = 50_000
 """Parts of an answer: the SDK checks each one, and blocks the event loop meanwhile."""
 
-EVENT_END: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
-"""An empty line ends an event of a stream; a line ends with any of the three."""
-EVENT_END_BYTES: Final = 3
-"""The most that can lie in the chunk before."""
+HALVES: Final = re.compile(
+    r"""
+    \\\\ | \\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}
+    | (\\u[dD][89a-fA-F][0-9a-fA-F]{2})
+    """,
+    re.VERBOSE,
+)
+"""In JSON: a backslash, a character in two halves, or (the group) half a character."""
 GARBAGE_SECONDS: Final = 60.0
 """Between two log lines about the same fault."""
 
@@ -60,7 +62,7 @@ class Garbage:
         self._count += 1
         if anyio.current_time() - self._logged_at >= GARBAGE_SECONDS:
             self._logged_at = anyio.current_time()
-            line = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
+            line = _line_of(error) or error
             logger.warning(
                 "MCP server %r writes to its standard output what is not a message (%d lines so far), such as: %.80r",
                 self._server,
@@ -89,14 +91,28 @@ class Seldom(logging.Filter):
 
 
 SELDOM: Final = Seldom()
+
+
+class NoGarbage(logging.Filter):
+    """Leaves out what `Garbage` tells."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        return not (record.exc_info and isinstance(record.exc_info[1], ValueError))
+
+
+logging.getLogger("mcp.client.stdio").addFilter(NoGarbage())
 for _name in ("client", *(f"mcp.{name}" for name in ("client.client", "client.streamable_http", "client.caching"))):
     logging.getLogger(_name).addFilter(SELDOM)
 for _name in ("jsonrpc_dispatcher", "dispatcher", "tool_name_validation"):
     logging.getLogger(f"mcp.shared.{_name}").addFilter(SELDOM)
 
 
-class BoundedStream(httpx2.AsyncByteStream):
-    """Bounds the body of an answer; in a stream of events, each event by itself."""
+class Body(httpx2.AsyncByteStream):
+    """The body of an answer, line by line: bounded, and with the text that the SDK can read.
+
+    An answer may be one line. The SDK bounds the events of a stream itself.
+    """
 
     def __init__(self, stream: httpx2.AsyncByteStream, most: int) -> None:
         """Args: most: bound in bytes."""
@@ -104,68 +120,33 @@ class BoundedStream(httpx2.AsyncByteStream):
         self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, before = 0, b""
+        begun: list[bytes] = []
+        size, is_first = 0, True
         async for chunk in self._stream:
-            seen = before + chunk  # the end of an event may lie between two chunks
-            ends = [match.end() for match in EVENT_END.finditer(seen)]
-            size = len(seen) - ends[-1] if ends else size + len(chunk)
-            before = seen[-EVENT_END_BYTES:]
+            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+            size = len(chunk) - end if end else size + len(chunk)
             if size > self._most:
-                raise httpx2.ReadError(f"an answer exceeds the {self._most:,} bytes of the setting `max_answer_bytes`")
-            yield chunk
+                raise httpx2.StreamError(f"an answer exceeds the {self._most:,} bytes of the setting `max_answer_bytes`")
+            if end:
+                begun.append(chunk[:end])
+                yield readable(b"".join(begun), is_first=is_first)
+                begun, is_first = [], False
+            begun.append(chunk[end:])
+        yield readable(b"".join(begun), is_first=is_first)
 
     async def aclose(self) -> None:
         """Closes the stream."""
         await self._stream.aclose()
 
 
-class ProcessOutput:
-    """Reads the messages that a server's program writes, one a line."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        self._pipe = process.stdout
-        self._lines: deque[bytes] = deque()
-        self._begun = b""
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Returns the next message, or why a line is none."""
-        while not self._lines:
-            if not (chunk := await self._pipe.read(CHUNK_BYTES)):
-                raise anyio.EndOfStream
-            *lines, self._begun = (self._begun + chunk).split(b"\n")
-            self._lines.extend(lines)
-        await asyncio.sleep(0)  # a thousand lines in one chunk keep nobody waiting
-        line = self._lines.popleft().decode(errors="replace")
-        try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-        except ValueError as error:
-            return _read_again(line) or error
-
-    async def aclose(self) -> None:
-        """Nothing: who has started the program closes its pipes."""
-
-
-class ProcessInput:
-    """Writes messages for a server's program."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        self._pipe = process.stdin
-        self._turn = asyncio.Lock()
-
-    async def send(self, message: SessionMessage) -> None:
-        """Writes a message; waits while the program does not read."""
-        async with self._turn:
-            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-            try:
-                self._pipe.write(f"{text}\n".encode())
-                await self._pipe.drain()
-            except OSError as error:
-                raise anyio.BrokenResourceError from error
-
-    async def aclose(self) -> None:
-        """Nothing, as above."""
+def readable(data: bytes, *, is_first: bool = False) -> bytes:
+    """JSON as a strict reader takes it: no wrong bytes, no half characters, and no mark at the beginning."""
+    text = data.decode(errors="replace")
+    if is_first:
+        text = text.removeprefix("\ufeff")
+    if "\\ud" in text or "\\uD" in text:
+        text = HALVES.sub(lambda found: f"\\{found[0]}" if found[1] else found[0], text)
+    return text.encode()
 
 
 class OpenRequests:
@@ -212,7 +193,7 @@ class OpenRequests:
 
 
 class _Stream:
-    """Wraps a stream of the SDK, or of a process."""
+    """Wraps a stream of the SDK."""
 
     def __init__(self, stream: Any, requests: OpenRequests) -> None:
         self._stream = stream
@@ -266,6 +247,8 @@ class WatchedStream(_Stream):
         """Returns the next message."""
         while True:
             message = await self._stream.receive()
+            if not isinstance(message, SessionMessage):
+                message = _read_again(message) or message
             if isinstance(message, SessionMessage):
                 await self._requests.add(message.message)
                 return SessionMessage(self._requests.ordered(_bounded(message.message)), message.metadata)
@@ -286,12 +269,21 @@ class WatchedStream(_Stream):
             raise StopAsyncIteration from None
 
 
-def _read_again(line: str) -> SessionMessage | None:
-    """The message of a line that only a strict reader refuses, for half a character in its text. None: it is none."""
+def _read_again(error: Exception) -> SessionMessage | None:
+    """The message of a line that only a strict reader refuses. None: it is none."""
+    line = _line_of(error)
+    if line is None or (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
+        return None
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_python(read_json(line), by_name=False))
+        return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     except ValueError:
         return None
+
+
+def _line_of(error: Exception) -> str | None:
+    """The line that the SDK could not read."""
+    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
+    return line if isinstance(line, str) else None
 
 
 def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:
@@ -305,17 +297,13 @@ def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:
 
 def _refusal(error: Exception) -> JSONRPCError | None:
     """The error for the request that an unreadable line answers. None: the line is no answer."""
-    if not isinstance(error, ValidationError):
-        return None
-    problem = error.errors()[0]
-    line = problem["input"]
-    if not isinstance(line, str):
+    if not isinstance(error, ValidationError) or (line := _line_of(error)) is None:
         return None
     head, tail = line[:KEPT_BYTES].encode(errors="replace"), line[-KEPT_BYTES:].encode(errors="replace")
     if b'"method"' in head or not (b'"result"' in head or b'"error"' in head):
         return None
     found = AT_BEGINNING.search(head) or AT_END.search(tail)
-    return None if found is None else _error(json.loads(found[1]), f"the answer cannot be read: {problem['msg']}")
+    return None if found is None else _error(json.loads(found[1]), f"the answer cannot be read: {error.errors()[0]['msg']}")
 
 
 def _error(request_id: str | int, text: str) -> JSONRPCError:

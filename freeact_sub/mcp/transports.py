@@ -1,8 +1,8 @@
 """How messages reach an MCP server: `StdioTransport` starts it, `HttpTransport` connects to it; `transport_for` chooses.
 
-A stdio server is started through the process guard, so that it and everything it has started end with us, even after a
-`kill -9`. The SDK, which takes half a second to import, is imported when the first server's program has been started: it
-starts meanwhile. That is why the SDK's own `stdio_client` is not used.
+Both use the SDK's own clients. A stdio server is started through the process guard, so that it and everything it has started
+end with us, even after a `kill -9`, and so that a line that is too long never reaches us. The SDK takes half a second to
+import, so it is imported with the first server.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import httpx2
 from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import McpServerConfig
 from freeact_sub.errors import McpError
-from freeact_sub.system.closing import carry_out, end_guarded, end_task
+from freeact_sub.system.closing import carry_out
 from freeact_sub.system.guard import GUARD_COMMAND
 from freeact_sub.system.private_folders import VARIABLE, end_processes_of, make_folder, remove_soon
 from freeact_sub.system.safe_files import beneath, is_folder
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 STREAMS: Final = "freeact_sub.mcp.streams"
 """The module that imports the SDK."""
-PASSED_ON: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""Variables of ours that a server gets: they hold no secret."""
-EXIT_SECONDS: Final = 2.0
-"""For a server to end once its input is closed, and again once it is told to end, and once it is killed."""
 CONNECT_SECONDS: Final = 30.0
 """For a TCP connection; the server's settings bound the wait for an answer."""
 LOG_BYTES: Final = 10_000_000
@@ -91,33 +87,29 @@ class StdioTransport(Transport):
     async def open(self, on_begin: Callable[[], None], on_end: Callable[[], None]) -> AsyncIterator[Any]:
         """See `Transport.open`."""
         config = self.config
-        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | config.env
-        self._check_command(environment)
+        self._check_command()
+        await asyncio.to_thread(importlib.import_module, STREAMS)
+        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415  # see the module's docstring
+
+        from freeact_sub.mcp import streams  # noqa: PLC0415
+
         async with _process_folder() as folder:
             bounds = ("--remove", str(folder), "--bound", str(config.max_answer_bytes), str(LOG_BYTES))
-            opener = beneath(self.log_root)
-            with open(self.log_file, "a+", encoding="utf-8", opener=opener) as log:  # noqa: ASYNC230  # one small open on a local disk
+            program, *guard = GUARD_COMMAND
+            guarded = StdioServerParameters(
+                command=program,
+                args=[*guard, str(os.getpid()), *bounds, str(config.command), *config.args],
+                env=config.env | {VARIABLE: str(folder)},
+                cwd=config.cwd,
+                encoding_error_handler="replace",
+            )
+            with open(self.log_file, "a+", encoding="utf-8", opener=beneath(self.log_root)) as log:  # noqa: ASYNC230  # one small open on a local disk
                 self._log_start = log.tell()
-                process = await asyncio.create_subprocess_exec(
-                    *(*GUARD_COMMAND, str(os.getpid()), *bounds, str(config.command), *config.args),
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=log,
-                    env=environment | {VARIABLE: str(folder)},
-                    cwd=config.cwd,
-                    start_new_session=True,
-                )
-            try:
-                await asyncio.to_thread(importlib.import_module, STREAMS)
-                from freeact_sub.mcp import streams  # noqa: PLC0415  # see the module's docstring
-
-                on_begin()
-                requests, garbage = streams.OpenRequests(), streams.Garbage(self.server)
-                written, read = streams.ProcessOutput(process), streams.ProcessInput(process)
-                watched = streams.WatchedStream(written, requests, on_end=on_end, on_garbage=garbage.add)
-                yield watched, streams.AnsweringStream(read, requests)
-            finally:
-                await carry_out(_end(process))
+                async with stdio_client(guarded, errlog=log) as (incoming, outgoing):
+                    on_begin()
+                    requests, garbage = streams.OpenRequests(), streams.Garbage(self.server)
+                    watched = streams.WatchedStream(incoming, requests, on_end=on_end, on_garbage=garbage.add)
+                    yield watched, streams.AnsweringStream(outgoing, requests)
 
     def start_failure(self, failure: BaseException | None, late_seconds: float | None) -> str:
         """See `Transport.start_failure`."""
@@ -130,13 +122,13 @@ class StdioTransport(Transport):
         del failure
         return f"has ended{self._last_words()}; the next call starts it anew; its log is {self.log_file}"
 
-    def _check_command(self, environment: dict[str, str]) -> None:
+    def _check_command(self) -> None:
         """Raises if the program is missing: that is clearer than the failure of its process."""
         command, folder = str(self.config.command), Path(self.config.cwd or ".")
         if not is_folder(folder):
             raise self._error(f"cannot be started: its folder {folder} does not exist: correct `cwd`")
         path = str(folder / command) if "/" in command else command
-        if shutil.which(path, path=environment.get("PATH")) is None:
+        if shutil.which(path, path=self.config.env.get("PATH")) is None:
             raise self._error(f"cannot be started: the program {command!r} was not found: install it, or correct `command`")
 
     def _error(self, text: str) -> McpError:
@@ -180,7 +172,9 @@ class HttpTransport(Transport):
             event_hooks={"response": [self._note_status, self._bound]},
         )
         on_begin()
-        async with client, streamable_http_client(str(self.config.url), http_client=client) as (incoming, outgoing):
+        most = self.config.max_answer_bytes
+        connection = streamable_http_client(str(self.config.url), http_client=client, max_sse_event_size=most)
+        async with client, connection as (incoming, outgoing):
             requests = streams.OpenRequests()
             yield streams.WatchedStream(incoming, requests), streams.AnsweringStream(outgoing, requests)
 
@@ -215,9 +209,10 @@ class HttpTransport(Transport):
         if encoding.strip().lower() not in ("", "identity"):
             raise httpx2.ReadError(f"the answer is compressed ({encoding[:40]}), which was not requested")
         if isinstance(response.stream, httpx2.AsyncByteStream):
-            from freeact_sub.mcp.streams import BoundedStream  # noqa: PLC0415  # as above
+            from freeact_sub.mcp.streams import Body  # noqa: PLC0415  # as above
 
-            response.stream = BoundedStream(response.stream, self.config.max_answer_bytes)
+            response.stream = Body(response.stream, self.config.max_answer_bytes)
+            response.encoding = "utf-8"
 
 
 def transport_for(server: str, config: McpServerConfig, *, log_file: Path, log_root: Path) -> Transport:
@@ -239,24 +234,6 @@ async def _process_folder() -> AsyncIterator[Path]:
         yield folder
     finally:
         await carry_out(asyncio.to_thread(_end_all_of, folder))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Closes the server's input, at which it is to end; ends it if it does not."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.close()
-    ended = asyncio.create_task(process.wait())
-    rest = asyncio.create_task(_read_to_end(process.stdout))  # who cannot write does not read that the input is closed
-    if not (await asyncio.wait({ended}, timeout=EXIT_SECONDS))[0]:
-        await end_guarded(process, ended, timeout_seconds=EXIT_SECONDS)
-    for task in (ended, rest):
-        await end_task(task)
-
-
-async def _read_to_end(output: asyncio.StreamReader) -> None:
-    while await output.read(1 << 16):
-        pass
 
 
 def _end_all_of(folder: Path) -> None:

@@ -130,9 +130,14 @@ async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(host, data):
     assert "the answer" in result.text
 
 
-async def test_half_a_character_in_an_answer_is_written_out(host):
-    data = b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a\\ud800b"}]}}\n'
-    assert (await written(host, data, answer=False)).text == "a\\ud800b"
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(rb"a\ud800b", "a\\ud800b"), (b"caf\xe9", "caf\ufffd"), (b"\xf0\x9f\x98", "\ufffd"), (rb"\\ud8", "\\ud8")],
+)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+async def test_what_utf8_cannot_hold_in_an_answer_is_written_out_or_replaced(host, sent, read, mark):
+    data = mark + b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"%s"}]}}\n' % sent
+    assert (await written(host, data, answer=False)).text == read
 
 
 async def test_two_answers_are_one(host):
@@ -173,6 +178,19 @@ async def test_pages_of_tools_end(host, behaviour):
 
 
 @contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/mcp"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
 def http_server(answer: bytes, content_type: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -189,15 +207,66 @@ def http_server(answer: bytes, content_type: str) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/mcp"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url
+
+
+@contextmanager
+def answering_server(answers: dict[str, bytes], content_type: str) -> Iterator[str]:
+    """A server that answers each method with these bytes, in which ID stands for the id."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = answers.get(
+                request.get("params", {}).get("name") or request["method"], b'{"code": -32601, "message": "no"}'
+            )
+            kind = b"error" if body.startswith(b'{"code"') else b"result"
+            answer = b'{"jsonrpc":"2.0","id":%d,"%s":%s}' % (request.get("id", 0), kind, body)
+            if content_type.startswith("text/event-stream"):
+                answer = b"\xef\xbb\xbf: ping\r\n\r\ndata: " + answer + b"\r\n\r\n"
+            self.send_response(200 if "id" in request else 202)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(answer)) if "id" in request else "0")
+            self.end_headers()
+            if "id" in request:
+                self.wfile.write(answer)
+
+        do_GET = do_DELETE = lambda self: self.send_error(405)  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with serving(Handler) as url:
+        yield url
+
+
+GREETING = b'{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}'
+TOOL = rb'{"name":"%s","description":"a\ud83d","inputSchema":{}}'
+SAID = b'{"content":[{"type":"text","text":"%s"}]}'
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream", "application/json; charset=iso-8859-1"])
+async def test_what_utf8_cannot_hold_in_an_answer_over_http_is_written_out_or_replaced(host, content_type):
+    answers = {
+        "initialize": GREETING,
+        "tools/list": b'{"tools":[%s]}' % b",".join(TOOL % name for name in (b"half", b"cut", b"large", b"too large")),
+        "half": SAID % rb"a\ud800b",
+        "cut": SAID % b"caf\xc3\xa9 \xf0\x9f\x98",
+        "large": SAID % (b"x" * 2_000_000),
+        "too large": SAID % (b"x" * 3_000_001),
+    }
+    with answering_server(answers, content_type) as url:
+        config = McpServerConfig(url=url, max_answer_bytes=3_000_000, init_timeout_seconds=LOADED_MACHINE_SECONDS)
+        async with host.servers(web=config) as servers:
+            assert {tool.description for tool in await servers.tools("web")} == {"a\\ud83d"}
+            assert (await servers.call("web", "half", {})).text == "a\\ud800b"
+            assert (await servers.call("web", "cut", {})).text == "caf\u00e9 \ufffd"
+            assert len((await servers.call("web", "large", {})).text) == 2_000_000
+            refused = await servers.call("web", "too large", {})
+            assert refused.is_error
+            assert "exceed" in refused.text
+            assert (await servers.call("web", "half", {})).text == "a\\ud800b"  # the connection goes on
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])

@@ -33,15 +33,6 @@ async def main():
 asyncio.run(main())
 """
 
-WAITS_FOR_THE_SERVER = """
-import time
-class Waits:
-    def find_spec(self, name, *_):
-        while name == "mcp" and not (Path(sys.argv[1]) / "pids").exists():
-            time.sleep(0.01)
-sys.meta_path.insert(0, Waits())
-"""
-
 
 @pytest.fixture
 def host(tmp_path: Path) -> McpHost:
@@ -199,12 +190,3 @@ def test_a_killed_host_leaves_no_server(host: McpHost, behaviour: tuple[str, ...
         wait_until(lambda: len(host.running()) == 1 + ("family" in behaviour))
         process.kill()
         wait_until(lambda: not host.running())
-
-
-def test_the_sdk_is_imported_while_the_first_server_starts(host: McpHost) -> None:
-    program = HOST.replace("\nasync def", f"{WAITS_FOR_THE_SERVER}\nasync def")
-    command = [sys.executable, "-c", program, str(host.folder), plain_mcp_server.__file__]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        wait_until(host.running)
-        assert process.stdout.readline() == "ready\n"
-        process.kill()
