@@ -175,6 +175,7 @@ class FakeKernel:
         self._lost = asyncio.Event()
         self._interrupted = asyncio.Event()
         self.lost_reason: str | None = None
+        self.unread = ""
         self.scratch: Path | None = None
         self.may_be_replaced = True
         self.own_files: OwnFiles | None = None

@@ -26,12 +26,15 @@ from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, with_programs
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
+from freeact_sub.text import one_line
 from freeact_sub.tools import KernelAccess
 
 MAX_DEATHS: Final = 3
 """After this many kernel deaths the run ends."""
 
 SWAP_SECONDS: Final = 5.0
+UNREAD: Final = "code of an earlier cell has put out more after the last cell: {text}"
+UNREAD_CHARS: Final = 500
 OWN_FILES: Final = "Its working directory is a copy of the workspace{elsewhere}: nobody else sees what you write there."
 ELSEWHERE: Final = " at another path, {root} (use relative paths)"
 
@@ -78,6 +81,8 @@ class AgentKernel:
         self._lost_reason = ""
         self.deaths = 0
         """In the present run."""
+        self._unread = self._told = ""
+        """What kernels that have ended had put out, and nobody has read; what the last run has told of it."""
         self._kept = False
         """It belongs to a node, so it is not replaced."""
         self.is_used = False
@@ -193,6 +198,14 @@ class AgentKernel:
         await carry_out(swap(), timeout_seconds=self._plain_spec.start_timeout_seconds + SWAP_SECONDS)
         return old
 
+    def news(self) -> list[str]:
+        """Warnings about what code has put out after the last cell, for the end of a run."""
+        starting = self._starting
+        live = starting.result() if starting is not None and starting.done() and not self._failed(starting) else None
+        unread = self._unread + (live.unread if live is not None else "")
+        self._unread, told, self._told = "", self._told, unread
+        return [UNREAD.format(text=one_line(unread, UNREAD_CHARS))] if unread.strip() and unread != told else []
+
     async def reset(self) -> None:
         """See `KernelAccess`."""
         await carry_out(self._drop())
@@ -234,6 +247,7 @@ class AgentKernel:
         self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
         self._node.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
         self._starting = None
+        self._unread += kernel.unread
         if self.deaths < MAX_DEATHS:
             self.start_soon()
         await carry_out(kernel.aclose())
@@ -253,6 +267,7 @@ class AgentKernel:
             await end_task(watching)
         if starting is not None and not self._failed(starting):
             await starting.result().aclose()
+            self._unread += starting.result().unread
 
     def _failed(self, starting: asyncio.Task[Kernel]) -> bool:
         return starting.cancelled() or starting.exception() is not None

@@ -51,6 +51,12 @@ class EarlierOutput:
         self._held_chars += size
         self._held.append(output)
 
+    @property
+    def text(self) -> str:
+        """What waits for the next cell."""
+        more = f"\n[{self._left_out_chars:,} more characters were left out]" if self._left_out_chars else ""
+        return "".join(map(text_of, self._held)) + more
+
     def hand_over(self, buffer: CellOutputBuffer) -> None:
         """Gives the next cell what has come before it."""
         self._has_cells = True

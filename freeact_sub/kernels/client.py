@@ -146,6 +146,11 @@ class KernelClient:
         if channels is not None:
             channels.close()
 
+    @property
+    def unread(self) -> str:
+        """See `Kernel.unread`."""
+        return self._earlier.text
+
     async def wait_lost(self) -> str:
         """Waits until the kernel's process has ended, and returns the reason."""
         await self._lost.wait()

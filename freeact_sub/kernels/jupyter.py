@@ -66,6 +66,11 @@ class JupyterKernel:
         return self._client.lost_reason
 
     @property
+    def unread(self) -> str:
+        """See `Kernel`."""
+        return self._client.unread
+
+    @property
     def may_be_replaced(self) -> bool:
         """See `Kernel`."""
         return True

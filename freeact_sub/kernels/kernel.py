@@ -93,6 +93,11 @@ class Kernel(Protocol):
         ...
 
     @property
+    def unread(self) -> str:
+        """What earlier cells have put out since the last one has ended. The next cell brings it."""
+        ...
+
+    @property
     def may_be_replaced(self) -> bool:
         """False: the run of its agent ends when it is lost, instead of continuing with a new kernel."""
         ...

@@ -3,12 +3,17 @@
 import asyncio
 
 import pytest
+from pydantic_ai.messages import ToolCallPart
+from support.agents import cell, read, task
 from support.kernels import open_kernel, run_cell
 from support.waiting import eventually
 
+from freeact_sub import Agent, Config
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.events import AgentFinished, CodeExecutionOutput
 from freeact_sub.kernels.afterwards import AMONG, BETWEEN, EXITS, HELD_CHARS, NEXT, EarlierOutput
 from freeact_sub.kernels.output import CellOutputBuffer
+from freeact_sub.testing import ScriptedModel
 
 pytestmark = [pytest.mark.kernel, pytest.mark.asyncio(loop_scope="module")]
 
@@ -157,3 +162,38 @@ async def test_output_of_programs_belongs_to_the_cell_that_runs_whoever_reads_it
                     kernel.ask_about(())
                     await asyncio.sleep(0.001)
             assert ran.result().text == f"{number}\n" * 5
+
+
+LATE = "async def work():\n    await asyncio.sleep(0.05); print('late', flush=True); Path('said').touch()\nkept = asyncio.create_task(work())"
+ENDS = {
+    "the agent goes on": [],
+    "the kernel is reset": [ToolCallPart("reset_kernel", {})],
+    "the kernel dies": [cell("import os; os._exit(1)")],
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("depth", [0, 1])
+async def test_output_after_the_last_cell_is_told_at_the_end_of_the_run(tmp_path, depth, end):
+    said, tasks = asyncio.Event(), set()
+
+    async def wait():
+        await eventually((tmp_path / "said").exists)
+        await asyncio.sleep(0.3)  # until it has come through the socket
+        said.set()
+
+    def on_event(event):
+        if isinstance(event, CodeExecutionOutput) and not tasks:
+            tasks.add(asyncio.create_task(wait()))
+
+    turns = [[cell(START + LATE)], [said, *ENDS[end]], "done"] if ENDS[end] else [[cell(START + LATE)], [said, "done"]]
+    script = {"child": turns, "root": [[task("child")], "done"] if depth else turns}
+    async with Agent(Config(workspace=tmp_path), model=ScriptedModel(script)) as agent:
+        events, _ = await read(agent.run("root"), on_event=on_event)
+        if end == "the agent goes on" and not depth:
+            result = await agent.run("again: nothing is said twice").result()
+            assert result.warnings == ()
+    [ended] = [event for event in events if isinstance(event, AgentFinished) and event.depth == depth]
+    told = [warning for warning in ended.warnings if "late" in warning]
+    in_cells = "".join(event.text for event in events if isinstance(event, CodeExecutionOutput))
+    assert (len(told), "late" in in_cells) == ((0, True) if end == "the kernel dies" else (1, False))

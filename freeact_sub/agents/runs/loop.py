@@ -268,7 +268,7 @@ class AgentLoop:
             files_read=tuple(run.files.read),
             files_written=tuple(run.files.written),
             files_removed=tuple(run.files.removed),
-            warnings=(*run.files.all_warnings, *doubts, *left, *tally.warnings),
+            warnings=(*run.files.all_warnings, *doubts, *left, *tally.warnings, *self.resources.kernel.news()),
             unattended=tally.unattended,
             node=self._kept,
         )
