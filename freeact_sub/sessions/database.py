@@ -120,6 +120,7 @@ def connect_to_read(folder: Path) -> sqlite3.Connection | None:
     except (sqlite3.Error, OSError) as error:
         raise SessionError(f"the sessions in {path} cannot be read: {error}") from error
     connection.row_factory = sqlite3.Row
+    connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
 
 

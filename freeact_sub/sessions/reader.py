@@ -1,8 +1,10 @@
 """`SessionReader`: reads one session, open or not."""
 
+import functools
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -19,6 +21,7 @@ from freeact_sub.events import (
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     Event,
+    Notice,
     ToolCallStarted,
     ToolOutput,
 )
@@ -26,17 +29,25 @@ from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import connect_to_read
 from freeact_sub.sessions.records import KnownAnswer, StoredAgent, StoredCall, StoredCell, StoredQuestion, StoredRun
 from freeact_sub.sessions.writer import chain_of
+from freeact_sub.text import counted
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
 CELL_TOOL: Final = "execute_ipython_cell"
+LOST: Final = "{} of the session cannot be read"
+UNREADABLE: Final = (SessionError, ValueError, TypeError, LookupError, RecursionError)
+"""What reading a record that is damaged raises."""
 T = TypeVar("T")
+R = TypeVar("R")
 _USAGE: Final = TypeAdapter(Usage)
 
 
 class SessionReader:
-    """Reads one session; a context manager. Each method sees the commits up to its call."""
+    """Reads one session; a context manager. Each method sees the commits up to its call.
+
+    A record that cannot be read, for example because its file is gone, is left out, and counted in `lost`.
+    """
 
     def __init__(self, folder: Path, session_id: str, session_folder: Path) -> None:
         """Open it.
@@ -55,6 +66,8 @@ class SessionReader:
         self.session_id = session_id
         self._connection = connection
         self._bodies = Bodies(session_folder)
+        self.lost: Counter[str] = Counter()
+        """What could not be read so far, by a word for its kind."""
 
     def close(self) -> None:
         """Close it."""
@@ -69,7 +82,9 @@ class SessionReader:
     def agents(self) -> list[StoredAgent]:
         """All agents, the root first, in order of their start."""
         rows = self._rows("SELECT * FROM agents WHERE session_id = ? ORDER BY rowid", self.session_id)
-        return [record_of(StoredAgent, row, in_background=bool(row["in_background"])) for row in rows]
+        return [
+            *self._read("agent", rows, lambda row: record_of(StoredAgent, row, in_background=bool(row["in_background"])))
+        ]
 
     def agent(self, agent_id: str) -> StoredAgent:
         """One agent, by its key, its id, or another name that a person gives it (`agents_meant`).
@@ -94,33 +109,62 @@ class SessionReader:
             "SELECT *, head IS (SELECT head FROM agents WHERE session_id = runs.session_id AND agent_id = runs.agent_id) "
             "AS at_head FROM runs"
         )
-        return [self._run(row) for row in self._of_agent(select, agent_id, "began, rowid")]
+        return [*self._read("run", self._of_agent(select, agent_id, "began, rowid"), self._run)]
 
     def messages(self, agent_id: str) -> "list[ModelMessage]":
-        """An agent's present conversation, without what undo and compaction removed."""
+        """An agent's present conversation, without what undo and compaction removed, one for each of `chain`."""
         from pydantic_ai.messages import ModelMessagesTypeAdapter  # noqa: PLC0415  # the import takes half a second
 
         rows = self._of_agent("SELECT entry_id, message FROM entries", agent_id, "entry_id")
-        texts = {row["entry_id"]: row["message"] for row in rows}
-        lines = ",".join(self._bodies.text(texts[entry]) for entry in self.chain(agent_id))
-        return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
+        texts, chain = {row["entry_id"]: row["message"] for row in rows}, self.chain(agent_id)
+        try:
+            lines = ",".join(self._bodies.text(texts[entry]) for entry in chain)
+            return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
+        except UNREADABLE:
+            from freeact_sub.sessions.mended import mended  # noqa: PLC0415  # as above
+
+            found: list[ModelMessage | None] = []
+            for entry in chain:
+                read = self._read("message", [entry], lambda entry: self._bodies.text(texts[entry]))
+                each = self._read("message", read, lambda text: ModelMessagesTypeAdapter.validate_json(f"[{text}]")[0])
+                found.append(next(each, None))
+            return mended(found)
 
     def chain(self, agent_id: str) -> list[int]:
         """The entries of an agent's present conversation, one for each message."""
         found = self._rows("SELECT head FROM agents WHERE session_id = ? AND agent_id = ?", self.session_id, agent_id)
-        return chain_of(self._connection, found[0]["head"]) if found else []
+        head = found[0]["head"] if found else None
+        try:
+            chain = chain_of(self._connection, head)
+            first = self._rows("SELECT parent FROM entries WHERE entry_id = ?", chain[0]) if chain else []
+        except sqlite3.Error:
+            chain, first = [], []
+        if head is not None and (not chain or first[0]["parent"] is not None):
+            self.lost["earlier messages"] = 1
+        return chain
 
     def calls(self, agent_id: str | None = None) -> list[StoredCall]:
         """The calls of an agent, in order of their start. None: of all agents."""
-        return [self._call(row) for row in self._of_agent("SELECT * FROM calls", agent_id, "call_id")]
+        return [*self._read("call", self._of_agent("SELECT * FROM calls", agent_id, "call_id"), self._call)]
 
     def events(self, agent_id: str | None = None) -> Iterator[Event]:
         """The events of an agent, in order. None: of all agents.
 
-        The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole.
+        The session does not keep `ModelProgress`, nor the chunks of responses and thoughts, which follow whole. Where events
+        cannot be read, a `Notice` says so.
         """
-        for row in self._of_agent("SELECT event FROM events", agent_id, "event_id"):
-            yield AgentEvent.from_json(self._bodies.text(row["event"]))
+        header: dict[str, Any] = {}
+        lost = 0
+        for row in self._of_agent("SELECT agent_id, event FROM events", agent_id, "event_id"):
+            event = next(self._read("event", [row], self._event), None)
+            if lost and event is not None:
+                yield Notice(content=LOST.format(counted(lost, "event")), **header)
+            lost = 0 if event is not None else lost + 1
+            if event is not None:
+                header = {name: getattr(event, name) for name in ("agent_id", "parent_id", "depth", "time", "seq")}
+                yield event
+        if lost:
+            yield Notice(content=LOST.format(counted(lost, "event")), **header)
 
     def last_event(self, agent_id: str, kind: str) -> Event | None:
         """The last event of a class of an agent; None if there is none. Args: kind: the event's class."""
@@ -128,7 +172,7 @@ class SessionReader:
             "SELECT event FROM events WHERE session_id = ? AND agent_id = ? AND type = ? ORDER BY event_id DESC LIMIT 1",
             self.session_id, agent_id, kind,
         )  # fmt: skip
-        return AgentEvent.from_json(self._bodies.text(rows[0]["event"])) if rows else None
+        return next(self._read("event", rows, self._event), None)
 
     def cells(self, agent_id: str) -> list[StoredCell]:
         """The cells of an agent, in order of their start."""
@@ -152,18 +196,24 @@ class SessionReader:
             "WHERE session_id = ? AND root_run > ? ORDER BY answer_id",
             self.session_id, since,
         )  # fmt: skip
-        return [KnownAnswer(**{**row, "value": self._json(row["value"])}) for row in map(dict, rows)]
+        return [
+            *self._read(
+                "answer", rows, lambda row: record_of(KnownAnswer, row, value=json.loads(self._bodies.text(row["value"])))
+            )
+        ]
 
     def _run(self, row: sqlite3.Row) -> StoredRun:
-        ending = self._json(row["ending"]) or {}
+        ending = self._json(row["ending"], dict)
         lists = ("files_read", "files_written", "files_removed", "warnings")
         return record_of(
             StoredRun,
             row,
-            **{name: self._json(row[name]) for name in ("prompt", "budget", "output")},
-            **{name: ending.get(name, "") for name in ("error", "reused_from")},
+            prompt=self._json(row["prompt"], str),
+            budget=self._json(row["budget"], dict),
+            output=self._json(row["output"], object),
+            **{name: str(ending.get(name, "")) for name in ("error", "reused_from")},
             **{name: usage_of(ending.get(name)) for name in ("usage", "tree_usage")},
-            **{name: tuple(ending.get(name, ())) for name in lists},
+            **{name: texts(ending.get(name)) for name in lists},
             undone=bool(row["undone"]),
             unwritten=row["ended"] is None and not row["undone"] and bool(row["at_head"]),
         )
@@ -173,13 +223,29 @@ class SessionReader:
             StoredCall,
             row,
             from_code=bool(row["from_code"]),
-            args=self._json(row["args"]),
+            args=self._json(row["args"], dict),
             state="begun" if row["ended"] is None else "done",
-            result=self._json(row["result"]) or "",
+            result=self._json(row["result"], str),
         )
 
-    def _json(self, stored: str | None) -> Any:
-        return None if stored is None else json.loads(self._bodies.text(stored))
+    def _event(self, row: sqlite3.Row) -> Event:
+        return AgentEvent.from_json(self._bodies.text(row["event"]))
+
+    def _json(self, stored: str | None, kind: type[T]) -> T:
+        """A value of a record; the emptiest of its kind where it cannot be read: the rest of the record can."""
+        if stored is None:
+            return kind()
+        read = self._read("value", [stored], lambda stored: json.loads(self._bodies.text(stored)))
+        value = next(read, None)
+        return value if isinstance(value, kind) else kind()
+
+    def _read(self, kind: str, rows: Iterable[R], read: Callable[[R], T]) -> Iterator[T]:
+        """What the rows say. Args: kind: a word for what is lost with one."""
+        for row in rows:
+            try:
+                yield read(row)
+            except UNREADABLE:
+                self.lost[kind] += 1
 
     def _of_agent(self, select: str, agent_id: str | None, order: str) -> list[sqlite3.Row]:
         where = "WHERE session_id = ?" + ("" if agent_id is None else " AND agent_id = ?")
@@ -193,14 +259,29 @@ class SessionReader:
             raise SessionError(f"the session {self.session_id} cannot be read: {error}") from error
 
 
-def record_of(kind: type[T], row: sqlite3.Row, **converted: Any) -> T:
+def record_of(kind: Callable[..., T], row: sqlite3.Row, **converted: Any) -> T:
     """The record of a row. Args: converted: the fields that are not the column of their name."""
-    return kind(**{name: row[name] for name in kind.__annotations__ if name not in converted}, **converted)
+    values = {name: row[name] for name in kind.__annotations__ if name not in converted}
+    record: T = _adapter(kind).validate_python({**values, **converted})
+    return record
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def usage_of(value: Any) -> Usage:
-    """The usage in a JSON text; zero if it is empty."""
-    return Usage() if value is None else _USAGE.validate_python(value)
+    """A usage that was stored; zero if it cannot be read."""
+    try:
+        return Usage() if value is None else _USAGE.validate_python(value)
+    except ValueError:
+        return Usage()
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """The texts of a list that was stored."""
+    return tuple(filter(lambda each: isinstance(each, str), value)) if isinstance(value, list) else ()
 
 
 def cells_of(events: Iterator[Event]) -> list[StoredCell]:

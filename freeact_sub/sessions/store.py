@@ -19,7 +19,7 @@ from freeact_sub.sessions.bodies import Bodies
 from freeact_sub.sessions.database import NAME, connect, connect_to_read
 from freeact_sub.sessions.lock import NAME as LOCK
 from freeact_sub.sessions.lock import SessionLock
-from freeact_sub.sessions.reader import SessionReader, record_of, usage_of
+from freeact_sub.sessions.reader import UNREADABLE, SessionReader, record_of, texts, usage_of
 from freeact_sub.sessions.records import StoredSession
 from freeact_sub.system.removal import remove
 
@@ -77,7 +77,13 @@ class SessionStore:
         with self._reading() as connection:
             if connection is None:
                 return []
-            return [self._session(connection, row) for row in connection.execute(select, values).fetchall()]
+            found = []
+            for row in connection.execute(select, values).fetchall():
+                try:
+                    found.append(self._session(connection, row))
+                except UNREADABLE as error:
+                    logger.warning("the session %s cannot be read: %s", row["session_id"], error)
+            return found
 
     def find(self, session_id: str) -> StoredSession:
         """One session, by its id or a beginning that only its id has.
@@ -235,8 +241,8 @@ class SessionStore:
         converted = {
             "workspace": Path(row["workspace"]),
             "archived": bool(row["archived"]),
-            "model_settings": facts.get("settings", {}),
-            "addresses": tuple(facts.get("addresses", ())),
+            "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
+            "addresses": texts(facts.get("addresses")),
         }
         return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
 
@@ -249,7 +255,7 @@ def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
     """An object as it was stored. Empty: it cannot be read, and the rest of the session can."""
     try:
         value = json.loads(bodies.text(stored))
-    except (SessionError, ValueError) as error:
+    except UNREADABLE as error:
         logger.warning("a part of a session cannot be read: %s", error)
         return {}
     return value if isinstance(value, dict) else {}

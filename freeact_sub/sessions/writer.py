@@ -356,7 +356,7 @@ class SessionWriter:
 def chain_of(connection: sqlite3.Connection, head: int | None) -> list[int]:
     """The entries of a conversation, the first one first."""
     found = connection.execute(
-        "WITH RECURSIVE chain(entry_id, parent) AS (SELECT entry_id, parent FROM entries WHERE entry_id = ? UNION ALL "
+        "WITH RECURSIVE chain(entry_id, parent) AS (SELECT entry_id, parent FROM entries WHERE entry_id = ? UNION "
         "SELECT entries.entry_id, entries.parent FROM entries JOIN chain ON entries.entry_id = chain.parent) "
         "SELECT entry_id FROM chain",
         (head,),

@@ -54,6 +54,8 @@ class Resumed:
     """By child: the one whose answer it was given."""
     cut_off: bool = False
     """Whether the last run was cut off."""
+    lost: str = ""
+    """What cannot be read, in words."""
 
     @property
     def usage(self) -> Usage:
@@ -67,6 +69,8 @@ class Resumed:
         known = sum(map(len, self.answers.values()))
         if self.cut_off:
             parts.append("the last run was cut off")
+        if self.lost:
+            parts.append(f"without what cannot be read ({self.lost})")
         if known:
             parts.append(f"{counted(known, 'known answer')} of children and asks for nothing")
         return f"session {self.stored.session_id} goes on: {', '.join(parts)}"
@@ -95,21 +99,23 @@ def load(store: SessionStore, session_id: str) -> Resumed:
             return Resumed(stored=stored, root_id=None, root_run=0, runs=runs, written=[], history=[])
         written = reader.messages(root.agent_id)
         root_runs = [run for run in all_runs if run.agent_id == root.agent_id]
-        last = root_runs[-1]
+        last = root_runs[-1] if root_runs else None
         at_work = [run.agent_id for run in all_runs if run.ended is None and run.agent_id != root.agent_id]
         calls = reader.calls(root.agent_id)
         earlier = earlier_prompts(root_runs, reader.chain(root.agent_id))
+        lost = [counted(count, kind) for kind, count in reader.lost.items()]
     return Resumed(
         stored=stored,
         root_id=root.agent_id,
-        root_run=last.root_run,
+        root_run=0 if last is None else last.root_run,
         runs=runs,
         written=written,
         history=[*written, *cut_off(written, root_runs, calls, at_work)],
         answers=dict(answers),
         earlier=earlier,
         answered_by={run.agent_id: run.reused_from for run in all_runs if run.reused_from},
-        cut_off=last.ended is None,
+        cut_off=last is not None and last.ended is None,
+        lost=", ".join(lost),
     )
 
 
