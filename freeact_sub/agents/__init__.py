@@ -2,12 +2,12 @@
 
 from freeact_sub.agents.agent import Agent
 from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.children.nodes import KernelNode
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.factory import AgentFactory, ChildAgent, ExecutionContext
+from freeact_sub.agents.identity import depth_of, parent_of
+from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
-from freeact_sub.agents.tree import depth_of, parent_of
 from freeact_sub.agents.undo import UndoReport
 
 __all__ = [

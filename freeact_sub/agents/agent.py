@@ -20,6 +20,7 @@ from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.from_program import AsInACell
 from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.event_stream import EventStream
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
@@ -321,7 +322,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
             self._resources.push_async_callback(self._shared.provider.aclose)
         await self._resources.enter_async_context(self._shared.model)  # closes its HTTP client with the agent
         self._resources.push_async_callback(self._shared.other_models.aclose)
-        self._loop = AgentLoop(self._root, self._tree, output_type=self._output_type)
+        self._loop = AgentLoop(self._root, self._tree, AgentResources(self._root), output_type=self._output_type)
         self._runs.is_open = True
         self._loop.children.begin_run = self._begin_if_idle
         self._resources.push_async_callback(self._loop.resources.aclose)
@@ -339,8 +340,8 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         self._runs.is_open = False
         if self._runs.live is not None:
             await self._runs.live.aclose()
-        for owner in self._tree.outliving:
-            await owner.aclose()
+        for close in self._tree.outliving:
+            await close()
         self._tree.outliving.clear()
         await self._resources.aclose()
 
@@ -365,7 +366,7 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
 
     def _loop_of(self, node: AgentNode) -> AgentLoop:
         loop = self._tree.at_work.get(node.agent_id)
-        if loop is None:
+        if not isinstance(loop, AgentLoop):
             raise FreeactError(f"the run of {node.agent_id}, which this call belongs to, has ended")
         return loop
 

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import servers_of
-from freeact_sub.agents.from_code import (
-    ActionRequests,
-    CodeCalls,
-    FileRequests,
-    HostRequests,
-    McpRequests,
-    QuestionRequests,
-    ShellRequests,
-)
+from freeact_sub.agents.from_code.actions import ActionRequests
+from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
+from freeact_sub.agents.from_code.files import FileRequests
+from freeact_sub.agents.from_code.mcp import McpRequests
+from freeact_sub.agents.from_code.questions import QuestionRequests
+from freeact_sub.agents.from_code.shell import ShellRequests
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
@@ -55,6 +52,8 @@ class AgentKernel:
     ) -> None:
         self._node = node
         self._branch_of = branch_of
+        self.is_branch = branch_of is not None
+        """It starts as a copy of another kernel."""
         self._host = host
         settings = node.shared.config.kernel
         provider = node.shared.provider
@@ -144,7 +143,7 @@ class AgentKernel:
 
     def take_back(self, node: AgentNode) -> None:
         """The kernel, which was a node's, is this agent's from now on."""
-        self._node, self._kept, self.deaths = node, False, 0
+        self._node, self._kept, self.is_branch, self.deaths = node, False, False, 0
 
     async def become(self, origin: KernelAccess) -> None:
         """Replace the kernel with a copy of another one.

@@ -1,18 +1,11 @@
-"""`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are working.
-
-The host decides ids, keys, depth and parenthood here; it never reads them from a kernel. A key is a durable name that shows
-an agent's ancestors, and the only source of its depth: `agent:ROOT` is a root, `agent:ROOT:subagent:ID` a child of it, and
-each further level adds `:sub:ID`. A malformed key has depth 0 and no parent, so it never gains rights.
-"""
+"""`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are working."""
 
 import itertools
-import re
 import secrets
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -22,8 +15,11 @@ from freeact_sub.agents.between_runs import BetweenRuns
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.files.attribution import RunFiles
+from freeact_sub.agents.identity import AgentFacts, child_key, depth_of, root_key
+from freeact_sub.agents.ports import AtWork
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentInfo
+from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.shared import Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
@@ -32,34 +28,6 @@ from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
 from freeact_sub.modes import Mode
 from freeact_sub.tools import SpawnRequest
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.children.owner import ChildOwner
-    from freeact_sub.agents.runs.loop import AgentLoop
-
-_KEY: Final = re.compile(r"agent:[^:\s]+(?P<chain>:subagent:[^:\s]+(?::sub:[^:\s]+)*)?")
-
-
-def root_key(agent_id: str) -> str:
-    """Return the key of a root agent with this id."""
-    return f"agent:{agent_id}"
-
-
-def child_key(parent: str) -> str:
-    """Return a new key below a parent's."""
-    return f"{parent}:{'sub' if depth_of(parent) else 'subagent'}:{uuid.uuid4()}"
-
-
-def depth_of(key: str) -> int:
-    """Return the number of ancestors; 0 for a root and for a malformed key."""
-    found = _KEY.fullmatch(key)
-    return len((found["chain"] or "").split(":")) // 2 if found else 0
-
-
-def parent_of(key: str) -> str | None:
-    """Return the parent's key; None for a root and for a malformed key."""
-    return key.rsplit(":", 2)[0] if depth_of(key) else None
-
 
 MAX_ENDED: Final = 200
 """Children that have ended and are still listed; each takes about 30 kB."""
@@ -179,6 +147,24 @@ class AgentNode:
         return (*(self.parent.path if self.parent else ()), self.name)
 
     @property
+    def facts(self) -> AgentFacts:
+        """The agent as the session keeps it."""
+        return AgentFacts(
+            agent_id=self.agent_id,
+            key=self.key,
+            parent_id=self.parent_id,
+            depth=self.depth,
+            tool_call_id=self.tool_call_id,
+            description=self.description,
+            agent_type=self.agent_type.name if self.agent_type else None,
+            model=self.model.model_id,
+            address=addresses(self.model)[0],
+            mode=self.policy.mode,
+            in_background=self.in_background,
+            scope=self.work_scope,
+        )
+
+    @property
     def info(self) -> AgentInfo:
         """The agent as a front end lists it."""
         return AgentInfo(
@@ -227,10 +213,10 @@ class Tree:
     shared: Shared
     nodes: dict[str, AgentNode] = field(default_factory=dict)
     """By id, oldest first, so the root comes first."""
-    at_work: "dict[str, AgentLoop]" = field(default_factory=dict)
+    at_work: dict[str, AtWork] = field(default_factory=dict)
     """By agent id, oldest first."""
-    outliving: "set[ChildOwner]" = field(default_factory=set)
-    """Closed with the root."""
+    outliving: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
+    """Each closes what has outlived an agent's run; called when the root is closed."""
     between_runs: BetweenRuns = field(default_factory=BetweenRuns)
     _short_ids: set[str] = field(default_factory=set)
     """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""

@@ -7,14 +7,24 @@ Cost is None while no request of the sum has a known price, so that an unknown p
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
 
 from pydantic import Field
 
 from freeact_sub.config.section import Section
 
-if TYPE_CHECKING:
-    from freeact_sub.config.given import BudgetValues
+
+class BudgetValues(TypedDict, total=False):
+    """The bounds of a `Budget`."""
+
+    turns: int | None
+    tool_calls: int | None
+    requests: int | None
+    tokens: int | None
+    cost_usd: Decimal | float | str | None
+    seconds: float | None
+    children: int | None
+    depth: int | None
 
 
 class Budget(Section):

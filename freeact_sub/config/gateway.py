@@ -1,14 +1,12 @@
 """`GatewayConfig`: where kernels on other machines come from."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator
 
 from freeact_sub.config.section import Section
-
-if TYPE_CHECKING:
-    from freeact_sub.config.given import GatewayValues
 
 
 def check_url(url: str, example: str) -> None:
@@ -17,6 +15,21 @@ def check_url(url: str, example: str) -> None:
         TypeAdapter(AnyHttpUrl).validate_python(url)
     except ValidationError as error:
         raise ValueError(f"`url` is no URL such as {example}: {error.errors()[0]['msg']}") from None
+
+
+class GatewayValues(TypedDict, total=False):
+    """The settings of `GatewayConfig`."""
+
+    url: str | Sequence[str]
+    token: str
+    headers: Mapping[str, str]
+    ca_file: Path | str | None
+    certificate_file: Path | str | None
+    kernel: str
+    workspace: Literal["none", "shared"]
+    trusted: bool
+    retry: bool
+    lease_seconds: float
 
 
 class GatewayConfig(Section):

@@ -1,10 +1,9 @@
 """What a program may give for each setting, for type checkers: more than the type that is kept, such as a name for a path.
 
-A test compares the names with the fields.
+Those for `Budget` and `GatewayConfig` are beside these classes. A test compares the names with the fields.
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -23,34 +22,6 @@ from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 
 Table: TypeAlias = Mapping[str, Any]
 """A section by the names of its settings, as in a file."""
-
-
-class BudgetValues(TypedDict, total=False):
-    """The bounds of a `Budget`."""
-
-    turns: int | None
-    tool_calls: int | None
-    requests: int | None
-    tokens: int | None
-    cost_usd: Decimal | float | str | None
-    seconds: float | None
-    children: int | None
-    depth: int | None
-
-
-class GatewayValues(TypedDict, total=False):
-    """The settings of `GatewayConfig`."""
-
-    url: str | Sequence[str]
-    token: str
-    headers: Mapping[str, str]
-    ca_file: Path | str | None
-    certificate_file: Path | str | None
-    kernel: str
-    workspace: Literal["none", "shared"]
-    trusted: bool
-    retry: bool
-    lease_seconds: float
 
 
 class KernelValues(TypedDict, total=False):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from freeact_sub.config import given, schema
-from freeact_sub.config.budget import Budget
-from freeact_sub.config.gateway import GatewayConfig
+from freeact_sub.config.budget import Budget, BudgetValues
+from freeact_sub.config.gateway import GatewayConfig, GatewayValues
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 VALUES = {
-    Budget: given.BudgetValues,
-    GatewayConfig: given.GatewayValues,
+    Budget: BudgetValues,
+    GatewayConfig: GatewayValues,
     schema.KernelConfig: given.KernelValues,
     schema.SubagentsConfig: given.SubagentsValues,
     schema.McpServerConfig: given.McpServerValues,

@@ -8,17 +8,14 @@ slot: whoever waits for a kernel holds no slot that others need.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.errors import SpawnForbiddenError
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.tree import AgentNode
 
 
 @dataclass(kw_only=True, eq=False)
 class _WaitingHolder:
-    holder: "AgentNode"
+    holder: KernelHolder
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
     refused: bool = False
     """All places now belong to nodes and to waiting agents."""
@@ -29,7 +26,7 @@ class KernelPlaces:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._holders: set[AgentNode] = set()
+        self._holders: set[KernelHolder] = set()
         self._waiting: deque[_WaitingHolder] = deque()
 
     @property
@@ -37,12 +34,12 @@ class KernelPlaces:
         """Whether the next agent has to wait."""
         return len(self._holders) >= self.size
 
-    def would_never_come(self, parent: "AgentNode") -> bool:
+    def would_never_come(self, parent: KernelHolder) -> bool:
         """Whether a child of this agent would wait for ever, because all holders are nodes or wait for children."""
         return self.full and all(self._keeps_place(holder) or holder is parent for holder in self._holders)
 
     @property
-    def holders(self) -> "tuple[AgentNode, ...]":
+    def holders(self) -> tuple[KernelHolder, ...]:
         """The agents and nodes that hold a place."""
         return tuple(self._holders)
 
@@ -56,11 +53,11 @@ class KernelPlaces:
         """Whether somebody waits for a place while all holders are nodes or wait for children."""
         return bool(self._waiting) and all(map(self._keeps_place, self._holders))
 
-    def take_now(self, holder: "AgentNode") -> None:
+    def take_now(self, holder: KernelHolder) -> None:
         """Take a place without waiting, for the root."""
         self._holders.add(holder)
 
-    async def take(self, holder: "AgentNode") -> None:
+    async def take(self, holder: KernelHolder) -> None:
         """Wait for a place and take it.
 
         Raises:
@@ -81,12 +78,12 @@ class KernelPlaces:
         if waiting.refused:
             raise no_kernel_left(self)
 
-    def pass_on(self, holder: "AgentNode", other: "AgentNode") -> None:
+    def pass_on(self, holder: KernelHolder, other: KernelHolder) -> None:
         """Transfer a place."""
         self._holders.discard(holder)
         self._holders.add(other)
 
-    def give_back(self, holder: "AgentNode") -> None:
+    def give_back(self, holder: KernelHolder) -> None:
         """Give the holder's place, if it has one, to the next agent."""
         self._holders.discard(holder)
         while self._waiting and not self.full:
@@ -99,7 +96,7 @@ class KernelPlaces:
                 waiting.is_over.set()
             self._waiting.clear()
 
-    def _keeps_place(self, holder: "AgentNode") -> bool:
+    def _keeps_place(self, holder: KernelHolder) -> bool:
         return holder.waits_for_child or holder.keeps_kernel
 
 

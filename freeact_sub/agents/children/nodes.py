@@ -1,4 +1,4 @@
-"""`KernelNode`: a live kernel without an agent, either a kept child's or a branch without a model.
+"""`OwnedNode`: a live kernel without an agent, either a kept child's or a branch without a model.
 
 Code that runs in a node is a cell of its owner, the agent that made it: the owner's run asks for approval, counts it and
 emits its events. The node's own mode and type, which may be narrower, decide what it may do. `NodeCode` represents it.
@@ -9,12 +9,14 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.children.node_code import NodeCode
+from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite
@@ -25,22 +27,18 @@ from freeact_sub.modes import Mode
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import CellContext, run_cell
 
-if TYPE_CHECKING:
-    from freeact_sub.agents.resources import AgentResources
-
 CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
 """Seconds that promoting files may take, even after a cancel."""
 
 
-class KernelNode:
-    """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
+class OwnedNode(KernelNode):
+    """A node, as its owner keeps it."""
 
-    As an async context manager it closes on exit. `Agent.branch` makes it, and a child that is started with `keep`.
-    """
-
-    def _hold(self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage]) -> None:
+    def __init__(
+        self, code: NodeCode, resources: AgentResources, owner: "Nodes", history: Sequence[ModelMessage] = ()
+    ) -> None:
         self.code = code
         self.resources = resources
         self._owner = owner
@@ -51,36 +49,26 @@ class KernelNode:
 
     @property
     def node_id(self) -> str:
-        """Its id: the child's whose kernel it was, or its own."""
+        """See `KernelNode`."""
         return self.code.agent_id
 
     @property
     def description(self) -> str:
-        """Its label, or its child's."""
+        """See `KernelNode`."""
         return self.code.description
 
     @property
     def history(self) -> list[ModelMessage]:
-        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
+        """See `KernelNode`."""
         return [*self._history]
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not closed; its kernel may have died."""
+        """See `KernelNode`."""
         return self._closing is None and not self._given_away
 
     async def execute(self, code: str) -> CodeExecutionOutput:
-        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner.
-
-        Returns:
-            The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
-
-        Raises:
-            ApprovalDeniedError: The cell was denied.
-            LimitReachedError: The owner's budget has no call left.
-            KernelLostError: The node's kernel has ended.
-            FreeactError: The node is closed, or its owner's run has ended.
-        """
+        """See `KernelNode`."""
         self.check_open()
         async with self._owner.busy():
             call_id = f"{CALLS}{secrets.token_hex(8)}"
@@ -89,23 +77,18 @@ class KernelNode:
             )
             return (await self.resources.calls.make(requested, partial(self._run, code, call_id))).value
 
-    async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
-        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+    async def branch(self, description: str = "", *, own_files: bool = False) -> "OwnedNode":
+        """See `KernelNode`."""
         self.check_open()
         async with self._lock:  # no cell runs while its files are copied
             return await self._owner.branch(self, description, own_files=own_files)
 
     async def own_files(self) -> OwnFiles | None:
-        """The copy of the workspace in which it works. None: the workspace itself."""
+        """See `KernelNode`."""
         return (await self.resources.kernel.get()).own_files
 
     async def diff(self) -> Changes:
-        """Return what it has changed in its copy of the workspace; empty if it has none.
-
-        Raises:
-            KernelLostError: The node's kernel has ended, and its copy with it.
-            FreeactError: The node is closed, or the copy is too large to compare.
-        """
+        """See `KernelNode`."""
         self.check_open()
         own = await self.own_files()
         if own is None:
@@ -114,7 +97,7 @@ class KernelNode:
             return await asyncio.to_thread(own.look)
 
     async def close(self) -> None:
-        """Close its kernel; its branches live on. Can be called again."""
+        """See `KernelNode`."""
         if self._given_away:
             return
         if self._closing is None:
@@ -131,12 +114,6 @@ class KernelNode:
         """Raise FreeactError if the node is closed."""
         if not self.is_open:
             raise FreeactError(f"{self.code.label} is closed")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<{self.code.label}, {'open' if self.is_open else 'closed'}>"
@@ -165,22 +142,13 @@ class KernelNode:
             self._owner.forget(self)
 
 
-class _OwnedNode(KernelNode):
-    """A node, as its owner makes it."""
-
-    def __init__(
-        self, code: NodeCode, resources: "AgentResources", owner: "Nodes", history: Sequence[ModelMessage] = ()
-    ) -> None:
-        self._hold(code, resources, owner, history)
-
-
 class Nodes:
     """The nodes of one agent."""
 
     def __init__(
         self,
         agent: AgentNode,
-        resources: "AgentResources",
+        resources: AgentResources,
         busy: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
         """Start without nodes.
@@ -193,14 +161,14 @@ class Nodes:
         self._agent = agent
         self._resources = resources
         self.busy = busy
-        self._nodes: dict[str, KernelNode] = {}
+        self._nodes: dict[str, OwnedNode] = {}
         self._promoting = asyncio.Lock()
 
-    def list(self) -> Sequence[KernelNode]:
+    def list(self) -> Sequence[OwnedNode]:
         """Return the open nodes, oldest first."""
         return tuple(self._nodes.values())
 
-    def find(self, node_id: str) -> KernelNode:
+    def find(self, node_id: str) -> OwnedNode:
         """Return the open node with this id.
 
         Raises:
@@ -210,7 +178,7 @@ class Nodes:
             raise InvalidRequestError(f"there is no node {node_id!r}: {', '.join(self._nodes) or 'there are none'}")
         return self._nodes[node_id]
 
-    async def branch(self, origin: KernelNode | None, description: str = "", *, own_files: bool = False) -> KernelNode:
+    async def branch(self, origin: OwnedNode | None, description: str = "", *, own_files: bool = False) -> OwnedNode:
         """Make a node by copying a kernel. Args: origin: the node to copy. None: the agent's own kernel."""
         async with self.busy():
             above = origin.code if origin is not None else self._agent
@@ -242,9 +210,9 @@ class Nodes:
             except BaseException:
                 places.give_back(code)
                 raise
-            return self._add(_OwnedNode(code, resources, self, origin.history if origin is not None else ()))
+            return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
 
-    async def keep(self, child: AgentNode, resources: "AgentResources") -> KernelNode:
+    async def keep(self, child: AgentNode, resources: AgentResources) -> OwnedNode:
         """Make a node of the resources of a child whose run is ending.
 
         Raises:
@@ -264,9 +232,9 @@ class Nodes:
         )
         await resources.pass_on(code)
         child.shared.kernel_places.pass_on(child, code)
-        return self._add(_OwnedNode(code, resources, self, child.run.record.history))
+        return self._add(OwnedNode(code, resources, self, child.run.record.history))
 
-    def of_child(self, agent_id: str, mode: Mode) -> KernelNode | None:
+    def of_child(self, agent_id: str, mode: Mode) -> OwnedNode | None:
         """The open node of a child that will work in this mode. None: it has none.
 
         Raises:
@@ -282,7 +250,7 @@ class Nodes:
             )
         return node
 
-    def take_back(self, node: KernelNode, child: AgentNode) -> "AgentResources":
+    def take_back(self, node: OwnedNode, child: AgentNode) -> AgentResources:
         """Give a node's kernel back to its child, which begins another run: the node is closed, and its kernel stays."""
         node.give_away()
         del self._nodes[node.node_id]
@@ -290,19 +258,20 @@ class Nodes:
         node.resources.take_back(child)
         return node.resources
 
-    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
+    async def adopt(self, node: OwnedNode, names: Sequence[str] | None = None) -> None:
         """See `Agent.adopt`."""
         node.check_open()
         async with self.busy():
-            if names is None:
-                if await node.own_files() is not None:
-                    raise FreeactError(f"{node.code.label} has own files, which its kernel cannot leave: adopt variables")
+            if names is not None:
+                name = await self.write_values(node, names)
+                await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
+            elif await node.own_files() is not None:
+                raise FreeactError(f"{node.code.label} has own files, which its kernel cannot leave: adopt variables")
+            else:
                 await self._resources.kernel.become(node.resources.kernel)
-                return
-            name = await self.write_values(node, names)
-            await hand_over(name, await node.resources.kernel.get(), await self._resources.kernel.get())
+        self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
 
-    async def promote(self, node: KernelNode) -> Changes:
+    async def promote(self, node: OwnedNode) -> Changes:
         """See `Agent.promote`."""
         node.check_open()
         async with self.busy():
@@ -321,7 +290,7 @@ class Nodes:
                 await carry_out(take(), timeout_seconds=PROMOTE_SECONDS)
             return taken[0]
 
-    async def write_values(self, node: KernelNode, names: Sequence[str]) -> str:
+    async def write_values(self, node: OwnedNode, names: Sequence[str]) -> str:
         """Let a node write variables into a file of its scratch folder, and return the file's name.
 
         Raises:
@@ -336,7 +305,7 @@ class Nodes:
             )
         return await give_values(await node.resources.kernel.get(), names)
 
-    def forget(self, node: KernelNode) -> None:
+    def forget(self, node: OwnedNode) -> None:
         """Remove a closed node."""
         self._nodes.pop(node.node_id, None)
         self._agent.shared.kernel_places.give_back(node.code)
@@ -345,9 +314,16 @@ class Nodes:
         """Close all nodes."""
         await asyncio.gather(*(node.close() for node in self.list()), return_exceptions=True)
 
-    def _add(self, node: KernelNode) -> KernelNode:
+    def _add(self, node: OwnedNode) -> OwnedNode:
         self._nodes[node.node_id] = node
         return node
+
+
+def owned(node: KernelNode) -> OwnedNode:
+    """Return a node as its owner keeps it. Raises: InvalidRequestError: No agent has made it."""
+    if not isinstance(node, OwnedNode):
+        raise InvalidRequestError(f"{node!r} is no node of an agent")
+    return node
 
 
 async def _joined(task: asyncio.Task[None]) -> None:

@@ -9,25 +9,25 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
 from freeact_sub.agents.children.messages import Messages
-from freeact_sub.agents.children.nodes import KernelNode, Nodes
+from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
-from freeact_sub.agents.children.spawn import PlannedChild, planned
+from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import Tree
+from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
 from freeact_sub.modes import narrower
 from freeact_sub.system.closing import carry_out
 from freeact_sub.tools import ChildState, SpawnRequest, ToolResult
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.runs.loop import AgentLoop
 
 MAX_IN_BACKGROUND: Final = 20
 """Background children of one agent that may work or wait for a slot at the same time."""
@@ -45,12 +45,28 @@ logger = logging.getLogger(__name__)
 class ChildOwner:
     """See above. The model's tools use it as `freeact_sub.tools.BackgroundChildren`."""
 
-    def __init__(self, loop: "AgentLoop", tree: Tree) -> None:
-        """Args: loop: the agent's. tree: all agents of its root."""
-        self._loop = loop
-        self._node = node = loop.node
-        self._tree = tree
-        self.nodes = Nodes(node, loop.resources, self.busy)
+    def __init__(
+        self,
+        node: AgentNode,
+        tree: Tree,
+        resources: AgentResources,
+        *,
+        make_run: MakeRun,
+        history: Callable[[], Sequence[ModelMessage]],
+    ) -> None:
+        """Start without children.
+
+        Args:
+            node: The agent.
+            tree: All agents of its root.
+            resources: The agent's.
+            make_run: Makes the run of a child.
+            history: Returns the agent's conversation so far.
+        """
+        self._node, self._tree = node, tree
+        self._kernel = resources.kernel
+        self._make_run, self._history = make_run, history
+        self.nodes = Nodes(node, resources, self.busy)
         self.begin_run: Callable[[], Awaitable[None]] | None = None
         """Begins a run of the agent that lasts until it is idle. None: a child needs a live run."""
         self._messages = Messages(node, tree)
@@ -235,7 +251,7 @@ class ChildOwner:
         if not self.is_of_root:
             await self.nodes.aclose()
         if self._children or self.nodes.list():
-            self._tree.outliving.add(self)
+            self._tree.outliving.add(self.aclose)
 
     async def aclose(self) -> None:
         """End all children."""
@@ -260,7 +276,7 @@ class ChildOwner:
             self._starting -= 1
             self._changed.set()
 
-    def _origin_of(self, request: SpawnRequest) -> KernelNode | None:
+    def _origin_of(self, request: SpawnRequest) -> OwnedNode | None:
         """Return the node whose kernel the child's copies."""
         if (request.history or request.own_files) and not request.branch and request.branch_of is None:
             raise InvalidRequestError("history and own_files apply to a branch: give branch or branch_of too")
@@ -268,11 +284,11 @@ class ChildOwner:
             return None
         if request.branch:
             raise InvalidRequestError("branch copies the agent's own kernel, branch_of a node's: give one of them")
-        origin = request.branch_of if isinstance(request.branch_of, KernelNode) else self.nodes.find(str(request.branch_of))
+        origin = request.branch_of if isinstance(request.branch_of, OwnedNode) else self.nodes.find(str(request.branch_of))
         origin.check_open()
         return origin
 
-    async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> KernelNode | None:
+    async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> OwnedNode | None:
         """The node that was left of a child that is asked on."""
         mode = self._node.run.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
@@ -284,7 +300,7 @@ class ChildOwner:
         return node
 
     def _make(
-        self, plan: PlannedChild, started_by: StartedBy, origin: KernelNode | None, kept: KernelNode | None
+        self, plan: PlannedChild, started_by: StartedBy, origin: OwnedNode | None, kept: OwnedNode | None
     ) -> OwnedChild:
         """Make a child and begin its run, with no `await` from the checks to its account and its task."""
         kept = kept if kept is not None and kept.is_open else None
@@ -303,19 +319,18 @@ class ChildOwner:
             earlier=() if plan.earlier is None else plan.earlier.lineage,
         )
         try:
-            branch_of = (
-                origin.resources.kernel if origin is not None else self._loop.resources.kernel if request.branch else None
-            )
+            branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
             if request.history:
-                node.run.keep_history(origin.history if origin is not None else self._loop.history)
+                node.run.keep_history(origin.history if origin is not None else self._history())
             if plan.earlier is not None:
                 node.run.keep_history(plan.earlier.history)
                 node.shared.journal.goes_on(node.agent_id, plan.earlier.written)
-            resources = None if kept is None else self.nodes.take_back(kept, node)
-            loop = self._loop.of_child(node, request, branch_of, resources)
-            if plan.earlier is not None and kept is None:
-                loop.bring_back_variables()
-            work = plan.run(node, loop)
+            if kept is None:
+                resources = AgentResources(node, branch_of, own_files=request.own_files)
+            else:
+                resources = self.nodes.take_back(kept, node)
+            bring_back = plan.earlier is not None and kept is None
+            work = plan.run(node, self._make_run(node, resources, request.output_type, bring_back=bring_back))
         except BaseException:
             self._tree.withdraw(node, before)
             raise

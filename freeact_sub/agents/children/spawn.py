@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.models import Model
@@ -12,6 +12,7 @@ from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier
 from freeact_sub.agents.children.reuse import Known, reuse_key, run_once
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.factory import ChildAgent
+from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import digest_of_task
 from freeact_sub.agents.tree import AgentNode, Tree
@@ -21,9 +22,6 @@ from freeact_sub.kernels import Kernel
 from freeact_sub.models import acting_by
 from freeact_sub.text import whole_text
 from freeact_sub.tools import SpawnRequest
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.runs.loop import AgentLoop
 
 AgentProgram: TypeAlias = Callable[[], Awaitable[Any]]
 """Produces an answer without a model."""
@@ -54,6 +52,32 @@ class Work:
             object.__setattr__(self, name, whole_text(getattr(self, name)))
 
 
+RunOfChild: TypeAlias = Callable[[Work], Coroutine[Any, Any, RunResult]]
+"""Does a child's work, to its end."""
+
+
+class MakeRun(Protocol):
+    """Makes the run of a child."""
+
+    def __call__(
+        self,
+        child: AgentNode,
+        resources: AgentResources,
+        output_type: Any,
+        *,
+        bring_back: bool,
+    ) -> RunOfChild:
+        """Make the run; it begins when it is called.
+
+        Args:
+            child: The child.
+            resources: Its kernel and connections.
+            output_type: The type of its answer, as pydantic-ai's `output_type`.
+            bring_back: It has ended before: its new kernel gets the variables that it had.
+        """
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedChild:
     """A child that does not exist yet."""
@@ -68,17 +92,17 @@ class PlannedChild:
     earlier: EarlierChild | None = None
     """It has ended, and is asked on."""
 
-    def run(self, child: AgentNode, loop: "AgentLoop") -> Coroutine[Any, Any, RunResult]:
-        """Run the child to its end. Args: child: made for this plan."""
+    def run(self, child: AgentNode, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
+        """Run the child to its end. Args: child: made for this plan. run: does its work."""
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
-            return loop.run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
+            return run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
         if self.earlier is not None:  # what it answers follows from what it has done before
-            return loop.run(Work(prompt=prompt, prepare=self.request.prepare))
+            return run(Work(prompt=prompt, prepare=self.request.prepare))
         digest = digest_of_task(self.request, child)
         work = Work(prompt=prompt, prepare=self.request.prepare, digest=digest)
         key = reuse_key(self.request, child, digest) if child.shared.config.subagents.cache else None
-        return loop.run(work) if key is None else run_once(child, key, lambda known: loop.run(replace(work, known=known)))
+        return run(work) if key is None else run_once(child, key, lambda known: run(replace(work, known=known)))
 
 
 async def planned(request: SpawnRequest, node: AgentNode, tree: Tree) -> PlannedChild:

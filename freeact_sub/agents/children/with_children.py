@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from freeact_sub.agents.agent_base import AgentBase
 from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.children.nodes import KernelNode
+from freeact_sub.agents.children.nodes import owned
+from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.errors import FreeactError
 from freeact_sub.kernels import Changes
@@ -98,8 +99,7 @@ class WithChildren(AgentBase):
             KernelError: A variable is missing or cannot be pickled, or the node's kernel cannot be copied.
             FreeactError: The node may do less than the agent, or is closed; or the agent's run has not begun or is ending.
         """
-        await self._callers_loop.children.nodes.adopt(node, names)
-        node.code.shared.journal.kernel_changed(node.code.owner.agent_id)
+        await self._callers_loop.children.nodes.adopt(owned(node), names)
 
     async def promote(self, node: KernelNode) -> Changes:
         """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
@@ -115,4 +115,4 @@ class WithChildren(AgentBase):
             OSError: Writing failed; the workspace is unchanged.
             FreeactError: The node is closed, or the agent's run has not begun or is ending.
         """
-        return await self._callers_loop.children.nodes.promote(node)
+        return await self._callers_loop.children.nodes.promote(owned(node))

@@ -19,26 +19,32 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.caller import acting_as
-from freeact_sub.agents.children.nodes import KernelNode
+from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.children.spawn import AgentProgram, Work
+from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
-from freeact_sub.agents.from_code import AskRequests, BackgroundRequests, NodeRequests, ProgressRequests, TaskRequests
+from freeact_sub.agents.from_code.ask import AskRequests
+from freeact_sub.agents.from_code.background import BackgroundRequests
+from freeact_sub.agents.from_code.children import TaskRequests
+from freeact_sub.agents.from_code.nodes import NodeRequests
+from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
+from freeact_sub.agents.kernel_news import kernel_is_new, known_news
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.model_run import ModelRun
-from freeact_sub.agents.runs.prompt import instructions, kernel_is_new, known_news, opening_prompt
+from freeact_sub.agents.runs.prompt import instructions, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
+from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
-from freeact_sub.tools import TOOLS, AgentToolset, AskParent, KernelAccess, McpToolset, SpawnRequest, ToolContext
+from freeact_sub.tools import TOOLS, AgentToolset, AskParent, McpToolset, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
 """Seconds to wait for a cancelled run before abandoning it, per level of agents below it."""
@@ -58,27 +64,22 @@ class AgentLoop:
         self,
         node: AgentNode,
         tree: Tree,
+        resources: AgentResources,
         *,
         output_type: Any = str,
-        branch_of: KernelAccess | None = None,
-        own_files: bool = False,
         parent: ChildOwner | None = None,
-        resources: AgentResources | None = None,
     ) -> None:
         """Nothing is started yet.
 
         Args:
             node: The agent.
             tree: All agents of its root.
+            resources: Its kernel and connections.
             output_type: The type of its answer, as pydantic-ai's `output_type`.
-            branch_of: Its kernel starts as a copy of this one. None: it starts empty.
-            own_files: The branch works in a copy of the workspace.
             parent: Owns the agent. None: it is the root.
-            resources: What it has open already. None: nothing.
         """
-        self.node = node
-        self.resources = resources or AgentResources(node, branch_of, own_files=own_files)
-        self.children = ChildOwner(self, tree)
+        self.node, self.resources = node, resources
+        self.children = ChildOwner(node, tree, self.resources, make_run=self._run_of_child, history=lambda: self.history)
         self.single_requests = SingleRequests(node)
         self.compactor = Compactor(node=node, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
@@ -86,16 +87,18 @@ class AgentLoop:
         """Called with each prompt for a model, before anything else happens."""
         self.kernel_news: Callable[[], Awaitable[str]] | None = None
         """Returns what to tell the model about a kernel that is younger than the conversation. None: nothing to tell."""
-        saved = node.shared.journal.variables
-        self._variables = None if saved is None or parent is None else saved.of_child(node, self.resources.kernel)
+        saved, self._variables = node.shared.journal.variables, None
+        if saved is not None and parent is not None:
+            kernel, ask = self.resources.kernel, ToolCalls(node).ask_for
+            self._variables = saved.of_child(node.agent_id, kernel, ask, self._notice)
         self._tree, self._parent = tree, parent
         self._output_type = output_type
-        self._is_branch, self._takes_messages = branch_of is not None, False
+        self._takes_messages = False
         ours = [tool for tool in TOOLS if tool.name != AskParent.name or node.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
-        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: node.emitter.put(Notice(content=str(error))))
+        self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: self._notice(str(error)))
         self._turns: Turns | None = None
-        self._kept: KernelNode | None = None
+        self._kept: OwnedNode | None = None
         self._digest: str | None = None
         self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(node)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
@@ -103,35 +106,29 @@ class AgentLoop:
         for requests in (self.tasks, self.asks, self.progress, background, nodes):
             self.resources.requests.add(requests.handlers)
 
-    def of_child(
-        self, node: AgentNode, request: SpawnRequest, branch_of: KernelAccess | None, resources: AgentResources | None
-    ) -> "AgentLoop":
-        """Make the loop of a child. Arguments: see `__init__`."""
-        return AgentLoop(
-            node,
-            self._tree,
-            output_type=request.output_type,
-            branch_of=branch_of,
-            own_files=request.own_files,
-            parent=self.children,
-            resources=resources,
-        )
+    def _run_of_child(
+        self, child: AgentNode, resources: AgentResources, output_type: Any, *, bring_back: bool
+    ) -> RunOfChild:
+        """See `MakeRun`."""
+        loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
+        if bring_back:
+            loop.kernel_news = kernel_is_new if loop._variables is None else loop._variables.restore
+        return loop.run
+
+    def _notice(self, text: str) -> None:
+        self.node.emitter.put(Notice(content=text))
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
         self._tree.begin_root(budget)
         self.children.open()
 
-    def bring_back_variables(self) -> None:
-        """Give its kernel, which is new, the variables that it had, before the first prompt."""
-        self.kernel_news = kernel_is_new if self._variables is None else self._variables.restore
-
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
         node, run = self.node, self.node.run
         self._tree.at_work[node.agent_id] = self
         node.shared.gate.begin(node.agent_id)
-        node.shared.journal.run_begins(node, work.prompt)
+        node.shared.journal.run_begins(node.facts, work.prompt, run.account.budget)
         self._emit(self._started(work))
         if node.parent is None:
             self._tree.between_runs.emit(node.emitter)
@@ -224,7 +221,7 @@ class AgentLoop:
             try:
                 self._kept = await self._parent.nodes.keep(self.node, self.resources)
             except KernelError as error:
-                self.node.emitter.put(Notice(content=f"the kernel cannot be kept: {error}"))
+                self._notice(f"the kernel cannot be kept: {error}")
 
     async def _end_resources(self) -> None:
         if self._kept is None:
@@ -236,15 +233,16 @@ class AgentLoop:
         result = self._measured(ending)
         if node.agent_id not in at_work:
             return result
-        for other in reversed([*at_work.values()]):
-            if other is not self and node in other.node.ancestors() and not other.node.outlives(node):
+        for agent_id, other in reversed([*at_work.items()]):
+            descendant = self._tree.nodes[agent_id]
+            if other is not self and node in descendant.ancestors() and not descendant.outlives(node):
                 other.give_up()
         if node.parent is None and node.shared.between_runs is None:
             node.shared.questions.abandon()
             node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[node.agent_id]
         keep_answer(node, self._digest, result)
-        node.shared.journal.run_ends(node, result, node.run.record.history)
+        node.shared.journal.run_ends(result, node.run.record.history, of_root=node.parent is None)
         if node.parent is not None:
             node.shared.histories.keep(node.agent_id, node.run.record.history, node.model, result.reused_from)
         node.run.end(result.status)
@@ -324,12 +322,12 @@ class AgentLoop:
         if self.before_prompt is not None:
             await self.before_prompt(work.prompt)
         self.kernel_news = None
-        if self._is_branch:
+        if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
         return opening_prompt(
-            work.prompt, note=work.note, messages=messages, kernel_news=news, branched=self._is_branch, values=values
+            work.prompt, note=work.note, messages=messages, kernel_news=news, branched=kernel.is_branch, values=values
         )
 
     async def _run_program(self, program: AgentProgram) -> Any:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
@@ -17,15 +16,13 @@ from pydantic_ai.messages import ModelMessage, repair_messages
 from freeact_sub.agents.budgets.capacity import KernelPlaces, no_kernel_left
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.files.attribution import RunFiles
+from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import LimitReachedError
 from freeact_sub.events.ending import RunStatus
 from freeact_sub.system.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.tree import AgentNode
 
 
 class RunClock:
@@ -108,7 +105,7 @@ class PresentRun:
     """Decides on the agent's calls; includes the folders of the present kernel."""
     slots: anyio.Semaphore
     kernel_places: KernelPlaces
-    holder: "AgentNode"
+    holder: KernelHolder
     """The agent, as a holder of a place for its kernel."""
     scope: anyio.CancelScope | None = None
     """Covers the whole run: cancelling it cancels all descendants that do not outlive it."""

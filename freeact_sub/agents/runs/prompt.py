@@ -2,7 +2,7 @@
 
 import functools
 import importlib.resources
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from string import Template
 from typing import Final
 
@@ -22,24 +22,10 @@ SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 REPEATED_CHARS: Final = 1000
 """A task up to this length is repeated in a child's instructions, because small models forget distant text."""
-KERNEL_IS_NEW: Final = "[Your kernel is new: the variables and imports of the conversation so far are gone.]"
 BRANCHED: Final = (
     "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
     "What you change in them stays with you."
 )
-
-
-def known_news(news: str) -> Callable[[], Awaitable[str]]:
-    """Return a function that always returns this news about the kernel."""
-
-    async def same_news() -> str:
-        return news
-
-    return same_news
-
-
-kernel_is_new: Final = known_news(KERNEL_IS_NEW)
-"""For a model whose kernel has nothing of the conversation so far."""
 
 
 def opening_prompt(prompt: str, *, note: str, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:

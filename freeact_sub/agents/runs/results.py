@@ -2,18 +2,16 @@
 
 import json
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias
+from typing import Any, Final, Generic, Literal, TypeAlias
 
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
+from freeact_sub.agents.ports import KernelNode
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import AgentFinished
 from freeact_sub.events.ending import Ending, RunStatus
 from freeact_sub.text import one_line
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.children.nodes import KernelNode
 
 AnswerT = TypeVar("AnswerT", default=Any)
 """The type of an answer."""
@@ -38,7 +36,7 @@ class RunResult(Ending, Generic[AnswerT]):
     output: AnswerT
     """The answer, of the agent's output type, if `status` is `completed`; otherwise the model's last text."""
     agent_id: str = ""
-    node: "KernelNode | None" = field(default=None, compare=False)
+    node: KernelNode | None = field(default=None, compare=False)
     """Its kernel, if `keep` was set. None: it was not, the child was cancelled, or it had no live kernel."""
 
     @property

@@ -7,18 +7,21 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.runs.prompt import kernel_is_new
+from freeact_sub.agents.kernel_news import kernel_is_new
+from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
 from freeact_sub.agents.sessions.models import check_addresses, has_other_model, model_json, with_model_of
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import SessionVariables, Variables
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
@@ -33,10 +36,6 @@ from freeact_sub.sessions import (
     state_folder,
 )
 from freeact_sub.sessions.sweeping import FILES, VARIABLES, is_due, sweep
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.runs.loop import AgentLoop
-    from freeact_sub.agents.tree import AgentNode, Tree
 
 SWEEP_SECONDS: Final = 5.0
 """Seconds that the end of a sweep may take."""
@@ -118,7 +117,7 @@ class AgentSession:
         if self.resumed is not None and not is_given:
             check_addresses(self.resumed.stored, self.config, model)
 
-    def add_root(self, tree: "Tree", history: list[ModelMessage]) -> "AgentNode":
+    def add_root(self, tree: Tree, history: list[ModelMessage]) -> AgentNode:
         """Make the root of the tree: a new one with this history, or the session's."""
         if self.resumed is None:
             return tree.add_root(history)
@@ -183,7 +182,7 @@ class AgentSession:
             await self.aclose()
             raise
 
-    def follow(self, loop: "AgentLoop", *, is_new: bool) -> Callable[[], Awaitable[None]]:
+    def follow(self, loop: AgentLoop, *, is_new: bool) -> Callable[[], Awaitable[None]]:
         """Keep the variables of the root's kernel, and bring back those of before.
 
         Args:
@@ -195,8 +194,9 @@ class AgentSession:
         """
         kernel = loop.resources.kernel
         loop.kernel_news = None if is_new else kernel_is_new
-        variables = None if self.journal.variables is None else self.journal.variables.of_root(loop.node, kernel)
-        if variables is not None:
+        variables = None
+        if self.journal.variables is not None:
+            variables = self.journal.variables.of_root(loop.node.agent_id, kernel, ToolCalls(loop.node).ask_for)
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
             loop.kernel_news = self._replay(loop, variables)
@@ -204,7 +204,7 @@ class AgentSession:
             loop.kernel_news = variables.restore
         return _nothing if variables is None else variables.aclose
 
-    def _replay(self, loop: "AgentLoop", variables: Variables | None) -> Callable[[], Awaitable[str]]:
+    def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:
         """Return what runs the cells again. The variables are kept from its end on: until then those of before stay."""
         replay: Replay | None = None
         known: set[int] = set()

@@ -6,19 +6,21 @@ disk must know before they go on.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
+from freeact_sub.agents.identity import AgentFacts
 from freeact_sub.agents.runs.results import RunResult, text_of
-from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import EarlierPrompt
+from freeact_sub.agents.sessions.variables import SessionVariables
 from freeact_sub.cells import ClearOutput, DisplayData, StreamText
+from freeact_sub.config.budget import Budget
 from freeact_sub.events import (
     AgentEvent,
     CodeExecutionOutput,
@@ -31,10 +33,6 @@ from freeact_sub.events import (
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
 from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.sessions.variables import SessionVariables
-    from freeact_sub.agents.tree import AgentNode
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
 """Pieces of what follows as a whole."""
@@ -74,7 +72,7 @@ class Journal:
     """None: nothing is kept."""
     open_reader: OpenReader | None = None
     """Reads what was kept. None: there is no session."""
-    variables: "SessionVariables | None" = None
+    variables: SessionVariables | None = None
     """Saves the variables of agents. None: nothing is kept."""
     files: Path | None = None
     """The folder for states of the workspace's files. None: nothing is kept."""
@@ -102,48 +100,29 @@ class Journal:
         """The session has this conversation of an agent already."""
         self._written[agent_id] = list(messages)
 
-    def run_begins(self, node: "AgentNode", prompt: str) -> None:
+    def run_begins(self, agent: AgentFacts, prompt: str, budget: Budget) -> None:
         """Records the start of a run."""
-        if node.parent is None:
+        if agent.parent_id is None:
             self.root_run += 1
             self.earlier = ()
-        self.runs[node.agent_id] += 1
-        self._calls[node.agent_id] = 0
+        self.runs[agent.agent_id] += 1
+        self._calls[agent.agent_id] = 0
         if self.writer is None:
             return
-        self.writer.agent(
-            agent_id=node.agent_id,
-            key=node.key,
-            parent_id=node.parent_id,
-            depth=node.depth,
-            tool_call_id=node.tool_call_id,
-            description=node.description,
-            agent_type=node.agent_type.name if node.agent_type else None,
-            model=node.model.model_id,
-            address=addresses(node.model)[0],
-            mode=node.policy.mode,
-            in_background=int(node.in_background),
-            scope=node.work_scope,
-        )
-        self.writer.run_begins(
-            node.agent_id,
-            self.runs[node.agent_id],
-            self.root_run,
-            prompt=prompt,
-            budget=node.run.account.budget.model_dump(exclude_none=True),
-        )
+        self.writer.agent(**asdict(agent))
+        number, bounds = self.runs[agent.agent_id], budget.model_dump(exclude_none=True)
+        self.writer.run_begins(agent.agent_id, number, self.root_run, prompt=prompt, budget=bounds)
 
-    def run_ends(self, node: "AgentNode", result: RunResult, messages: Sequence[ModelMessage]) -> None:
-        """A run of an agent has ended."""
+    def run_ends(self, result: RunResult, messages: Sequence[ModelMessage], *, of_root: bool) -> None:
+        """Records the end of a run. Args: of_root: its conversation goes on with the next run."""
         if self.writer is None:
             return
-        self.messages(node.agent_id, messages)
+        self.messages(result.agent_id, messages)
         ending = {name: value for name, value in content(result).items() if name in Ending.__dataclass_fields__}
-        number = self.runs[node.agent_id]
-        output = jsonable(result.output)
-        self.writer.run_ends(node.agent_id, number, status=result.status, ending=ending, output=output)
-        if node.parent is not None:
-            self._written.pop(node.agent_id, None)
+        number, output = self.runs[result.agent_id], jsonable(result.output)
+        self.writer.run_ends(result.agent_id, number, status=result.status, ending=ending, output=output)
+        if not of_root:
+            self._written.pop(result.agent_id, None)
 
     def messages(self, agent_id: str, messages: Sequence[ModelMessage]) -> None:
         """An agent's conversation as it is now; what is new of it is written."""

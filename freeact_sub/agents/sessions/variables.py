@@ -13,22 +13,18 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, TypeAlias
 
-from freeact_sub.agents.runs.prompt import KERNEL_IS_NEW
-from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.calls import SavedVariables
+from freeact_sub.agents.kernel_news import KERNEL_IS_NEW
+from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError
-from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, Notice, ToolOutput
+from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
 from freeact_sub.sessions.store import stats_below
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
 from freeact_sub.text import counted, one_line
-
-if TYPE_CHECKING:
-    from freeact_sub.agents.resources import AgentKernel
-    from freeact_sub.agents.tree import AgentNode
 
 SAVED_UP_TO: Final = "saved-up-to"
 MARK_CHARS: Final = 32
@@ -45,6 +41,9 @@ NAMED: Final = 30
 """Variables that a sentence names."""
 
 _OF_KERNELS: Final = (CodeExecutionOutput, KernelLost, ToolOutput)
+
+Ask: TypeAlias = Callable[[Call], Awaitable[Any]]
+"""Asks rules, and if need be a person. Raises: ApprovalDeniedError: It is denied."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,29 +65,26 @@ class SessionVariables:
         self._at_work: dict[str, Variables] = {}
         self._root_id = ""
 
-    def of_root(self, node: "AgentNode", kernel: "AgentKernel") -> "Variables":
-        """Follow the root, until `Variables.aclose`."""
-        self._root_id = node.agent_id
-        variables = Variables(self._folder, node, kernel, last_cell=self._last_cell, notice=self._notice)
-        self._at_work[node.agent_id] = variables
+    def of_root(self, agent_id: str, kernel: UsedKernel, ask: Ask) -> "Variables":
+        """Follow the root, until `Variables.aclose`. Args: kernel: its own. ask: on its behalf."""
+        self._root_id = agent_id
+        variables = Variables(self._folder, agent_id, kernel, ask, last_cell=self._last_cell, notice=self._notice)
+        self._at_work[agent_id] = variables
         return variables
 
-    def of_child(self, node: "AgentNode", kernel: "AgentKernel") -> "Variables":
-        """Follow a child, until `Variables.aclose`."""
-
-        def notice(text: str) -> None:
-            node.emitter.put(Notice(content=text))
+    def of_child(self, agent_id: str, kernel: UsedKernel, ask: Ask, notice: Callable[[str], None]) -> "Variables":
+        """Follow a child, until `Variables.aclose`. Args: see `of_root`. notice: tells people something of the child."""
 
         async def on_end() -> None:
-            if self._at_work.get(node.agent_id) is variables:
-                del self._at_work[node.agent_id]
-            spared = {self._root_id, *self._at_work, node.agent_id}
+            if self._at_work.get(agent_id) is variables:
+                del self._at_work[agent_id]
+            spared = {self._root_id, *self._at_work, agent_id}
             await asyncio.to_thread(remove_oldest, self._folder, CHILDREN_BYTES, spared)
 
         variables = Variables(
-            self._folder, node, kernel, last_cell=self._last_cell, notice=notice, of_child=True, on_end=on_end
+            self._folder, agent_id, kernel, ask, last_cell=self._last_cell, notice=notice, of_child=True, on_end=on_end
         )
-        self._at_work[node.agent_id] = variables
+        self._at_work[agent_id] = variables
         return variables
 
     async def settled(self) -> None:
@@ -114,8 +110,9 @@ class Variables:
     def __init__(
         self,
         folder: Path,
-        node: "AgentNode",
-        kernel: "AgentKernel",
+        agent_id: str,
+        kernel: UsedKernel,
+        ask: Ask,
         *,
         last_cell: Callable[[str], Awaitable[float]],
         notice: Callable[[str], None],
@@ -126,8 +123,9 @@ class Variables:
 
         Args:
             folder: The folder of the session's variables.
-            node: The agent.
+            agent_id: The agent.
             kernel: Its own.
+            ask: On its behalf.
             last_cell: See `SessionVariables`.
             notice: Tells people something.
             of_child: The model reads what was not saved only if the child is resumed.
@@ -139,10 +137,10 @@ class Variables:
         self._of_child = of_child
         self._on_end = on_end
         self._ending = asyncio.Event()
-        self._folder = folder / node.agent_id
-        self._mark = folder / f"{node.agent_id}.{SAVED_UP_TO}"
-        self._agent_id = node.agent_id
-        self._node = node
+        self._folder = folder / agent_id
+        self._mark = folder / f"{agent_id}.{SAVED_UP_TO}"
+        self._agent_id = agent_id
+        self._ask = ask
         self._left_out: frozenset[str] = frozenset()
         """Variables of the snapshot that this kernel was not given, and that stay in it."""
         self._kernel = kernel
@@ -226,7 +224,7 @@ class Variables:
             more=" and ".join(dict.fromkeys(each.more for each in report.left_out)),
         )
         try:
-            await ToolCalls(self._node).ask_for(call, None)
+            await self._ask(call)
         except ApprovalDeniedError:
             return report
         return await kernel.restore(self._folder, allow_more=True)

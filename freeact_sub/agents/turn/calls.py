@@ -171,7 +171,7 @@ class ToolCalls:
     def _journal(self) -> Journal:
         return self.node.shared.journal
 
-    async def ask_for(self, call: Call, tool_call_id: str | None, clock: CellClock | None = None) -> str | None:
+    async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
         """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell are stopped.
 
         Returns:

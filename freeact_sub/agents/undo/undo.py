@@ -16,8 +16,8 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
+from freeact_sub.agents.kernel_news import known_news
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.prompt import known_news
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
 from freeact_sub.agents.undo.git import ShadowError

@@ -16,7 +16,7 @@ from freeact_sub.text import one_line, visible
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
     from freeact_sub.config.schema import Config
-    from freeact_sub.terminal.conversation.person import Person
+    from freeact_sub.terminal.conversation.ports import Console
 
 FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "text", "jsonl": "one event a line"}
 WORDS_CHARS: Final = 76
@@ -25,7 +25,7 @@ PAGED_LINES: Final = 40
 LOADING: Final = "the agent is still starting: try again in a moment"
 
 
-def diff(person: "Person", rest: str) -> None:
+def diff(person: "Console", rest: str) -> None:
     """`/diff [N]`."""
     if rest and not re.fullmatch(r"[1-9][0-9]{0,5}", rest):
         person.display.note("give a number of prompts, such as /diff 3")
@@ -35,7 +35,7 @@ def diff(person: "Person", rest: str) -> None:
         person.display.screen.start(_diff(person, agent, int(rest or 1)))
 
 
-async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
+async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
     try:
         text = await agent.diff(prompts)
     except FreeactError as error:
@@ -48,7 +48,7 @@ async def _diff(person: "Person", agent: "Agent", prompts: int) -> None:
         _show(person, drawn, text.count("\n"))
 
 
-def tools(person: "Person", _rest: str) -> None:
+def tools(person: "Console", _rest: str) -> None:
     """`/tools`."""
     from freeact_sub.tools import TOOLS, AskParent, load_definition  # noqa: PLC0415  # slow to import
 
@@ -61,7 +61,7 @@ def tools(person: "Person", _rest: str) -> None:
     person.display.note("\n".join([*lines, *([f"from code also: {', '.join(servers)}"] if servers else [])]))
 
 
-def permissions(person: "Person", rest: str) -> None:
+def permissions(person: "Console", rest: str) -> None:
     """`/permissions [command]`."""
     from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415  # slow to import
 
@@ -69,7 +69,7 @@ def permissions(person: "Person", rest: str) -> None:
     _tell(person, lambda: ruling_text(config, "shell", rest)[1] if rest else rules_text(config))
 
 
-def config(person: "Person", _rest: str) -> None:
+def config(person: "Console", _rest: str) -> None:
     """`/config`: without secrets."""
     chosen = person.present.config.model_copy(update=person.present.wanted)
     _tell(person, lambda: config_text(chosen))
@@ -88,7 +88,7 @@ def config_text(config: "Config") -> str:
     return f"{text}\n{others}"
 
 
-def trust(person: "Person", _rest: str) -> None:
+def trust(person: "Console", _rest: str) -> None:
     """`/trust`."""
     _tell(person, lambda: _trust_text(person.present.config.workspace))
 
@@ -108,7 +108,7 @@ def _trust_text(workspace: Path) -> str:
     return "you have seen all settings of this workspace as they are now"
 
 
-def export(person: "Person", rest: str) -> None:
+def export(person: "Console", rest: str) -> None:
     """`/export [FORMAT] [FILE]`."""
     to, _, name = (rest or "html").partition(" ")
     session = person.present.agent.session_id if person.present.agent is not None else None
@@ -130,12 +130,12 @@ def _exported(session: str, to: Any, file: Path) -> str:
     return f"written: {file.absolute()}"
 
 
-def formats(_person: "Person") -> Iterable[tuple[str, str]]:
+def formats(_person: "Console") -> Iterable[tuple[str, str]]:
     """The formats, each with its meaning."""
     return FORMATS.items()
 
 
-def _tell(person: "Person", text: Callable[[], str]) -> None:
+def _tell(person: "Console", text: Callable[[], str]) -> None:
     """Shows the text that a function returns; it may read files."""
 
     async def tell() -> None:
@@ -148,7 +148,7 @@ def _tell(person: "Person", text: Callable[[], str]) -> None:
     person.display.screen.start(tell())
 
 
-def _show(person: "Person", drawn: Text, lines: int) -> None:
+def _show(person: "Console", drawn: Text, lines: int) -> None:
     if lines > PAGED_LINES:
         person.display.page_drawn(drawn)
     else:

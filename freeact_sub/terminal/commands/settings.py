@@ -12,12 +12,12 @@ from freeact_sub.terminal.drawing.banner import MODES as WORDS
 
 if TYPE_CHECKING:
     from freeact_sub.agents import Agent
-    from freeact_sub.terminal.conversation.person import Person
+    from freeact_sub.terminal.conversation.ports import Console
 
 FIXED: Final = "mode and model cannot change here: the conversation is not kept"
 
 
-def mode_command(person: "Person", name: str) -> None:
+def mode_command(person: "Console", name: str) -> None:
     """`/mode [NAME]`."""
     present = person.present
     if name in MODES:
@@ -28,19 +28,19 @@ def mode_command(person: "Person", name: str) -> None:
         person.display.note(f"mode {present.mode}: {WORDS[present.mode]} · sandbox {present.config.kernel.sandbox}")
 
 
-def mode_choices(_person: "Person") -> Iterable[tuple[str, str]]:
+def mode_choices(_person: "Console") -> Iterable[tuple[str, str]]:
     """The modes, each with its meaning."""
     return [(mode, WORDS[mode]) for mode in MODES]
 
 
-def next_mode(person: "Person") -> None:
+def next_mode(person: "Console") -> None:
     """Chooses the next mode, for Shift-Tab. `full` is among them only if the program started in it: no key leads there."""
     mode = person.present.mode
     modes = MODES if person.present.config.mode == "full" else MODES[:-1]
     _choose(person, "mode", modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0])
 
 
-def model_command(person: "Person", name: str) -> None:
+def model_command(person: "Console", name: str) -> None:
     """`/model [NAME]`."""
     if name:
         wanted = person.present.config.models.names.get(name, name)
@@ -54,7 +54,7 @@ def model_command(person: "Person", name: str) -> None:
         )
 
 
-def model_choices(person: "Person") -> Iterable[tuple[str, str]]:
+def model_choices(person: "Console") -> Iterable[tuple[str, str]]:
     """The models that the settings name."""
     return [(name, str(model)) for name, model in person.present.config.models.names.items()]
 
@@ -64,7 +64,7 @@ def changes(agent: "Agent", wanted: Mapping[str, Any]) -> bool:
     return any(getattr(agent.config, setting) != value for setting, value in wanted.items())
 
 
-def _choose(person: "Person", setting: str, value: Any) -> None:
+def _choose(person: "Console", setting: str, value: Any) -> None:
     present = person.present
     if not person.may_change_settings:
         person.display.hint(FIXED)

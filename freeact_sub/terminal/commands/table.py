@@ -22,7 +22,7 @@ from freeact_sub.terminal.drawing.agents_table import AgentsTable
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:  # slow to import: the caller does it, at its time
-    from freeact_sub.terminal.conversation.person import Person
+    from freeact_sub.terminal.conversation.ports import Console
 
 Result = TypeVar("Result")
 COPY_CHARS: Final = 100_000
@@ -49,15 +49,15 @@ class Command:
     name: str
     words: str
     """A few words about its effect."""
-    run: Callable[["Person", str], None]
+    run: Callable[["Console", str], None]
     """Called with the text after the name."""
     usage: str = ""
     """The form of the text after the name."""
-    choices: Callable[["Person"], Iterable[tuple[str, str]]] = lambda _: ()
+    choices: Callable[["Console"], Iterable[tuple[str, str]]] = lambda _: ()
     """Possible texts after the name, each with its meaning. Called in another thread."""
 
 
-def run_command(person: "Person", line: str) -> None:
+def run_command(person: "Console", line: str) -> None:
     """Carries out a line that begins with `/`."""
     name, *rest = line.split(maxsplit=1)
     command = next((command for command in COMMANDS if command.name == name), None)
@@ -69,7 +69,7 @@ def run_command(person: "Person", line: str) -> None:
         command.run(person, rest[0] if rest else "")
 
 
-def offers(person: "Person", line: str) -> Iterable[tuple[str, str]]:
+def offers(person: "Console", line: str) -> Iterable[tuple[str, str]]:
     """See `Keyboard.offers`."""
     name, space, rest = line.partition(" ")
     if not space:
@@ -93,23 +93,23 @@ def help_table(own: Mapping[str, OwnCommand]) -> Table:
     return table
 
 
-def _help(person: "Person", _rest: str) -> None:
+def _help(person: "Console", _rest: str) -> None:
     person.display.print(help_table(person.present.own_commands))
 
 
-def _in_turn(asked: Rewind | Opening) -> Callable[["Person", str], None]:
+def _in_turn(asked: Rewind | Opening) -> Callable[["Console", str], None]:
     """Carries it out in its turn among the prompts."""
     return lambda person, _: person.present.waiting.put(asked)
 
 
-def _agents(person: "Person", _rest: str) -> None:
+def _agents(person: "Console", _rest: str) -> None:
     if person.present.agent is None:
         person.display.note("no agent is at work")
     else:
         person.display.print(AgentsTable(agents=person.present.agent.agents(), views=person.display.views))
 
 
-def _send(person: "Person", rest: str) -> None:
+def _send(person: "Console", rest: str) -> None:
     who, _, text = rest.partition(" ")
     if text.strip():
         person.control("/send", who, text.strip())
@@ -119,8 +119,8 @@ def _send(person: "Person", rest: str) -> None:
         person.send_waiting()
 
 
-def _always(how: str) -> Callable[["Person", str], None]:
-    def answer(person: "Person", rest: str) -> None:
+def _always(how: str) -> Callable[["Console", str], None]:
+    def answer(person: "Console", rest: str) -> None:
         if person.display.questions.current is None:
             person.display.note("no question is open")
         elif not person.display.questions.answer(f"{how} {rest}"):
@@ -129,14 +129,14 @@ def _always(how: str) -> Callable[["Person", str], None]:
     return answer
 
 
-def _rewind(person: "Person", rest: str) -> None:
+def _rewind(person: "Console", rest: str) -> None:
     if re.fullmatch(r"[1-9][0-9]{0,5}", rest):
         person.present.waiting.put(Rewind(prompts=-int(rest), to_change=True))
     else:
         person.display.note("give a number of prompts, such as /rewind 3")
 
 
-def _prompts(person: "Person") -> Iterable[tuple[str, str]]:
+def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
     if (agent := person.present.agent) is None or not agent.undoable:
         return []
     prompts = [one_line(prompt, PROMPT_CHARS) for prompt in reversed(agent.undoable)]
@@ -148,27 +148,27 @@ def _prompts(person: "Person") -> Iterable[tuple[str, str]]:
     return [(str(number), text) for number, text in enumerate(shown, start=1)]
 
 
-def _shown(person: "Person") -> Iterable[tuple[str, str]]:
+def _shown(person: "Console") -> Iterable[tuple[str, str]]:
     views = [*person.display.views.by_id.values()]
     return [(short_id(view.agent_id), f"{view.label or 'agent'}: {doing(view) or view.status}") for view in views]
 
 
-def _cost(person: "Person", _rest: str) -> None:
+def _cost(person: "Console", _rest: str) -> None:
     agent = person.present.agent
     person.display.note(looking.LOADING if agent is None else f"all runs, children included: {agent.usage}")
 
 
-def _mcp(person: "Person", _rest: str) -> None:
+def _mcp(person: "Console", _rest: str) -> None:
     agent = person.present.agent
     servers = [] if agent is None else [*agent.config.mcp_servers]
     person.display.note(f"MCP servers: {', '.join(servers)}" if servers else "no MCP servers (mcp.json)")
 
 
-def _context(person: "Person", _rest: str) -> None:
+def _context(person: "Console", _rest: str) -> None:
     person.display.note(looking.LOADING if person.present.agent is None else context_text(person.present.agent.context()))
 
 
-def _copy(person: "Person", _rest: str) -> None:
+def _copy(person: "Console", _rest: str) -> None:
     """OSC 52, which most terminals obey, over ssh too."""
     answer = person.display.views.root.answer if person.display.views.root is not None else ""
     if not answer:

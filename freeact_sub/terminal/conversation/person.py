@@ -10,6 +10,7 @@ from freeact_sub.events import QuestionRequest
 from freeact_sub.terminal.commands.orders import TypedCommand
 from freeact_sub.terminal.commands.settings import next_mode
 from freeact_sub.terminal.commands.table import Result, offers, run_command
+from freeact_sub.terminal.conversation.ports import Steering
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.children import present_children
@@ -19,7 +20,6 @@ from freeact_sub.terminal.questions.keys import AnswerKeys
 from freeact_sub.text import shortened
 
 if TYPE_CHECKING:  # slow to import, and what belongs to it
-    from freeact_sub.terminal.conversation.conversation import Conversation
     from freeact_sub.terminal.conversation.display import Display
 
 NOTE_CHARS: Final = 500
@@ -29,9 +29,9 @@ WORDS: Final = {"clear": "/clear", "help": "/help", "?": "/help"}
 
 
 class Person:
-    """The screen's `Keyboard`; commands act through it."""
+    """The screen's `Keyboard`, and the `Console` of commands."""
 
-    def __init__(self, conversation: "Conversation") -> None:
+    def __init__(self, conversation: Steering) -> None:
         """Args: conversation: what the person takes part in."""
         self._conversation = conversation
         self.present: Present = conversation.present
@@ -165,7 +165,7 @@ class Person:
             self.present.waiting.put(TypedCommand(command=command))
 
     def say(self, text: str) -> None:
-        """Puts a prompt at the end of those that wait; in a run of one prompt it goes to the agent."""
+        """See `Console`."""
         present = self.present
         if not present.once:
             present.waiting.put(text)
@@ -179,11 +179,11 @@ class Person:
         self.display.note(f"sent to the agent: {shortened(text, NOTE_CHARS)}")
         return True
 
-    # Of commands
+    # Of `Console`
 
     @property
     def may_change_settings(self) -> bool:
-        """Whether another agent can continue the session."""
+        """See `Console`."""
         return self._conversation.may_change_settings
 
     def result_of(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -200,7 +200,7 @@ class Person:
             raise
 
     def send_waiting(self) -> None:
-        """Gives the prompts that wait to the agent at work."""
+        """See `Console`."""
         waiting = self.present.waiting
         prompts = waiting.take_back(kinds=str) if self.present.phase == "running" else []
         unread = [prompt for prompt in prompts if not self._tells(prompt)]
@@ -210,7 +210,7 @@ class Person:
             self.display.note("the agent takes no more messages in this run")
 
     def control(self, name: str, who: str, text: str) -> None:
-        """Cancels an agent, puts it into focus, or sends it a message."""
+        """See `Console`."""
         present = self.present
         run = present.run
         may_be_a_child = name == "/cancel" and who  # it may be at work in the background
@@ -237,7 +237,7 @@ class Person:
                 self.display.note(f"{called} takes no messages now: it has not started, or is about to end")
 
     def show_agent(self, words: str) -> None:
-        """Shows all that an agent has done, in a pager."""
+        """See `Console`."""
         views = self.display.views
         found = agents_meant(words, views.labels)
         if not words:

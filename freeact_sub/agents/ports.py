@@ -1,0 +1,121 @@
+"""What the lower files of `agents/` know of the higher ones, which are built on them."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol, Self
+
+from pydantic_ai.messages import ModelMessage
+
+from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.kernels import Changes, Kernel, OwnFiles
+
+
+class KernelHolder(Protocol):
+    """Somebody who holds a place for a live kernel: an agent, or a node."""
+
+    @property
+    def agent_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def keeps_kernel(self) -> bool:
+        """Whether it holds its place until somebody closes it."""
+        ...
+
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether it holds its place at least until a child has ended."""
+        ...
+
+
+class AtWork(Protocol):
+    """An agent at work, as others of its tree reach it."""
+
+    def send(self, text: str) -> bool | None:
+        """Sends its model a message. Returns None before its first request, False after its last."""
+        ...
+
+    def give_up(self) -> None:
+        """Declares its run ended."""
+        ...
+
+
+class UsedKernel(Protocol):
+    """An agent's kernel, which may be starting, lost or replaced."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether code may have run in it."""
+        ...
+
+    async def get(self) -> Kernel:
+        """Returns the live kernel; starts one if needed. Raises: KernelError: There is none."""
+        ...
+
+
+class KernelNode(ABC):
+    """A live kernel that an agent keeps. It counts towards `kernel.max_live` and ends with its owner at the latest.
+
+    As an async context manager it closes on exit. `Agent.branch` makes it, and a child that is started with `keep`.
+    """
+
+    @property
+    @abstractmethod
+    def node_id(self) -> str:
+        """Its id: the child's whose kernel it was, or its own."""
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """Its label, or its child's."""
+
+    @property
+    @abstractmethod
+    def history(self) -> list[ModelMessage]:
+        """The conversation of the child whose kernel it was; a branch of a node has that node's."""
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether it is not closed; its kernel may have died."""
+
+    @abstractmethod
+    async def execute(self, code: str) -> CodeExecutionOutput:
+        """Run a cell, without a model. It needs approval and counts like any cell of the node's owner.
+
+        Returns:
+            The cell's `status`, `text` and `displays`. An error raised by the code is a `status`.
+
+        Raises:
+            ApprovalDeniedError: The cell was denied.
+            LimitReachedError: The owner's budget has no call left.
+            KernelLostError: The node's kernel has ended.
+            FreeactError: The node is closed, or its owner's run has ended.
+        """
+
+    @abstractmethod
+    async def branch(self, description: str = "", *, own_files: bool = False) -> "KernelNode":
+        """Make a node whose kernel starts as a copy of this one. Arguments and errors: see `Agent.branch`."""
+
+    @abstractmethod
+    async def own_files(self) -> OwnFiles | None:
+        """The copy of the workspace in which it works. None: the workspace itself."""
+
+    @abstractmethod
+    async def diff(self) -> Changes:
+        """Return what it has changed in its copy of the workspace; empty if it has none.
+
+        Raises:
+            KernelLostError: The node's kernel has ended, and its copy with it.
+            FreeactError: The node is closed, or the copy is too large to compare.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close its kernel; its branches live on. Can be called again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
