@@ -1,5 +1,6 @@
 """Translates the error that ended a run into a status and one sentence."""
 
+import re
 from typing import Final
 
 from pydantic import ValidationError
@@ -18,6 +19,9 @@ from freeact_sub.models.failures import failure
 from freeact_sub.text import one_line, wrong_fields
 
 MAX_PROBLEM_CHARS: Final = 600
+WAY_OUT: Final = "Say in another prompt what it should do instead, or use another model"
+_TOOL_TRIED: Final = re.compile(r"Tool (?P<name>.+) exceeded max retries count of (?P<retries>\d+)")
+"""How pydantic-ai says it."""
 
 
 def status_of(error: Exception) -> RunStatus:
@@ -43,8 +47,17 @@ def sentence(error: Exception, model: Model) -> str:
 def reason(error: Exception, model: Model) -> str:
     """Return what went wrong. Args: model: the run's."""
     if isinstance(error, UnexpectedModelBehavior) and (problem := _last_problem(error)):
-        return f"the model was told what was wrong, and went on as before ({error.message}); the last time it was: {problem}"
+        return (
+            f"{_what_it_did(error.message)}, and was told each time why that cannot be; the last time: {problem}. {WAY_OUT}"
+        )
     return failure(error, model)
+
+
+def _what_it_did(message: str) -> str:
+    """Args: message: of pydantic-ai, when a tool or an answer was tried too often."""
+    if (tool := _TOOL_TRIED.match(message)) is None:
+        return "the model gave an answer that cannot be used, again and again"
+    return f"the model called the tool {tool['name']} {int(tool['retries']) + 1} times"
 
 
 def _last_problem(error: BaseException) -> str:
@@ -59,4 +72,4 @@ def _last_problem(error: BaseException) -> str:
             problem = wrong_fields(cause.errors())
         case _:
             problem = ""
-    return one_line(problem, MAX_PROBLEM_CHARS)
+    return one_line(problem, MAX_PROBLEM_CHARS).rstrip(".")

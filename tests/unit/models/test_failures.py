@@ -2,6 +2,7 @@
 
 import pytest
 from pydantic import BaseModel, field_validator
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 from support.agents import read
 
@@ -59,3 +60,24 @@ async def test_a_schema_of_a_named_type_says_it_too(make, tmp_path):
         result = await agent.spawn_and_run(SpawnRequest(prompt="count", agent="counter"))
     assert result.status == "failed"
     assert "'many' is not of type 'integer'" in result.error
+
+
+@pytest.mark.parametrize("loop", ["plain", "a user's capability"])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (ToolCallPart("search_the_web", {"query": "x"}), "called the tool 'search_the_web' 6 times"),
+        (ToolCallPart("execute_ipython_cell", {"cod": 1}), "called the tool 'execute_ipython_cell' 6 times"),
+        (ToolCallPart("", {}), "called the tool '' 6 times"),
+    ],
+)
+async def test_a_call_that_a_model_repeats_ends_in_our_own_words(make, call, said, loop):
+    capabilities = [] if loop == "plain" else [AbstractCapability()]
+    async with make(lambda *_: call, config={"mode": "full"}, capabilities=capabilities) as agent:
+        _, result = await read(agent.run("go"))
+    assert result.status == "failed"
+    assert said in result.error
+    assert "execute_ipython_cell" in result.error  # what there is
+    assert "another model" in result.error
+    assert "retries" not in result.error
+    assert "pydantic" not in result.error
