@@ -1,6 +1,6 @@
 """Models from settings, and what stands between a model and an agent's loop so that weak models and servers serve it too.
 
-- `build`: the model that the settings name. `openai_client` spares openai's client most of its work.
+- `build`: the model that the settings name. `odd_streams` reads servers that keep to OpenAI's protocol loosely.
 - `steady`: requests that outlive a busy provider (`traffic`), a broken connection, a stall (`silence`) and a full context;
   `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors for people.
 - `code_actions`: each model acts by tool calls or by blocks of Python, which become tool calls; see `small/`.

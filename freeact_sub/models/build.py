@@ -18,7 +18,6 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
 from freeact_sub.extras import how_to_install
 from freeact_sub.models.names import NAME_HINT, name_meant, require_model
-from freeact_sub.models.openai_client import spare_work
 from freeact_sub.modes import CodeActions, Profile
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def build_model(config: Config) -> "Model":
         raise ConfigError(_what_to_set(name, error) if _is_known(name) else _what_is_meant(config, error)) from error
     except ImportError as error:
         raise ConfigError(_what_to_install(name, error)) from error
-    spare_work(model)
     return model
 
 
