@@ -49,7 +49,6 @@ def prebuild() -> Any:
         kernel=None,
         compiler_class=kernel_class.compiler_class.default_value,
     )
-    shorten_displays(app)
     app.init_extensions()
     warm_up(app.shell)
     kernel = kernel_class.instance(
@@ -58,14 +57,6 @@ def prebuild() -> Any:
     app.shell.kernel = app.shell.parent = kernel
     app.shell._sys_modules_keys = set(sys.modules)
     return app
-
-
-def shorten_displays(app: Any) -> None:
-    """Gives the shell our formatter, before anything is registered with IPython's."""
-    shell = app.shell
-    formatter = sys.modules["freeact_display"].ShortDisplayFormatter(parent=shell)
-    shell.configurables[shell.configurables.index(shell.display_formatter)] = formatter
-    shell.display_formatter = formatter
 
 
 def forget() -> None:
