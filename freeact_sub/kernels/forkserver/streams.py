@@ -13,7 +13,6 @@ import socket
 import struct
 import sys
 import threading
-from collections import deque
 from typing import Any
 
 from ipykernel.iostream import IOPubThread, OutStream
@@ -29,11 +28,6 @@ SEND_SECONDS = 3
 PIECE = struct.Struct("=QB")
 """The header of a piece: the number of its message, and whether it is the last one."""
 FRAME = struct.Struct("=I")
-DISPLAY = b"display_data"
-"""The topic of displays, and of what changes or clears them."""
-REST_SECONDS = 0.005
-"""Between two bunches of displays of a cell: the thread that sends them and the one that makes them take turns, and each
-turn costs as much as a display."""
 PIPE_BYTES = 65_536
 """Bytes that a pipe holds: all of them are read at once."""
 
@@ -127,7 +121,6 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
 
     def _setup_event_pipe(self) -> None:
         """What other threads want done goes over the loop's own pipe (`schedule`)."""
-        self._waiting: deque[Any] = deque()
         self._no_cell = contextvars.Context()  # of none: output of programs belongs to the cell that runs when it comes
 
     async def _run_event_pipe_gc(self) -> None:
@@ -149,18 +142,9 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         if self._xpub_stream and self._is_master_process() and self.socket.getsockopt(zmq.EVENTS) & READABLE:
             self._xpub_stream.flush(READABLE)
 
-    _is_woken = _has_display = False
-    is_sending = False
-    is_resting = False
-    """Displays wait for each other (`REST_SECONDS`)."""
+    _is_woken = is_sending = False
 
-    def send_multipart(self, message: list[bytes], *arguments: Any, **options: Any) -> None:
-        """As the original. A display soon after another one waits for those that follow, or for any other message."""
-        is_display = message[0] == DISPLAY
-        self._has_display |= is_display
-        self.schedule(lambda: self._really_send(message, *arguments, **options), may_wait=is_display)
-
-    def schedule(self, event: Any, *, may_wait: bool = False) -> None:
+    def schedule(self, event: Any) -> None:
         """One wake for all events that wait; ipykernel wakes the thread for each, and the thread itself too."""
         if not self.thread.is_alive():
             event()
@@ -172,26 +156,13 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
             event()
             return
         self._events.append(event)
-        if not self._is_woken and not (may_wait and self.is_resting):
+        if not self._is_woken:
             self._is_woken = True
             try:
                 self.io_loop.asyncio_loop.call_soon_threadsafe(self._handle_event, None, context=self._no_cell)
             except BaseException:  # an interrupt of the cell
                 self._is_woken = False
                 raise
-        if may_wait and self.is_sending:
-            self._wait()
-
-    def _wait(self) -> None:
-        """Until a bunch is sent: with each frame that it sends, the other thread loses its turn to this one.
-
-        An interrupt of the cell may end it anywhere, so nothing is taken here for which the other thread would have to wait.
-        """
-        lock = threading.Lock()
-        lock.acquire()
-        self._waiting.append(lock)
-        if self.is_sending:
-            lock.acquire(timeout=SEND_SECONDS)
 
     def _handle_event(self, message: Any) -> None:
         self._is_woken = False
@@ -202,15 +173,6 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
             super()._handle_event(message)
         finally:
             self.is_sending = False
-            while self._waiting:
-                self._waiting.popleft().release()
-        if self._has_display and not self.is_resting:
-            self._has_display, self.is_resting = False, True
-            self.io_loop.asyncio_loop.call_later(REST_SECONDS, self._end_rest, context=self._no_cell)
-
-    def _end_rest(self) -> None:
-        self.is_resting = False  # first: who sees it set has added what is handled now
-        self._handle_event(None)
 
 
 def has_come(descriptor: int) -> bool:

@@ -6,7 +6,6 @@ import threading
 import pytest
 from support.waiting import wait_until
 
-from freeact_sub.kernels.forkserver import streams
 from freeact_sub.kernels.forkserver.streams import ForkedStream
 
 
@@ -55,7 +54,6 @@ def test_a_flush_waits_for_text_that_another_is_sending(stream):
 
 
 def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_all_that_waits(stream, monkeypatch):
-    monkeypatch.setattr(streams, "REST_SECONDS", 100_000)
     thread, send, sent = stream.pub_thread, stream.session.send, []
     taken, go_on, flush = threading.Event(), threading.Event(), threading.Thread(target=stream.flush)
 
@@ -73,17 +71,15 @@ def test_a_flush_waits_until_text_that_the_timer_has_taken_is_sent_behind_all_th
     monkeypatch.setattr(thread, "_really_send", lambda message, *_, **__: really_send(message))
     stream.flush_interval = 100_000
     stream.write("words")
-    thread.send_multipart([streams.DISPLAY, b"first"])
-    wait_until(lambda: thread.is_resting)
-    thread.send_multipart([streams.DISPLAY, b"other"])
     thread.io_loop.asyncio_loop.call_soon_threadsafe(stream._flush_in_time)  # noqa: SLF001  # as the timer does
     assert taken.wait(60)
-    thread.send_multipart([b"comm_msg", b"third"])
+    thread.send_multipart([b"display_data", b"first"])
+    thread.send_multipart([b"comm_msg", b"other"])
     flush.start()
     wait_until(lambda: len(thread._events) == 4)  # noqa: SLF001  # both messages, and what the flush waits for
     go_on.set()
     flush.join(60)
-    assert [text for text, _ in sent] == [b"first", b"other", b"third", b'{"nam']
+    assert [text for text, _ in sent] == [b"first", b"other", b'{"nam']
     assert sent[-1][1], "the flush was over before the text was sent"
 
 
