@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from jupyter_client.session import DELIM, Session
-from zmq.backend import zmq_poll
-from zmq.constants import Flag, PollEvent
-from zmq.error import ZMQError
+from zmq.constants import Flag
+from zmq.error import Again, ZMQError
 from zmq.sugar.context import Context
 from zmq.sugar.socket import Socket
 
@@ -34,9 +33,6 @@ Hear: TypeAlias = Callable[[ChannelName, list[bytes] | Exception], None]
 
 A `MessageError` stands for what is not a message of this kernel; after any other exception nothing comes.
 """
-DONTWAIT: Final = int(Flag.DONTWAIT)
-"""A number: with zmq's enumerations each frame takes half as long again."""
-MORE: Final = int(Flag.DONTWAIT | Flag.SNDMORE)
 MESSAGES_AT_ONCE: Final = 50
 """Messages of a channel that are read in a row before other tasks get their turn."""
 
@@ -121,16 +117,13 @@ class _Inbox:
 
     def __init__(self, socket: ZmqSocket) -> None:
         self._socket = socket
-        self._polled = [(socket, int(PollEvent.POLLIN))]
         self._descriptor = socket.fileno()
         self._loop = asyncio.get_running_loop()
         self._hear: Callable[[list[bytes] | Exception], None] | None = None
 
     def send(self, frames: list[bytes]) -> None:
         try:
-            for frame in frames[:-1]:
-                self._socket.send(frame, MORE)
-            self._socket.send(frames[-1], DONTWAIT)
+            self._socket.send_multipart(frames, Flag.DONTWAIT)
         except ZMQError as error:
             logger.warning("a message to a kernel could not be sent: %s", error)
         # zmq has noted what has come while it sent, and its descriptor does not tell of it any more
@@ -153,25 +146,15 @@ class _Inbox:
             if self._hear is None:  # not yet, or closed, perhaps over the last message
                 return
             try:
-                if not zmq_poll(self._polled, 0):  # to ask takes a third of the time of zmq's exception
-                    return
-                frames = _frames(self._socket)
+                frames = self._socket.recv_multipart(Flag.DONTWAIT)
+            except Again:  # nothing more is there
+                return
             except Exception as error:  # noqa: BLE001  # a message may also be too large for the memory
                 self._loop.remove_reader(self._descriptor)
                 self._hear(error)
                 return
             self._hear(frames)
         self._loop.call_soon(self._read)
-
-
-def _frames(socket: ZmqSocket) -> list[bytes]:
-    """The next message, which is there, in two thirds of the time of `recv_multipart`."""
-    frame = socket.recv(DONTWAIT, copy=False)
-    frames = [frame.bytes]
-    while frame.more:
-        frame = socket.recv(DONTWAIT, copy=False)
-        frames.append(frame.bytes)
-    return frames
 
 
 def signed_parts(frames: list[bytes], auth: hmac.HMAC | None) -> list[bytes]:

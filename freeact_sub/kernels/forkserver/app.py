@@ -54,7 +54,7 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
 
     def init_iopub(self, context: Any) -> None:
         """As the original, with a thread of our own (`streams.py`)."""
-        self.iopub_socket = context.socket(zmq.XPUB, socket_class=sys.modules["freeact_streams"].IOPubSocket)
+        self.iopub_socket = context.socket(zmq.XPUB)
         self.iopub_socket.linger = 1000
         self.iopub_socket.sndhwm = 0
         self.iopub_socket.xpub_verbose = 1

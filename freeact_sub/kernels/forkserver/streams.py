@@ -20,8 +20,6 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
 READABLE = 1
-MORE = int(zmq.SNDMORE)
-SEND = zmq.backend.Socket.send
 PIECE_BYTES = 60_000
 """Bytes of a piece of a message between processes; the system sends no piece beyond some 200 kB."""
 SEND_SECONDS = 3
@@ -90,18 +88,6 @@ def frames_of(data: bytes) -> list[bytes]:
 def is_flush(event: Any) -> bool:
     """Whether a stream's flush waits for it, and so for text that is being sent."""
     return isinstance(getattr(event, "__self__", None), OutStream)
-
-
-class IOPubSocket(zmq.Socket):  # type: ignore[misc]  # it is not known to the type checker here
-    """Sends messages with numbers for flags: with zmq's enumerations each frame takes half as long again."""
-
-    def send_multipart(self, msg_parts: Any, flags: int = 0, copy: bool = True, track: bool = False) -> Any:
-        """As the original."""
-        *first, last = [part if type(part) is bytes else memoryview(part) for part in msg_parts]
-        more = int(flags) | MORE
-        for part in first:
-            SEND(self, part, more, copy, track)
-        return SEND(self, last, int(flags), copy, track)
 
 
 class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not followed by the type checker

@@ -10,7 +10,6 @@ from jupyter_client.session import Session
 from support.waiting import eventually
 
 from freeact_sub.errors import KernelLostError
-from freeact_sub.kernels import channels
 from freeact_sub.kernels.channels import DELIMITER, MESSAGES_AT_ONCE, ZmqChannels
 from freeact_sub.kernels.messages import MessageError
 
@@ -131,10 +130,10 @@ async def test_a_socket_that_fails_is_heard_once_and_read_no_more(peer):
 
 
 async def test_a_message_for_which_there_is_no_memory_is_heard_as_the_end(peer, monkeypatch):
-    def fail(socket):
+    def fail(*_):
         raise MemoryError
 
     peer.listen()
-    monkeypatch.setattr(channels, "_frames", fail)
+    monkeypatch.setattr(zmq.Socket, "recv_multipart", fail)
     peer.send(1)
     await eventually(lambda: [type(came) for came in peer.heard] == [MemoryError])
