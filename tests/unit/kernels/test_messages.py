@@ -79,23 +79,23 @@ def test_any_bytes_are_refused(frames, with_signature):
     if with_signature:
         frames = signed(*frames)
     with pytest.raises(MessageError):
-        read_message(signed_parts(frames, SESSION.auth))
+        read_message(signed_parts(frames, SESSION))
 
 
 @given(st.lists(st.binary(max_size=40), min_size=4, max_size=6), st.integers(0, 3))
 def test_a_signature_covers_header_parent_metadata_and_content(parts, changed):
     frames = signed(*parts)
-    assert signed_parts(frames, SESSION.auth) == parts
+    assert signed_parts(frames, SESSION) == parts
     frames[3 + changed] += b"x"
     with pytest.raises(MessageError, match="signature"):
-        signed_parts(frames, SESSION.auth)
+        signed_parts(frames, SESSION)
 
 
 def test_a_kernel_without_a_key_has_empty_signatures():
     without = Session(key=b"")
-    assert signed_parts([DELIM, b"", b"{}", b"{}", b"{}", b"{}"], without.auth) == [b"{}"] * 4
+    assert signed_parts([DELIM, b"", b"{}", b"{}", b"{}", b"{}"], without) == [b"{}"] * 4
     with pytest.raises(MessageError, match="signature"):
-        signed_parts([DELIM, b"x", b"{}", b"{}", b"{}", b"{}"], without.auth)
+        signed_parts([DELIM, b"x", b"{}", b"{}", b"{}", b"{}"], without)
 
 
 @given(st.text(" \t\n\r\f\u00a0\ufeff{}x", max_size=3), JSON, st.text(" \t\n\r\f\u00a0\ufeff{}x", max_size=3))
