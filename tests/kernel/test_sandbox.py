@@ -237,7 +237,7 @@ async def test_a_kernel_somebody_else_has_connected_to_while_it_started_is_not_u
         while not stop.is_set():
             with contextlib.suppress(FileNotFoundError):  # a folder is removed while its parent is read
                 for path in temporary.glob("fa-*/**/k-2"):
-                    if str(path) not in before:  # that of the fork server's rehearsal, too
+                    if str(path) not in before:  # of other kernels, or connected to already
                         connect(path)
             await asyncio.sleep(0)
 

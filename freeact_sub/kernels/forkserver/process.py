@@ -96,7 +96,7 @@ class ForkServer:
             ours.close()
             raise KernelStartError(f"the fork server could not be started: {error}") from error
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        self._send({"preload": list(self.key.preload), "guest": guest_source(), "rehearsal": str(self.new_folder())})
+        self._send({"preload": list(self.key.preload), "guest": guest_source()})
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await reader.readline()

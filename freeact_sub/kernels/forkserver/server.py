@@ -6,11 +6,10 @@ It runs in the kernels' Python, so it needs ipykernel and the standard library o
 ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelApp` with its shell, but without sockets,
 threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
 
-It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE, "rehearsal": FOLDER}`),
-lives the life of a kernel once (`rehearsal.py`) and answers `{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a
-branch that a kernel has forked of itself, see `brancher.py`) and `end`; `lay` (files of a branch's own, see `layer.py`) and
-`drop`. It tells when a kernel has bound its sockets and when it has ended. It ends, and its kernels with it, when the other
-end of CONTROL_FD is closed.
+It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
+`{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `brancher.py`)
+and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its sockets and when
+it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
 a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
@@ -29,7 +28,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 import types
 from typing import Any
 
@@ -76,18 +74,13 @@ class Server:
         exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
         reason = ""
         try:
-            for name in ("streams", "app", "rehearsal"):
+            for name in ("streams", "app"):
                 load(f"freeact_{name}", os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py"))
             self.app = sys.modules["freeact_prebuild"].prebuild()
             self.prebuilt = True
         except Exception as error:  # noqa: BLE001  # border: another ipykernel may be built differently; then we only import
             reason = f"{type(error).__name__}: {error}"
             sys.modules["freeact_prebuild"].forget()
-        if self.prebuilt:
-            try:
-                sys.modules["freeact_rehearsal"].rehearse(self.app, settings["rehearsal"])
-            except Exception:  # noqa: BLE001  # border: as above; kernels can do without
-                traceback.print_exc()
         gc.collect()
         gc.freeze()  # what is here is never collected, and so its pages stay shared
         threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
