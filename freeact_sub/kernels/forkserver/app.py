@@ -6,14 +6,12 @@ Loaded by `server.py`; it needs ipykernel and the standard library only.
 import contextlib
 import importlib
 import os
-import socket
 import sys
 import threading
 import uuid
 from typing import Any
 
 from ipykernel.control import ControlThread
-from ipykernel.heartbeat import Heartbeat
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.shellchannel import ShellChannelThread
@@ -22,7 +20,6 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
-READABLE = 1
 PARTS = ("session", "control_thread", "shell_channel_thread", "iopub_thread", "iopub_socket", "stdin_socket", "log")
 """What a kernel has of its app."""
 
@@ -64,22 +61,6 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         )
         self.iopub_thread.start()
         self.iopub_socket = self.iopub_thread.background_socket
-
-    def init_heartbeat(self) -> None:
-        """The thread that answers heartbeats, with a zmq of its own, starts with the first client that connects to it."""
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"{self.ip}-{self.hb_port}")
-        listener.listen()
-        loop = self.control_thread.io_loop
-
-        def begin(*_: Any) -> None:
-            loop.remove_handler(listener)
-            context = zmq.Context()
-            context.setsockopt(zmq.USE_FD, listener.detach())  # of all sockets of this context: of the only one
-            self.heartbeat = Heartbeat(context, (self.transport, self.ip, self.hb_port))
-            self.heartbeat.start()
-
-        loop.add_handler(listener, begin, READABLE)
 
     def init_kernel(self) -> None:
         """As the original, without a debugger."""
