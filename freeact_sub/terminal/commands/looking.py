@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.text import Text
 
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
-from freeact_sub.terminal.questions.written_diffs import diff_lines
 from freeact_sub.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ FORMATS: Final = {"html": "one page", "ipynb": "a notebook that runs", "md": "te
 WORDS_CHARS: Final = 76
 PAGED_LINES: Final = 40
 """A text of more lines is shown in a pager."""
+DIFF_STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 LOADING: Final = "the agent is still starting: try again in a moment"
 
 
@@ -41,7 +41,8 @@ async def _diff(person: "Console", agent: "Agent", prompts: int) -> None:
     except FreeactError as error:
         person.display.note(str(error))
         return
-    drawn = Text("\n").join(diff_lines(text))
+    lines = (Text(visible(line), DIFF_STYLES.get(line[:1], ""), overflow="fold") for line in text.splitlines())
+    drawn = Text("\n").join(lines)
     if not text:
         person.display.note("no file has changed since the last prompt" if prompts == 1 else "no file has changed")
     else:

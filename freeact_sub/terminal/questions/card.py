@@ -16,7 +16,6 @@ from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text
 from freeact_sub.terminal.drawing.parts import Cut, colour
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
-from freeact_sub.terminal.questions.written_diffs import drawn_writes
 from freeact_sub.text import whole_line
 
 SMALL_ROWS = 14
@@ -76,12 +75,10 @@ def _others(views: Views, questions: Questions) -> Iterator[str]:
 
 
 def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path) -> RenderableType:
-    """The whole call, or question: a cell also with a diff of each file that it surely writes."""
+    """The whole call, or question."""
     if isinstance(request, QuestionRequest):
         return Text(asked_text(request), overflow="fold")
     call = request.call
-    if isinstance(call, CodeAction):
-        return Group(draw_part(call_part(call)), *drawn_writes(request.request_id, call.code, workspace))
     if isinstance(call, ShellCommand):
         from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
 
