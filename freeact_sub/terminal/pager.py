@@ -19,7 +19,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.formatted_text.utils import fragment_list_width
 from prompt_toolkit.input import Input
-from prompt_toolkit.key_binding import KeyBindings, KeyBindingsBase, merge_key_bindings
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.layout.utils import explode_text_fragments
@@ -87,8 +87,8 @@ class Pager:
         if self._application.is_running and not self._application.is_done:
             self._application.exit()
 
-    def application(self, source: Input, output: Output, keys: KeyBindingsBase) -> Application[None]:
-        """The application that draws the pager. Args: source, output: the terminal. keys: further bindings."""
+    def application(self, source: Input, output: Output) -> Application[None]:
+        """The application that draws the pager. Args: source, output: the terminal."""
         query = Window(BufferControl(self._query, input_processors=[BeforeInput(lambda: self._prompt)]), height=1)
         text = Window(FormattedTextControl(self._shown, focusable=True, show_cursor=False), wrap_lines=False)
         status = Window(FormattedTextControl(self._status), height=1, style="reverse")
@@ -98,7 +98,7 @@ class Pager:
                 HSplit([text, ConditionalContainer(query, writes), ConditionalContainer(status, ~writes)]),
                 focused_element=text,
             ),
-            key_bindings=merge_key_bindings([keys, self._keys(text, query)]),
+            key_bindings=self._keys(text, query),
             full_screen=True,
             input=source,
             output=output,

@@ -21,7 +21,6 @@ from prompt_toolkit.application.current import set_app
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.input import create_input
-from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -40,7 +39,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
-from freeact_sub.terminal.attention import Attention, Notify, focus_keys
+from freeact_sub.terminal.attention import Attention, Notify
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
 from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
@@ -202,7 +201,6 @@ class Screen:
         async with self._given_away():
             if self._closing:
                 return False
-            self.attention.pause()
             try:
                 with self._other_program():
                     process = await asyncio.create_subprocess_exec(*command)
@@ -210,8 +208,6 @@ class Screen:
                     await process.wait()
             except OSError:
                 return False
-            finally:
-                self.attention.resume()
         return True
 
     async def show_pages(self, pager: Pager) -> None:
@@ -220,8 +216,7 @@ class Screen:
             if self._closing:  # it has waited for another one
                 return
             # an input of its own: the line's would take an Escape that follows at once for its own
-            application = pager.application(create_input(), self._output, focus_keys(self.attention))
-            application.key_processor.before_key_press += lambda _: self.attention.key()
+            application = pager.application(create_input(), self._output)
             self._end_other = pager.leave
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
@@ -315,7 +310,7 @@ class Screen:
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
                 focused_element=line,
             ),
-            key_bindings=merge_key_bindings([self.line.bindings(), focus_keys(self.attention)]),
+            key_bindings=self.line.bindings(),
             style=STYLE,
             color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
             output=self._output,
@@ -325,7 +320,6 @@ class Screen:
             before_render=lambda _: self._draw_live(),
             after_render=lambda _: self._was_shown(),
         )
-        application.key_processor.before_key_press += lambda _: self.attention.key()
         application.ttimeoutlen, application.timeoutlen = ESCAPE_SECONDS, KEYS_SECONDS
         return application
 

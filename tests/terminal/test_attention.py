@@ -1,4 +1,4 @@
-"""A person who looks elsewhere is called, and one who looks is not; the title is given back."""
+"""A person is called by the bell or a notification; the title of the window is given back."""
 
 import contextlib
 import io
@@ -10,9 +10,8 @@ from unittest.mock import Mock
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
-from support.waiting import eventually
 
-from freeact_sub.terminal.attention import GIVE_BACK_TITLE, KEEP_TITLE, LOOKING_SECONDS, QUIET, REPORT, Attention, Notify
+from freeact_sub.terminal.attention import GIVE_BACK_TITLE, KEEP_TITLE, Attention, Notify
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.screen import Screen
 
@@ -20,12 +19,11 @@ BELL = "\x07"
 
 
 class Tried:
-    """An attention with a clock that the test sets, and what it has written."""
+    """An attention, and what it has written."""
 
     def __init__(self, notify: Notify = "auto", **environment: str) -> None:
-        self.now = 100.0
         self.written: list[str] = []
-        self.attention = Attention(self.written.append, notify, environment, lambda: self.now)
+        self.attention = Attention(self.written.append, notify, environment)
         self.attention.begin()
         self.take()
 
@@ -33,29 +31,6 @@ class Tried:
         text = "".join(self.written)
         self.written.clear()
         return text
-
-
-def test_nobody_is_called_who_looks() -> None:
-    tried = Tried()
-    tried.attention.focus(True)
-    tried.attention.call("a question")
-    assert tried.take() == ""
-    tried.attention.focus(False)
-    tried.attention.key()
-    tried.attention.call("a question")
-    assert tried.take() == BELL
-
-
-def test_where_the_terminal_does_not_tell_a_key_of_a_moment_ago_counts_as_looking() -> None:
-    tried = Tried()
-    tried.attention.call("a question")
-    assert tried.take() == BELL
-    tried.attention.key()
-    tried.attention.call("a question")
-    assert tried.take() == ""
-    tried.now += LOOKING_SECONDS
-    tried.attention.call("a question")
-    assert tried.take() == BELL
 
 
 @pytest.mark.parametrize(
@@ -88,15 +63,9 @@ def test_a_title_is_written_when_it_changes_and_given_back_at_the_end() -> None:
     tried.attention.title("one")
     tried.attention.title("one")
     assert tried.take() == "\x1b]2;one\x07"
-    tried.attention.pause()
-    assert tried.take() == QUIET
-    tried.attention.resume()
-    assert tried.take() == REPORT + "\x1b]2;one\x07"
     tried.attention.end()
     tried.attention.end()
-    assert tried.take() == QUIET + GIVE_BACK_TITLE
-    tried.attention.pause()
-    tried.attention.resume()  # the program that had the terminal ended later than ours
+    assert tried.take() == GIVE_BACK_TITLE
     tried.attention.title("two")
     tried.attention.call("nobody hears it")
     assert tried.take() == ""
@@ -109,7 +78,7 @@ def test_what_is_set_before_the_terminal_is_ours_waits() -> None:
     attention.end()
     assert written == []
     attention.begin()
-    assert "".join(written) == KEEP_TITLE + REPORT + "\x1b]2;early\x07"
+    assert "".join(written) == KEEP_TITLE + "\x1b]2;early\x07"
 
 
 class Written(io.FileIO):
@@ -137,17 +106,6 @@ async def drawn_screen(
             yield screen
 
 
-async def test_who_presses_keys_looks_at_a_terminal_that_does_not_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with create_pipe_input() as keys, Written(tmp_path / "written", "w") as written:
-        async with drawn_screen(written, keys, monkeypatch, tmp_path) as screen:
-            assert not screen.attention.looks
-            keys.send_text("x")
-            await eventually(lambda: screen.line.buffer.text == "x")
-            assert screen.attention.looks
-
-
 async def test_a_signal_in_the_middle_of_a_write_gives_the_terminal_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,4 +113,4 @@ async def test_a_signal_in_the_middle_of_a_write_gives_the_terminal_back(
         async with drawn_screen(written, keys, monkeypatch, tmp_path) as screen:
             written.meanwhile = screen.restore
             screen.write_raw("a text")
-            assert QUIET + GIVE_BACK_TITLE in (tmp_path / "written").read_text()
+            assert GIVE_BACK_TITLE in (tmp_path / "written").read_text()
