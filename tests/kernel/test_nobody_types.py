@@ -32,6 +32,36 @@ READING = {
     "os.system": ("print(os.system('cat'))", "0\n"),
     "another Python": (f"!{sys.executable} -c 'input()'", "EOFError"),
     "a password": (f"!{sys.executable} -c 'import getpass; getpass.getpass()'", "EOFError"),
+    "a terminal": ("import os, pty\nprint(os.WEXITSTATUS(pty.spawn(['sh', '-c', 'read x; echo [$x]; exit 5'])))", "[]\n5\n"),
+    "a terminal that is recorded": (
+        (
+            "import os, pty\nseen = []\ndef keep(fd):\n    seen.append(os.read(fd, 1024)); return seen[-1]\n"
+            "pty.spawn(['sh', '-c', 'echo shown; cat'], keep)\nprint(b'shown' in b''.join(seen))"
+        ),
+        "shown\nTrue\n",
+    ),
+    "a terminal and code that types": (
+        "import pty\ntyped = [b'typed\\n', b'']\npty.spawn(['head', '-n', '1'], stdin_read=lambda fd: typed.pop(0))",
+        "typed\ntyped\n",
+    ),
+    "a shell in a terminal": ("import pty\nprint(pty.spawn('sh') is not None)", "True\n"),
+    "a forked process": (
+        "import os\nif (pid := os.fork()) == 0: input('? ')\nprint(os.waitpid(pid, 0)[1] >> 8)",
+        "cannot ask",
+    ),
+    "the lines of a forked process": (
+        "import os, sys\nif (pid := os.fork()) == 0:\n    print(sys.stdin.readlines()); os._exit(0)\nos.waitpid(pid, 0); None",
+        "[]",
+    ),
+    "a password in a forked process": (
+        "import getpass, os\nif (pid := os.fork()) == 0: getpass.getpass()\nos.waitpid(pid, 0); None",
+        "cannot ask",
+    ),
+    "a process of multiprocessing": (
+        "import multiprocessing\np = multiprocessing.get_context('fork').Process(target=input); p.start(); p.join(); p.exitcode",
+        "EOFError",
+    ),
+    "a debugger in a forked process": ("import os\nif (pid := os.fork()) == 0: breakpoint()\nos.waitpid(pid, 0); None", ""),
     "a debugger": (f"!{sys.executable} -c 'breakpoint()'", "BdbQuit"),
 }
 

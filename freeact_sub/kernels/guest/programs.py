@@ -1,4 +1,4 @@
-"""Runs `!cmd`. Sent into every kernel as source: standard library and IPython only.
+"""Runs `!cmd` and `pty.spawn`. Sent into every kernel as source: standard library and IPython only.
 
 As IPython's own, it shows the output of the command as it comes, in a terminal. But nobody types into that terminal: the
 input of the command is at its end, and it has no terminal to ask on (`/dev/tty`), like any other program of a kernel. A
@@ -18,8 +18,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 """Rows and columns, as pexpect's terminals have them."""
@@ -42,6 +42,10 @@ ENVIRONMENT = {"EDITOR": "false", "VISUAL": "false", "GIT_TERMINAL_PROMPT": "0"}
 """Programs that would start an editor, or ask, fail and say how to do without. ipykernel does the same for pagers."""
 
 
+Read: TypeAlias = Callable[[int], bytes]
+ORIGINAL_SPAWN: Callable[..., int] = pty.spawn
+
+
 class WaitsForKeysError(Exception):
     """The command reads keys, which nobody can type."""
 
@@ -50,6 +54,7 @@ def install(module: Any) -> None:
     """Run the commands of a shell. Args: module: of the shell's class, which calls its global `system`."""
     if hasattr(module, "system"):
         module.system = system
+    pty.spawn = spawn
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
@@ -60,26 +65,44 @@ def system(command: str) -> int:
     shell = shutil.which(name)
     if shell is None:
         raise OSError(f'"{name}" shell not found')
+    code = _run([shell, "-c", command])
+    return code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+
+
+def spawn(argv: Any, master_read: Read | None = None, stdin_read: Read | None = None) -> int:
+    """In place of `pty.spawn`, which would wait for a keyboard. Code that types itself (`stdin_read`) gets the original."""
+    if stdin_read is not None:
+        return ORIGINAL_SPAWN(argv, master_read or read, stdin_read)
+    sys.audit("pty.spawn", argv)
+    code = _run([argv] if isinstance(argv, str) else [*argv], master_read or read)
+    return code << 8 if code >= 0 else -code
+
+
+def read(terminal: int) -> bytes:
+    """Reads what a program has put out."""
+    return os.read(terminal, READ_BYTES)
+
+
+def _run(argv: list[str], read: Read = read) -> int:
+    """Run a program in a terminal, and print its output. Returns its exit code, or the negative number of a signal."""
     with _terminal() as (ours, theirs):
         try:
-            process = subprocess.Popen(  # as the cell says
-                [shell, "-c", command], stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True
-            )
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True)
         finally:
             os.close(theirs)
         try:
-            _show(ours, process)
+            _show(ours, process, read)
             process.wait()  # it may have closed its output before
         except (KeyboardInterrupt, WaitsForKeysError) as cause:
             _signal(process, signal.SIGINT if isinstance(cause, KeyboardInterrupt) else signal.SIGHUP)
             with contextlib.suppress(KeyboardInterrupt, WaitsForKeysError):  # impatient people type it twice
-                _show(ours, process, time.monotonic() + INTERRUPT_SECONDS)
+                _show(ours, process, read, time.monotonic() + INTERRUPT_SECONDS)
         finally:
             if process.poll() is None:
                 _signal(process, signal.SIGKILL)
             _signal(process, signal.SIGHUP)  # whatever it has left has lost its terminal
             code = process.wait()
-    return code if code <= EXITED_BY_SIGNAL else EXITED_BY_SIGNAL - code
+    return code
 
 
 @contextlib.contextmanager
@@ -94,7 +117,7 @@ def _terminal() -> Iterator[tuple[int, int]]:
         os.close(ours)
 
 
-def _show(terminal: int, process: "subprocess.Popen[bytes]", until: float = FOREVER) -> None:
+def _show(terminal: int, process: "subprocess.Popen[bytes]", read: Read, until: float = FOREVER) -> None:
     """Print what comes, until nobody can write any more, or the process has ended and what it has put out is read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while (now := time.monotonic()) < until:
@@ -102,7 +125,7 @@ def _show(terminal: int, process: "subprocess.Popen[bytes]", until: float = FORE
             until = min(until, now + DRAIN_SECONDS)
         ready, _, _ = select.select([terminal], [], [], LOOK_SECONDS)
         try:
-            data = os.read(terminal, READ_BYTES) if ready else b""
+            data = read(terminal) if ready else b""
         except OSError:  # the last one has closed its end
             return
         print(decoder.decode(data), end="")  # noqa: T201  # it belongs to the output of the cell
