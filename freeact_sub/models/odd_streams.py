@@ -4,10 +4,12 @@
   id, or with a name after whole arguments.
 - Some repeat the name of a call in each piece, where it would be joined to itself, or give each piece another id.
 - Some give two calls one id, which their results could not be told apart by.
+- Some cut a character in two halves, each in a piece of its own, or send one half only, which UTF-8 cannot hold.
 - Some end a stream in which nothing was: that is an empty answer, about which the model is asked once more.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,15 +22,24 @@ from pydantic_ai.messages import (
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
     ToolCallPart,
     ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, StreamedResponse
 
+from freeact_sub.text import whole_text
+
 NOTHING_CAME: Final = "Streamed response ended without content"
 """How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
 GENERATED: Final = "pyd_ai_"
 """How an id begins that pydantic-ai gives a call because the server has sent none."""
+
+_HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_FIRST_HALVES: Final = ("\ud800", "\udbff")
 
 
 @dataclass(kw_only=True)
@@ -77,6 +88,10 @@ class PartsInOrder:
         """By the index that they are passed on with."""
         self._ids: dict[int, str] = {}
         """The newest id of each part of the stream. pydantic-ai gives it to the pieces that have none."""
+        self._halves: dict[int, str] = {}
+        """The first half of a character at the end of the pieces of a part, whose second half may follow."""
+        self._thoughts: set[int] = set()
+        """The indexes of parts that are thoughts."""
         self._is_mended = False
 
     def passed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
@@ -88,14 +103,23 @@ class PartsInOrder:
                     index = self._begun(source)
                 if isinstance(part, ToolCallPart):
                     self._calls.pop(index, None)
-                    self._ids[source] = part.tool_call_id
-                    part = self._with_id_of_its_own(part)
+                    self._ids[source] = str(part.tool_call_id)
+                    part = self._with_id_of_its_own(self._with_whole_args(index, part))
                     self._calls[index] = _Call.begun(part)
+                elif isinstance(part, TextPart | ThinkingPart):
+                    if isinstance(part, ThinkingPart):
+                        self._thoughts.add(index)
+                    content = self._whole(index, part.content)
+                    part = part if content == part.content else replace(part, content=content)
                 return event if (index, part) == (source, event.part) else replace(event, index=index, part=part)
             case PartDeltaEvent(index=source, delta=delta):
                 index = self._newest.get(source, source)
                 if isinstance(delta, ToolCallPartDelta) and index in self._calls:
                     return self._piece(event, self._calls[index], delta)
+                if isinstance(delta, TextPartDelta | ThinkingPartDelta) and delta.content_delta:
+                    content = self._whole(index, delta.content_delta)
+                    if content != delta.content_delta:
+                        return replace(event, index=index, delta=replace(delta, content_delta=content))
                 return event if index == source else replace(event, index=index)
         return event
 
@@ -111,15 +135,48 @@ class PartsInOrder:
             if isinstance(part, ToolCallPart) and call is not None:
                 known: dict[str, Any] = {"tool_name": call.name, "args": call.args, "tool_call_id": call.call_id}
                 part = replace(part, **known)
+            elif isinstance(part, TextPart | ThinkingPart):
+                part = replace(part, content=_joined(part.content))
             mended.append(part)
         return replace(response, parts=mended)
+
+    def rest(self) -> list[ModelResponseStreamEvent]:
+        """What is left when the stream has ended: halves whose other half never came."""
+        events: list[ModelResponseStreamEvent] = []
+        for index, half in self._halves.items():
+            text = whole_text(half)
+            delta: ToolCallPartDelta | ThinkingPartDelta | TextPartDelta = TextPartDelta(text)
+            if index in self._calls:
+                self._calls[index].pieces.append(text)
+                delta = ToolCallPartDelta(args_delta=text)
+            elif index in self._thoughts:
+                delta = ThinkingPartDelta(content_delta=text)
+            events.append(PartDeltaEvent(index=index, delta=delta))
+        return events
+
+    def _whole(self, index: int, new: str) -> str:
+        """New text of a part, with the half of a character that was held back, and without the one that is held now."""
+        if new.isascii() and index not in self._halves:
+            return new
+        text = self._halves.pop(index, "") + new
+        if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
+            self._halves[index], text = text[-1], text[:-1]
+        whole = _joined(text)
+        self._is_mended = self._is_mended or whole != new
+        return whole
 
     def _begun(self, source: int) -> int:
         self._sources.append(source)
         self._newest[source] = len(self._sources) - 1
         return self._newest[source]
 
+    def _with_whole_args(self, index: int, part: ToolCallPart) -> ToolCallPart:
+        return replace(part, args=self._whole(index, part.args)) if isinstance(part.args, str) else part
+
     def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
+        if not isinstance(part.tool_call_id, str):  # some servers send numbers
+            self._is_mended = True
+            part = replace(part, tool_call_id=str(part.tool_call_id))
         if all(call.call_id != part.tool_call_id for call in self._calls.values()):
             return part
         self._is_mended = True
@@ -127,13 +184,14 @@ class PartsInOrder:
 
     def _piece(self, event: PartDeltaEvent, call: _Call, delta: ToolCallPartDelta) -> ModelResponseStreamEvent:
         name, call_id, index = delta.tool_name_delta or "", delta.tool_call_id, self._newest[event.index]
+        call_id = None if call_id is None else str(call_id)
         if call_id == self._ids[event.index]:
             call_id = None
         elif call_id:
             self._ids[event.index] = call_id
         is_known = not call.call_id.startswith(GENERATED)
         if name and ((is_known and call_id) or (call.is_whole and (_has_arguments(delta) or name != call.name))):
-            return self._joined(event.index, name, call_id, delta.args_delta)
+            return self._next_call(event.index, name, call_id, delta.args_delta)
         if name and name == call.name:
             self._is_mended, name = True, ""
         call.name += name
@@ -141,19 +199,27 @@ class PartsInOrder:
             call.call_id = call_id
         elif call_id:
             self._is_mended = True
+        if isinstance(delta.args_delta, str):
+            delta = replace(delta, args_delta=self._whole(index, delta.args_delta))
         if delta.args_delta is not None:
             call.pieces.append(delta.args_delta)
         passed = replace(delta, tool_name_delta=name or None, tool_call_id=call.call_id)
-        return event if (index, passed) == (event.index, delta) else replace(event, index=index, delta=passed)
+        return event if (index, passed) == (event.index, event.delta) else replace(event, index=index, delta=passed)
 
-    def _joined(self, source: int, name: str, call_id: str | None, args: str | dict[str, Any] | None) -> PartStartEvent:
+    def _next_call(self, source: int, name: str, call_id: str | None, args: str | dict[str, Any] | None) -> PartStartEvent:
         """A call that begins in a piece of the one before it."""
         self._is_mended = True
         part: ToolCallPart = ToolCallPart(name, args)  # with an id of pydantic-ai's
-        part = self._with_id_of_its_own(replace(part, tool_call_id=call_id or part.tool_call_id))
         index = self._begun(source)
+        part = self._with_id_of_its_own(replace(part, tool_call_id=call_id or part.tool_call_id))
+        part = self._with_whole_args(index, part)
         self._calls[index] = _Call.begun(part)
         return PartStartEvent(index=index, part=part)
+
+
+def _joined(text: str) -> str:
+    """The text with characters whose halves were apart, and half characters written out."""
+    return whole_text(_HALVES.sub(lambda halves: halves[0].encode("utf-16", "surrogatepass").decode("utf-16"), text))
 
 
 def _has_arguments(delta: ToolCallPartDelta) -> bool:

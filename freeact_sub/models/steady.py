@@ -223,12 +223,11 @@ class SteadyStream(WrappedStream):
                         if isinstance(event, ADDED):
                             continue
                         self.meter.piece()
-                        event = self._parts.passed(event)  # noqa: PLW2901  # the same, elsewhere
-                        if isinstance(event, (PartStartEvent, PartDeltaEvent)):
-                            if self.first_index:
-                                event = replace(event, index=event.index + self.first_index)  # noqa: PLW2901  # the same, elsewhere
-                            following = max(following, event.index + 1)
-                        yield self.keep(event)
+                        placed = self._placed(self._parts.passed(event))
+                        following = max(following, getattr(placed, "index", -1) + 1)
+                        yield self.keep(placed)
+                for event in self._parts.rest():
+                    yield self.keep(self._placed(event))
             except ModelAPIError as error:
                 self.bill.failed(error)
                 self._broke_off(error, begun=following > self.first_index)
@@ -246,6 +245,12 @@ class SteadyStream(WrappedStream):
     def get(self) -> ModelResponse:
         """See pydantic-ai."""
         return self._parts.whole(self.inner.get())
+
+    def _placed(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
+        """The event, with its index behind those of a reply that broke off."""
+        if self.first_index and isinstance(event, (PartStartEvent, PartDeltaEvent)):
+            return replace(event, index=event.index + self.first_index)
+        return event
 
     def _broke_off(self, error: ModelAPIError, *, begun: bool) -> None:
         """Raises the error unless the request may be repeated."""

@@ -9,7 +9,16 @@ import httpx2
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
-from pydantic_ai.messages import ModelRequest, ModelResponse, PartDeltaEvent, PartStartEvent, ToolCallPart, ToolCallPartDelta
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -73,12 +82,17 @@ async def answer_of(model: Model) -> ModelResponse:
     lane = make_traffic(Config()).lane(model, stands_in=False)
     steady = SteadyModel(model, lane=lane, patience_seconds=0, stall_seconds=60)
     told: dict[int, list[Any]] = {}
+    spoken: dict[int, str] = {}
     async with steady.request_stream([ModelRequest.user_text_prompt("go")], None, ModelRequestParameters()) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(index=index, part=ToolCallPart() as part):
                     assert index not in told
                     told[index] = [part.tool_name, part.args or "", part.tool_call_id]
+                case PartStartEvent(index=index, part=TextPart(content=text)):
+                    spoken[index] = text
+                case PartDeltaEvent(index=index, delta=TextPartDelta(content_delta=text)):
+                    spoken[index] += text
                 case PartDeltaEvent(index=index, delta=ToolCallPartDelta() as delta):
                     told[index][0] += delta.tool_name_delta or ""
                     told[index][1] += delta.args_delta or ""
@@ -89,6 +103,7 @@ async def answer_of(model: Model) -> ModelResponse:
         for index, part in enumerate(response.parts)
         if isinstance(part, ToolCallPart)
     } == told
+    assert {n: part.content for n, part in enumerate(response.parts) if isinstance(part, TextPart)} == spoken
     return response
 
 
@@ -122,6 +137,10 @@ WITHOUT_ID = [(None, *call[1:]) for call in TWO]
         # the last piece tells all but the arguments once more
         ([piece('{"x": 1}', call_id="a", name="f"), piece("", call_id="a", name="f")], TWO[:1]),
         ([piece('{"x": 1}', name="f"), piece("", name="f")], WITHOUT_ID[:1]),
+        (
+            [piece('{"x": 1}', call_id=7, name="f"), piece('{"x": 2}', call_id=8, name="f")],
+            [("7", *TWO[0][1:]), ("8", *TWO[1][1:])],
+        ),  # type: ignore[arg-type]
         # two calls have one id
         ([piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', call_id="a", name="f")], [TWO[0], WITHOUT_ID[1]]),
         (
@@ -142,6 +161,27 @@ async def test_text_between_calls_that_were_joined_stays_where_it_was() -> None:
     first, second = piece('{"x": 1}', call_id="a", name="f"), piece('{"x": 2}', call_id="b", name="f")
     response = await answer_of(openai(chunk(text="one"), chunk(first), chunk(second), END))
     assert [getattr(part, "content", None) or part.args for part in response.parts] == ["one", '{"x": 1}', '{"x": 2}']
+
+
+@pytest.mark.parametrize(
+    ("texts", "whole"),
+    [
+        (["a", "\ud83d", "\ude00b"], "a\U0001f600b"),
+        (["a\ud83d", "", "\ude00", "b"], "a\U0001f600b"),
+        (["a\ud83d"], "a\\ud83d"),
+        (["\ud83d", "b"], "\\ud83db"),
+        (["\ude00", "b"], "\\ude00b"),
+        (["\ud83d", "\ud83d", "\ude00"], "\\ud83d\U0001f600"),
+        (["é", "\U0001f600"], "é\U0001f600"),
+    ],
+)
+async def test_characters_come_out_whole(texts: list[str], whole: str) -> None:
+    response = await answer_of(openai(*(chunk(text=text) for text in texts), chunk(finish="stop") + b"data: [DONE]\n\n"))
+    assert [part.content for part in response.parts if isinstance(part, TextPart)] == [whole]
+    pieces = [piece(f'{{"x": "{text}' if number == 0 else text, call_id="a", name="f") for number, text in enumerate(texts)]
+    [(_, _, args)] = await calls_of(*map(chunk, pieces), chunk(piece('"}')), END)
+    assert args == f'{{"x": "{whole}"}}'
+    args.encode()
 
 
 @pytest.mark.parametrize("make", [openai, anthropic])
