@@ -208,7 +208,11 @@ async def test_code_cannot_raise_its_own_mode_depth_or_turns(mode, world, tmp_pa
 
 
 OTHER_TESTS = {
-    "code that runs later": (("auto",), "test_later_code.py", "test_a_kernel_cannot_change_what_runs_later"),
+    "code that runs later": (
+        WALLED,
+        "test_later_starts.py",
+        "test_what_an_agent_leaves_in_the_workspace_does_not_run_by_itself",
+    ),
     "answer a question": (ALL, "test_escapes.py", "test_code_cannot_answer_its_own_question"),
     "hand itself more rights": (
         WALLED,
