@@ -8,7 +8,7 @@ from freeact_sub.agents.identity import depth_of, parent_of
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.runs.results import AgentInfo, AgentStatus, RunResult
 from freeact_sub.agents.runs.run import Run
-from freeact_sub.agents.undo import UndoReport
+from freeact_sub.agents.undo.undo import UndoReport
 
 __all__ = [
     "Agent",

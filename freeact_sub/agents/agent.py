@@ -1,9 +1,11 @@
-"""`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run."""
+"""`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Generic, Self
+Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
+`Nodes`, `CompactionByHand` and `Undoable`.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, Self, overload
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.capabilities import AbstractCapability
@@ -13,45 +15,41 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
-from freeact_sub.agents.caller import caller_in
-from freeact_sub.agents.children.spawn import Work
-from freeact_sub.agents.context.methods import ContextMethods
+from freeact_sub.agents.children.child import Child
+from freeact_sub.agents.context.by_hand import CompactionByHand
+from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
-from freeact_sub.agents.factory import AgentFactory
-from freeact_sub.agents.from_program import AsInACell
-from freeact_sub.agents.history import checked_history
-from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.event_stream import EventStream
-from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.factory import AgentFactory, ExecutionContext
+from freeact_sub.agents.from_program import FromProgram
+from freeact_sub.agents.ports import KernelNode
+from freeact_sub.agents.root import make_root
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
-from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
-from freeact_sub.agents.runs.user_cells import UserCells
-from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
-from freeact_sub.agents.shared import make_shared
-from freeact_sub.agents.tree import AgentNode, Tree
-from freeact_sub.agents.undo import Undoable
+from freeact_sub.agents.runs.run import EventStream, Run
+from freeact_sub.agents.undo.undo import UndoReport
+from freeact_sub.agents.undo.undoable import Undoable
 from freeact_sub.approvals.rules.rule import Rule
-from freeact_sub.channel import DirectChannel, EventChannel, Tap
+from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
-from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
-from freeact_sub.events import Event
-from freeact_sub.kernels import UNDONE, KernelProvider, recover
+from freeact_sub.events import Compacted, Event
+from freeact_sub.kernels import Changes, KernelProvider
 from freeact_sub.sessions import SessionStore, state_folder
-from freeact_sub.system.closing import carry_out
-from freeact_sub.system.event_loop import check_event_loop, running_loop
+from freeact_sub.tools import SpawnRequest
 
 OutputT = TypeVar("OutputT", default=str)
 """The type of a root's answer."""
 
 
-class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
+class Agent(Generic[OutputT]):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
 
         async with Agent(config) as agent:
             async for event in agent.stream("How many rows has data.csv?"): print(event)
+
+    While it is not open, methods that need its kernel or a run raise FreeactError. While a run is live, those that begin
+    one raise AgentBusyError.
     """
 
     def __init__(  # noqa: PLR0913  # what a user may replace; all are given by name
@@ -91,92 +89,69 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
             ConfigError: No model is set, or it cannot be built; a rule file is invalid; or `history` is not a conversation.
             SessionError: The session does not exist or cannot be read.
         """
-        if session not in (None, NEW) and history:
-            raise ConfigError("give either `history` or the id of a session, which has its own history")
-        self.config = config or Config()
-        if model is not None and not isinstance(model, str | Model):
-            raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
-        if isinstance(model, str):
-            self.config = self.config.model_copy(update={"model": model})
-        self._output_type = output_type
-        is_given = isinstance(model, Model)
-        self._session = AgentSession(session, self.config, self._notice, replay=replay, has_model=is_given)
-        self.config = self._session.config
-        self._shared = make_shared(
-            self.config,
-            model=model if isinstance(model, Model) else None,
+        self._root = root = make_root(
+            config or Config(),
+            model=model,
             toolsets=toolsets,
             capabilities=capabilities,
+            output_type=output_type,
             model_settings=model_settings or {},
             kernel_provider=kernel_provider,
+            taps=taps,
             factory=factory,
-            journal=self._session.journal,
-            on_notice=self._notice,
+            history=history,
+            session=session,
+            replay=replay,
         )
-        self._session.use_model(self._shared.model, is_given=is_given)
-        self._tree = Tree(shared=self._shared)
-        self._taps = (self._session.observe, self._shared.activities.observe, *taps)
-        for problem in self._shared.types.problems:
-            self._tree.notice(problem)
-        self._root = self._session.add_root(self._tree, checked_history(history))
-        self._closes_provider = kernel_provider is None
-        self._home: asyncio.AbstractEventLoop | None = None
-        """The event loop that opened the agent; its kernel, connections and tasks live there."""
-        self._loop: AgentLoop | None = None
-        self._runs = RootRuns()
-        self._resources = AsyncExitStack()
+        self._tree, self._shared, self.config = root.tree, root.tree.shared, root.tree.shared.config
+        self._programs, self._compaction, self._undo = FromProgram(root), CompactionByHand(root), Undoable(root)
 
     @classmethod
     def resume(cls, session_id: str, config: Config | None = None, **options: Any) -> Self:
-        """Make an agent that continues a session, in its workspace and with its model.
+        """Make an agent that continues a session, named by its id or an unambiguous beginning of it.
 
-        Args:
-            session_id: The id, or an unambiguous prefix of it.
-            config: All settings. None: the session's workspace, and defaults. The settings of its model (name, `base_url`,
-                `fallback_models` and so on) count where `config` and `options` set no other model.
-            options: As for the constructor.
-
-        Raises:
-            SessionError: The session does not exist or cannot be read, or does not say at which address its model is.
+        Without `config`, it has the session's workspace and default settings. The settings of the session's model (name,
+        `base_url`, `fallback_models` and so on) count where neither `config` nor `options`, which are those of the
+        constructor, set another model. Raises SessionError if the session does not exist, cannot be read, or does not say
+        where its model is.
         """
         stored = SessionStore(state_folder()).find(session_id)
-        config = config or Config(workspace=stored.workspace)
-        return cls(config, session=stored.session_id, **options)
+        return cls(config or Config(workspace=stored.workspace), session=stored.session_id, **options)
 
-    async def fork(self) -> str:
-        """Copy the session as it is now; both go on, the copy by `Agent.resume`. They share the files of the workspace.
+    async def open(self) -> Self:
+        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it."""
+        await self._root.open()
+        return self
 
-        Returns: The id of the copy.
+    async def aclose(self) -> None:
+        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel."""
+        await self._root.aclose()
 
-        Raises:
-            AgentBusyError: A run is live, of the agent or of a detached child.
-            SessionError: There is no session, or it cannot be copied.
-        """
-        check_event_loop(self._home)
-        await self._runs.settle()
-        if self._runs.live is not None or self._tree.at_work:
-            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
-        return await self._session.fork()
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     @property
     def agent_id(self) -> str:
         """The root agent's id, such as `agent-1f09a2c4`."""
-        return self._root.agent_id
+        return self._root.node.agent_id
 
     @property
     def is_open(self) -> bool:
         """Whether it takes prompts: from `open` to `aclose`."""
-        return self._loop is not None
+        return self._root.loop is not None
 
     @property
     def session_id(self) -> str | None:
         """The id under which the session can be resumed. None: nothing is recorded."""
-        return self._session.session_id
+        return self._root.session.session_id
 
     @property
     def history(self) -> list[ModelMessage]:
         """The conversation so far, as the model sees it; each run continues it."""
-        return self._root.run.record.history
+        return self._root.node.run.record.history
 
     @property
     def usage(self) -> Usage:
@@ -184,49 +159,39 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         return self._shared.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
-        """The root and its descendants, in the order in which they started; of earlier runs the newest 200."""
+        """Return the root and its descendants, in the order in which they started; of earlier runs the newest 200."""
         return tuple(node.info for node in self._tree.nodes.values())
+
+    def context(self) -> ContextUse:
+        """Return what fills the model's context window, with the instructions and tools of the last request."""
+        return self._root.opened.compactor.use(self._root.opened.history)
+
+    @property
+    def execution_context(self) -> ExecutionContext:
+        """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
+        return self._root.callers_loop.node.context
 
     @property
     def debug(self) -> DebugState:
         """The resources that the agents hold at this moment, for tests and for tracking down leaks."""
-        return debug_state(self._tree, self._loop)
-
-    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run[OutputT]:
-        """Make a run; it begins when it is first used, see `Run`.
-
-        Args:
-            prompt: What to do.
-            pictures: The model sees them with the prompt, unless `kernel.show_images_to_model` is off.
-            budget: What the run and all its children may spend. `config.budget` fills in the bounds that it leaves open.
-
-        Raises:
-            AgentBusyError: The previous run has not ended.
-            FreeactError: The agent is not open: use `async with`.
-        """
-        seen = tuple(pictures) if self.config.kernel.show_images_to_model else ()
-        return self._begin(Work(prompt=prompt, pictures=seen), budget)
+        return debug_state(self._tree, self._root.loop)
 
     @property
-    def present_run(self) -> Run[Any] | None:
-        """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
-        return self._runs.live
+    def allowed(self) -> tuple[Rule, ...]:
+        """What a person has allowed for the session. An agent that goes on with it in the same program may be given it."""
+        return self._shared.gate.session
 
-    def run_program(self, program: Callable[[], Awaitable[AnswerT]], *, budget: Budget = NO_BOUNDS) -> Run[AnswerT]:
-        """Begin a run that a function drives instead of a model: it starts children with `spawn` and similar methods.
+    @allowed.setter
+    def allowed(self, rules: tuple[Rule, ...]) -> None:
+        self._shared.gate.session = rules
 
-        Its return value becomes the result's `output`; an exception fails the run. Children that are still working when it
-        returns are cancelled.
+    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run[OutputT]:
+        """Make a run that does what the prompt says; it begins when it is first used, see `Run`.
 
-        Args:
-            program: An async function without parameters.
-            budget: What the children may spend together. `config.budget` fills in the bounds that it leaves open.
-
-        Raises:
-            AgentBusyError: The previous run has not ended.
-            FreeactError: The agent is not open: use `async with`.
+        `budget` is what the run and all its children may spend; `config.budget` fills in the bounds that it leaves open.
+        The model sees the pictures with the prompt, unless `kernel.show_images_to_model` is off.
         """
-        return self._begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
+        return self._root.run(prompt, pictures if self.config.kernel.show_images_to_model else (), budget)
 
     def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncGenerator[Event, None]:
         """Run a prompt and yield the events; the arguments are those of `run`.
@@ -240,148 +205,196 @@ class Agent(AsInACell, ContextMethods, Undoable, UserCells, Generic[OutputT]):
         """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
-        `Config.headless`); events reach the taps only.
-
-        Args:
-            prompt: What to do.
-            budget: What the run and all its children may spend. `config.budget` fills in the bounds that it leaves open.
-
-        Raises:
-            FreeactError: An event loop is running in this thread, or the agent is open.
+        `Config.headless`). Raises FreeactError if an event loop is running in this thread, or the agent is open.
         """
-        if running_loop() is not None:
-            raise FreeactError(
-                "run_sync cannot be used where an event loop runs (async code, a notebook): write "
-                "`async with agent: result = await agent.run(prompt).result()`"
-            )
-        if self._loop is not None:
-            raise FreeactError("run_sync opens and closes the agent by itself, and this one is open: use `agent.run`")
+        return self._root.run_sync(lambda: self.run(prompt, budget=budget))
 
-        async def run() -> RunResult[OutputT]:
-            async with self:
-                return await self.run(prompt, budget=budget).result()
+    def run_program(self, program: Callable[[], Awaitable[AnswerT]], *, budget: Budget = NO_BOUNDS) -> Run[AnswerT]:
+        """Make a run that an async function without parameters drives instead of a model, with `spawn` and similar methods.
 
-        return asyncio.run(run())
+        Its return value becomes the result's `output`; an exception fails the run. Children that are still working when it
+        returns are cancelled.
+        """
+        return self._root.run_program(program, budget)
+
+    def run_cell(self, code: str) -> Run[str]:
+        """Make a run without a model that runs a cell in the agent's kernel; the code `!command` runs a command.
+
+        It is asked about and denied like a cell of the model's. The model reads nothing of it; what came of it is the
+        `CodeExecutionOutput` among the events.
+        """
+        return self._root.run_cell(code)
 
     @property
-    def allowed(self) -> tuple[Rule, ...]:
-        """What a person has allowed for the session. An agent that goes on with it in the same program may be given it."""
-        return self._shared.gate.session
+    def present_run(self) -> Run[Any] | None:
+        """The live run, whether `run`, `run_program` or `spawn` began it. None: no run is live."""
+        return self._root.live_run
 
-    @allowed.setter
-    def allowed(self, rules: tuple[Rule, ...]) -> None:
-        self._shared.gate.session = rules
+    def cancel(self, agent_id: str) -> bool:
+        """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
+        return (node := self._tree.nodes.get(agent_id)) is not None and node.run.cancel()
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """Hear the events of background children also while no run is live; else they are dropped, and what asks is denied.
 
-        What such a child asks stays open when a run ends: its event answers it.
-
-        Args:
-            hear: Called with each event, after the taps; must be quick and must not raise.
+        What such a child asks stays open when a run ends: its event answers it. `hear` is called with each event, after the
+        taps; it must be quick and must not raise.
         """
-        self._shared.between_runs = lambda: DirectChannel(hear, self._taps)
+        self._root.follow_background(hear)
 
-    def cancel(self, agent_id: str) -> bool:
-        """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
-        node = self._tree.nodes.get(agent_id)
-        return node is not None and node.run.cancel()
+    async def spawn(self, request: SpawnRequest | str) -> Child:
+        """Start a child without waiting for it; a string is its prompt.
 
-    async def aclose(self) -> None:
-        """Close the agent and everything it holds. It can be opened again, with its history and a new kernel.
-
-        Raises:
-            FreeactError: The agent was opened in another event loop.
+        When a tool, a `ChildAgent` or any other code that an agent runs calls this, the child belongs to that agent: it is
+        bound by its depth, mode and budget, and is cancelled when that agent's run ends. Otherwise it belongs to the root
+        and its present run. If no run is live, one begins (see `present_run`) and lasts until no child is working; its
+        events reach the taps only, and its approval requests get the answer for unattended runs. Raises SpawnForbiddenError
+        if no child, or none of this type, may be started now.
         """
-        check_event_loop(self._home)
-        await carry_out(self._close(), timeout_seconds=60)
+        return await self._programs.spawn(request)
 
-    async def open(self) -> Self:
-        """Open the agent without `async with`, for example to keep it across a notebook's cells; `aclose()` closes it.
+    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
+        """Start a child (see `spawn`) and wait until it ends, however it ends. Cancelling the wait cancels the child.
 
-        Raises:
-            FreeactError: The agent is already open.
+        An agent whose tool waits here lends its slot to other agents meanwhile.
         """
-        if self._loop is not None:
-            raise FreeactError("the agent is already open: open it once and share it")
-        await self._session.open()
-        self._home = asyncio.get_running_loop()
-        self._resources.push_async_callback(self._session.aclose)  # closed last: everything before it is still recorded
-        try:
-            await self._open()
-        except BaseException:
-            await self.aclose()
-            raise
-        return self
+        return await self._programs.spawn_and_run(request)
 
-    async def _open(self) -> None:
-        self._shared.renew()
-        if recover(self.config.workspace):
-            self._notice(UNDONE)
-        if self._closes_provider:
-            self._resources.push_async_callback(self._shared.provider.aclose)
-        await self._resources.enter_async_context(self._shared.model)  # closes its HTTP client with the agent
-        self._resources.push_async_callback(self._shared.other_models.aclose)
-        self._loop = AgentLoop(self._root, self._tree, AgentResources(self._root), output_type=self._output_type)
-        self._runs.is_open = True
-        self._loop.children.begin_run = self._begin_if_idle
-        self._resources.push_async_callback(self._loop.resources.aclose)
-        self._resources.push_async_callback(self._session.follow(self._loop, is_new=not self.history))
-        self._loop.resources.kernel.start_soon()  # ready when the first prompt comes
+    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
+        """Start children (see `spawn`) side by side and wait for all; for one that cannot be started, return the reason."""
+        return await self._programs.run_parallel(requests)
 
-    async def __aenter__(self) -> Self:
-        return await self.open()
+    @overload
+    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: type[AnswerT], model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> AnswerT: ...
+    @overload
+    async def ask(
+        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
+    ) -> Any: ...
+    async def ask(
+        self, prompt: str, *, model: str | None = None, output: Any = str, history: Sequence[str] = (), label: str = ""
+    ) -> Any:
+        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+        The model reads the prompt, and before it `history`: earlier prompts and answers, alternating. `model` is a name in
+        the setting `models`; the default is the agent's own model. `output` is the type of the answer, such as `int`, a
+        dataclass or a pydantic model, and the call returns a value of it. `label` names the request for people. Raises
+        FreeactError if no run is live, or the request is denied or fails.
+        """
+        return await self._programs.ask(prompt, output, model, history, label)
 
-    async def _close(self) -> None:
-        self._loop = self._home = None
-        self._runs.is_open = False
-        if self._runs.live is not None:
-            await self._runs.live.aclose()
-        for close in self._tree.outliving:
-            await close()
-        self._tree.outliving.clear()
-        await self._resources.aclose()
+    @overload
+    async def task(self, prompt: str, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    @overload
+    async def task(self, prompt: str, *, output: None = None, **options: Any) -> RunResult[str]: ...
+    @overload
+    async def task(self, prompt: str, *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, prompt: str, *, output: Any = None, **options: Any) -> RunResult[Any]:
+        """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
+
+        The options are `inputs` (values that it finds as variables in its kernel, by name), `max_turns`, `budget` (a
+        `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the child does not complete;
+        `error.result` has what it achieved.
+        """
+        return await self._programs.task(prompt, {"output": output, **options})
+
+    async def progress(self, **step: Any) -> None:
+        """Report a step of a strategy, by the fields of a `StrategyStep`; where no run is live, nobody reads it."""
+        await self._programs.progress(step)
+
+    async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
+        """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
+
+        It counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`. With `own_files`, it and
+        its branches work in copies of the workspace: nobody else sees what they write there. `description` is a label.
+        Raises KernelBranchError if the kernel cannot be copied, and SpawnForbiddenError if all kernels belong to nodes and
+        to waiting agents.
+        """
+        return await self._root.callers_loop.children.nodes.branch(None, description, own_files=own_files)
+
+    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
+        """Take variables of one of the agent's nodes over into the agent's kernel. The node stays open.
+
+        The named variables are pickled; without names, the agent's kernel becomes a copy of the node's. Raises KernelError
+        if that cannot be done, and FreeactError if the node may do less than the agent.
+        """
+        await self._root.callers_loop.children.nodes.adopt(node, names)
+
+    async def promote(self, node: KernelNode) -> Changes:
+        """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
+
+        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns what was
+        taken over; files that freeact or git obey never are, and `left_out` names them. Raises WorkspaceConflictError if
+        the workspace has changed in the same places, ApprovalDeniedError if a path was denied, and OSError if writing
+        failed; then the workspace is unchanged.
+        """
+        return await self._root.callers_loop.children.nodes.promote(node)
+
+    async def compact(self, keep: str = "") -> Compacted | None:
+        """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.
+
+        `keep` says what the summary must keep above all. Returns None if the conversation is too short. Raises FreeactError
+        if the summary could not be made; then the conversation is unchanged.
+        """
+        return await self._compaction.compact(keep)
+
+    def run_compaction(self, keep: str = "") -> Run[str]:
+        """Make a run that does what `compact` does, to read its events or cancel it. Its output says what was done."""
+        return self._compaction.run(keep, [])
+
+    async def fork(self) -> str:
+        """Copy the session as it is now, and return the id of the copy, which `Agent.resume` opens; both go on.
+
+        They share the files of the workspace. Raises AgentBusyError if the agent or a detached child is at work, and
+        SessionError if there is no session, or it cannot be copied.
+        """
+        return await self._root.fork()
+
+    def keep_undo(self) -> None:
+        """Make each prompt of `run` undoable, from now on until the agent is closed. Further calls do nothing.
+
+        Before each prompt, git stores the files of the workspace in its own repository, and the kernel is branched. What is
+        not kept cannot be undone, redone or compared: such a call raises FreeactError.
+        """
+        self._undo.keep()
 
     @property
-    def _callers_loop(self) -> AgentLoop:
-        loop, caller = self._opened, caller_in(self._shared)
-        return loop if caller is None or caller is self._root else self._loop_of(caller)
-
-    async def _settle(self) -> None:
-        if caller_in(self._shared) in (None, self._root):
-            await self._runs.settle()
-
-    async def _begin_if_idle(self) -> None:
-        """Begin a run that lasts until no child is working, unless a run is live."""
-        is_outside = caller_in(self._shared) is None
-        while (run := self._runs.live) is not None and not (self._opened.children.is_open and not run.is_ending):
-            if (first := run if run.is_ending and is_outside else run.ends_first) is None:
-                return
-            await first.ended()
-        if run is None:
-            self.run_program(self._opened.children.until_idle).start_without_reader()
-
-    def _loop_of(self, node: AgentNode) -> AgentLoop:
-        loop = self._tree.at_work.get(node.agent_id)
-        if not isinstance(loop, AgentLoop):
-            raise FreeactError(f"the run of {node.agent_id}, which this call belongs to, has ended")
-        return loop
+    def undoable(self) -> tuple[str, ...]:
+        """The prompts that can be undone, oldest first."""
+        return self._undo.undoable
 
     @property
-    def _opened(self) -> AgentLoop:
-        if self._loop is None:
-            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
-        check_event_loop(self._home)
-        return self._loop
+    def redoable(self) -> tuple[str, ...]:
+        """The prompts that can be redone, the next one first; a new prompt forgets them."""
+        return self._undo.redoable
 
-    def _begin(self, work: Work, budget: Budget) -> Run[Any]:
-        loop = self._opened
-        self._runs.check()
-        channel = EventChannel(self.config.event_buffer, self._taps)
-        return RootRun(loop, self._tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
+    async def undo(self, prompts: int = 1) -> UndoReport:
+        """Restore conversation, variables and files as they were before the last prompt, or the last few.
 
-    def _notice(self, text: str) -> None:
-        self._tree.notice(text)
+        This covers the files in the workspace that `.gitignore` does not name, including children's changes. Effects
+        elsewhere and spending stay. The report says what could not be restored, and why. Raises AgentBusyError if a run is
+        live.
+        """
+        return await (await self._undo.ready()).move(-prompts)
+
+    async def redo(self, prompts: int = 1) -> UndoReport:
+        """Go forward again, to the state before `undo`. Nothing runs, and no model is asked."""
+        return await (await self._undo.ready()).move(prompts)
+
+    async def undo_previews(self, most: int = 10) -> list[UndoReport]:
+        """Return what `undo` would restore, for the last prompt, for the last two, and so on up to `most` prompts."""
+        return await self._undo.kept.previews(most)
+
+    async def diff(self, prompts: int = 1) -> str:
+        """Return what has changed of the workspace's files since before the last prompt, or the last few, as a unified diff.
+
+        It does not matter who has changed them, and a run may be live. Files that `.gitignore` names are left out.
+        """
+        return await self._undo.kept.diff(prompts)
+
+    async def line_changes(self) -> list[tuple[str, tuple[int, int] | None]]:
+        """Return the files that `diff` shows, each with the numbers of lines that came and went. None: it is no text."""
+        return await self._undo.kept.line_changes()

@@ -1,18 +1,22 @@
-"""`agent.ask` and `agent.task` for programs, with the same meaning as in a cell, so that strategies run in both."""
+"""`FromProgram`: `agent.spawn`, `agent.ask` and `agent.task` for programs, which start children as code in a cell does.
 
-from collections.abc import Mapping, Sequence
+A program that an agent runs, such as a tool, acts on that agent's behalf: its children are that agent's.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from freeact_sub.agents.children.with_children import WithChildren
-from freeact_sub.agents.factory import ExecutionContext
+from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.ask import AskParams
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.runs.results import AnswerT, RunResult
+from freeact_sub.agents.root import Root
+from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
@@ -28,52 +32,43 @@ FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
 }
 
 
-class AsInACell(WithChildren):
-    """The methods of `Agent` that mirror `agent` in a cell."""
+class FromProgram:
+    """See above."""
 
-    @property
-    def execution_context(self) -> ExecutionContext:
-        """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
-        return self._callers_loop.node.context
+    def __init__(self, root: Root) -> None:
+        self._root = root
 
-    @overload
-    async def ask(self, prompt: str, *, model: str | None = None, history: Sequence[str] = (), label: str = "") -> str: ...
-    @overload
-    async def ask(
-        self,
-        prompt: str,
-        *,
-        output: type[AnswerT],
-        model: str | None = None,
-        history: Sequence[str] = (),
-        label: str = "",
-    ) -> AnswerT: ...
-    @overload
-    async def ask(
-        self, prompt: str, *, output: Any, model: str | None = None, history: Sequence[str] = (), label: str = ""
-    ) -> Any: ...
-    async def ask(
-        self,
-        prompt: str,
-        *,
-        model: str | None = None,
-        output: Any = str,
-        history: Sequence[str] = (),
-        label: str = "",
-    ) -> Any:
-        """Make one model request without tools or kernel, in a run that pays for it (see `run_program`).
+    async def spawn(self, request: SpawnRequest | str) -> Child:
+        """See `Agent.spawn`."""
+        if isinstance(request, str):
+            request = SpawnRequest(prompt=request)
+        return await self._root.callers_loop.children.spawn(request)
 
-        Args:
-            prompt: The only text that the model reads besides the history.
-            model: A name in the setting `models`. None: the agent's own model.
-            output: The type of the answer, such as `int`, a dataclass or a pydantic model; the call returns a value of it.
-            history: Earlier prompts and answers, alternating; the model reads them as a conversation.
-            label: Its name for people, in events and front ends.
+    async def spawn_and_run(self, request: SpawnRequest | str) -> RunResult:
+        """See `Agent.spawn_and_run`."""
+        child = await self.spawn(request)
+        try:
+            result = await child.result()
+        except (asyncio.CancelledError, FreeactError):
+            child.cancel()
+            raise
+        await self._root.settle()
+        return result
 
-        Raises:
-            FreeactError: No run is live, or the request is denied or fails.
-        """
-        loop = self._callers_loop
+    async def run_parallel(self, requests: Iterable[SpawnRequest | str]) -> list[RunResult | Exception]:
+        """See `Agent.run_parallel`."""
+
+        async def one(request: SpawnRequest | str) -> RunResult | Exception:
+            try:
+                return await self.spawn_and_run(request)
+            except Exception as error:  # noqa: BLE001  # border: a child that cannot be started must not affect the others
+                return error
+
+        return await asyncio.gather(*(one(request) for request in requests))
+
+    async def ask(self, prompt: str, output: Any, model: str | None, history: Sequence[str], label: str) -> Any:
+        """See `Agent.ask`."""
+        loop = self._root.callers_loop
         if not loop.node.run.is_live:
             raise FreeactError(
                 "agent.ask needs a run that pays for it: call it within one, such as "
@@ -86,39 +81,15 @@ class AsInACell(WithChildren):
         adapter, typed = _typed(output)
         return adapter.validate_json(to_json(await loop.asks.ask(asked, typed)))
 
-    async def progress(self, **step: Any) -> None:
-        """Report a step of a strategy to the reader of the events; where no run is live, nobody reads.
-
-        Args:
-            step: The fields of a `StrategyStep`: `strategy` and `step`, perhaps `strategy_id`, `of`, `done`, `node`, `best`.
-
-        Raises:
-            InvalidRequestError: A field is invalid.
-        """
-        loop = self._callers_loop
+    async def progress(self, step: Mapping[str, Any]) -> None:
+        """See `Agent.progress`."""
+        loop = self._root.callers_loop
         if loop.node.run.is_live:
             await loop.progress.report(step)
 
-    @overload
-    async def task(self, prompt: str, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
-    @overload
-    async def task(self, prompt: str, *, output: None = None, **options: Any) -> RunResult[str]: ...
-    @overload
-    async def task(self, prompt: str, *, output: Any, **options: Any) -> RunResult[Any]: ...
-    async def task(self, prompt: str, *, output: Any = None, **options: Any) -> RunResult[Any]:
-        """Start a child and wait until it ends.
-
-        Args:
-            prompt: The child's task.
-            output: The type of its answer. None: text.
-            options: `inputs` (values that it finds as variables in its kernel, by name), `max_turns`, `budget` (a `Budget`,
-                or a dict), and all other fields of `SpawnRequest`.
-
-        Raises:
-            TaskError: The child did not complete; `error.result` has what it achieved.
-            FreeactError: The child cannot be started, or an option is invalid.
-        """
-        result = await self.spawn_and_run(request_of(prompt, {"output": output, **options}))
+    async def task(self, prompt: str, options: Mapping[str, Any]) -> RunResult[Any]:
+        """See `Agent.task`."""
+        result = await self.spawn_and_run(request_of(prompt, options))
         if result.status != "completed":
             raise TaskError(result)
         return result

@@ -258,8 +258,9 @@ class Nodes:
         node.resources.take_back(child)
         return node.resources
 
-    async def adopt(self, node: OwnedNode, names: Sequence[str] | None = None) -> None:
+    async def adopt(self, origin: KernelNode, names: Sequence[str] | None = None) -> None:
         """See `Agent.adopt`."""
+        node = _owned(origin)
         node.check_open()
         async with self.busy():
             if names is not None:
@@ -271,8 +272,9 @@ class Nodes:
                 await self._resources.kernel.become(node.resources.kernel)
         self._agent.shared.journal.kernel_changed(node.code.owner.agent_id)
 
-    async def promote(self, node: OwnedNode) -> Changes:
+    async def promote(self, origin: KernelNode) -> Changes:
         """See `Agent.promote`."""
+        node = _owned(origin)
         node.check_open()
         async with self.busy():
             own, changes = await node.own_files(), await node.diff()
@@ -319,7 +321,7 @@ class Nodes:
         return node
 
 
-def owned(node: KernelNode) -> OwnedNode:
+def _owned(node: KernelNode) -> OwnedNode:
     """Return a node as its owner keeps it. Raises: InvalidRequestError: No agent has made it."""
     if not isinstance(node, OwnedNode):
         raise InvalidRequestError(f"{node!r} is no node of an agent")

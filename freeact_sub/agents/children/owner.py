@@ -53,6 +53,7 @@ class ChildOwner:
         *,
         make_run: MakeRun,
         history: Callable[[], Sequence[ModelMessage]],
+        begin_run: Callable[[], Awaitable[None]] | None,
     ) -> None:
         """Start without children.
 
@@ -62,13 +63,12 @@ class ChildOwner:
             resources: The agent's.
             make_run: Makes the run of a child.
             history: Returns the agent's conversation so far.
+            begin_run: Begins a run of the agent that lasts until it is idle. None: a child needs a live run.
         """
         self._node, self._tree = node, tree
         self._kernel = resources.kernel
-        self._make_run, self._history = make_run, history
+        self._make_run, self._history, self._begin_run = make_run, history, begin_run
         self.nodes = Nodes(node, resources, self.busy)
-        self.begin_run: Callable[[], Awaitable[None]] | None = None
-        """Begins a run of the agent that lasts until it is idle. None: a child needs a live run."""
         self._messages = Messages(node, tree)
         self._children: dict[str, OwnedChild] = {}
         """Working children, and background children of this run that have ended."""
@@ -117,6 +117,8 @@ class ChildOwner:
 
     async def spawn(self, request: SpawnRequest) -> Child:
         """Start a child for a program without waiting for it. Raises: see `run`."""
+        if self._begin_run is not None:
+            await self._begin_run()
         return await self._begin(request, "program")
 
     @asynccontextmanager
@@ -127,8 +129,8 @@ class ChildOwner:
             FreeactError: The agent's run is not live.
         """
         task = asyncio.current_task()
-        if not self.is_open and self.begin_run is not None:
-            await self.begin_run()
+        if not self.is_open and self._begin_run is not None:
+            await self._begin_run()
         self._check_open()
         if task is None:
             raise RuntimeError("there is no asyncio task")

@@ -28,8 +28,8 @@ from freeact_sub.agents.from_code.background import BackgroundRequests
 from freeact_sub.agents.from_code.children import TaskRequests
 from freeact_sub.agents.from_code.nodes import NodeRequests
 from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
-from freeact_sub.agents.kernel_news import kernel_is_new, known_news
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.runs.before_prompt import BeforePrompt, kernel_is_new
 from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.model_run import ModelRun
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt
@@ -68,6 +68,7 @@ class AgentLoop:
         *,
         output_type: Any = str,
         parent: ChildOwner | None = None,
+        begin_run: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -77,16 +78,16 @@ class AgentLoop:
             resources: Its kernel and connections.
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             parent: Owns the agent. None: it is the root.
+            begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
         """
         self.node, self.resources = node, resources
-        self.children = ChildOwner(node, tree, self.resources, make_run=self._run_of_child, history=lambda: self.history)
+        self.children = ChildOwner(
+            node, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
+        )
         self.single_requests = SingleRequests(node)
         self.compactor = Compactor(node=node, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
-        self.before_prompt: Callable[[str], Awaitable[None]] | None = None
-        """Called with each prompt for a model, before anything else happens."""
-        self.kernel_news: Callable[[], Awaitable[str]] | None = None
-        """Returns what to tell the model about a kernel that is younger than the conversation. None: nothing to tell."""
+        self.before = BeforePrompt()
         saved, self._variables = node.shared.journal.variables, None
         if saved is not None and parent is not None:
             kernel, ask = self.resources.kernel, ToolCalls(node).ask_for
@@ -112,7 +113,7 @@ class AgentLoop:
         """See `MakeRun`."""
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
         if bring_back:
-            loop.kernel_news = kernel_is_new if loop._variables is None else loop._variables.restore
+            loop.before.news = kernel_is_new if loop._variables is None else loop._variables.restore
         return loop.run
 
     def _notice(self, text: str) -> None:
@@ -308,20 +309,11 @@ class AgentLoop:
         else:
             self.node.emitter.put(event)
 
-    async def bring_back(self) -> str:
-        """Give a new kernel what the one before had; return what the model is to read of it with its next prompt."""
-        news = "" if self.kernel_news is None else await self.kernel_news()
-        self.kernel_news = known_news(news) if news else None
-        return news
-
     async def _opening_prompt(self, work: Work) -> str:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
-        news = await self.bring_back()  # first: what is undone later goes back to that
-        if self.before_prompt is not None:
-            await self.before_prompt(work.prompt)
-        self.kernel_news = None
+        news = await self.before.begin(work.prompt)
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())

@@ -1,41 +1,18 @@
-"""`UserCells`: the method of `Agent` that runs a person's own code in the agent's kernel."""
+"""Code that a person, not a model, has run in the agent's kernel: under the agent's rules, its mode and its wall."""
 
 import secrets
 
-from freeact_sub.agents.agent_base import AgentBase
-from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.runs.results import NO_BOUNDS
-from freeact_sub.agents.runs.run import Run
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.calls import CodeAction
 from freeact_sub.tools import ExecuteIPythonCell, ToolResult
 
 
-class UserCells(AgentBase):
-    """A person's code stands under the rules, the mode and the wall of the agent."""
-
-    def run_cell(self, code: str) -> Run[str]:
-        """Begin a run in which no model works, and a cell is run in the agent's kernel, as if its model had asked for it.
-
-        It is asked about and denied like a cell of the model's. The model reads nothing of it; what came of it is the
-        `CodeExecutionOutput` among the events.
-
-        Args:
-            code: The code of the cell; `!command` runs a command.
-
-        Raises:
-            AgentBusyError: The agent's present run has not ended.
-            FreeactError: The agent is not open: use `async with`.
-        """
-        loop = self._opened
-
-        async def run() -> str:
-            await loop.bring_back()
-            await run_code(loop, code, "user-")
-            return ""
-
-        return self._begin(Work(prompt=code, program=run), NO_BOUNDS)
+async def run_user_cell(loop: AgentLoop, code: str) -> str:
+    """Run a cell in a run without a model. Its answer is empty: what came of the cell is among the events."""
+    await loop.before.bring_back()
+    await run_code(loop, code, "user-")
+    return ""
 
 
 async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolResult]:

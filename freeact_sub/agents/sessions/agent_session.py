@@ -12,7 +12,7 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agents.kernel_news import kernel_is_new
+from freeact_sub.agents.runs.before_prompt import kernel_is_new
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.journal import Journal, OpenReader
 from freeact_sub.agents.sessions.known_secrets import known_secrets
@@ -193,15 +193,15 @@ class AgentSession:
             Ends it, before the kernel is closed.
         """
         kernel = loop.resources.kernel
-        loop.kernel_news = None if is_new else kernel_is_new
+        loop.before.news = None if is_new else kernel_is_new
         variables = None
         if self.journal.variables is not None:
             variables = self.journal.variables.of_root(loop.node.agent_id, kernel, ToolCalls(loop.node).ask_for)
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
-            loop.kernel_news = self._replay(loop, variables)
+            loop.before.news = self._replay(loop, variables)
         elif not is_new and variables is not None:
-            loop.kernel_news = variables.restore
+            loop.before.news = variables.restore
         return _nothing if variables is None else variables.aclose
 
     def _replay(self, loop: AgentLoop, variables: Variables | None) -> Callable[[], Awaitable[str]]:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from freeact_sub.agents.kernel_news import KERNEL_IS_NEW
 from freeact_sub.agents.ports import UsedKernel
+from freeact_sub.agents.runs.before_prompt import KERNEL_IS_NEW
 from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput

@@ -9,14 +9,14 @@ few states have one. The variables of the others, and of kernels that cannot be 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.kernel_news import known_news
+from freeact_sub.agents.runs.before_prompt import News, known_news
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.undo.differences import ChangedFile, line_counts, unified
@@ -60,7 +60,7 @@ class _State:
     """The state between two prompts."""
 
     history: list[ModelMessage]
-    kernel_news: Callable[[], Awaitable[str]] | None = None
+    news: News | None = None
     """What the model is still to read of the kernel."""
     tree: str = ""
     """The tree of the files. Empty: they are not stored."""
@@ -103,7 +103,7 @@ class Undo:
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._saves = 0
-        loop.before_prompt = self.keep
+        loop.before.keep = self.keep
 
     @property
     def _position(self) -> int:
@@ -227,7 +227,7 @@ class Undo:
 
     async def aclose(self) -> None:
         """Drops all states."""
-        self._loop.before_prompt = None
+        self._loop.before.keep = None
         if self._saving is not None:
             await end_task(self._saving)
         for state in self._states:
@@ -248,9 +248,9 @@ class Undo:
         node = self._loop.node
         node.run.keep_history(target.history)
         if not outcome.variables_problem:
-            self._loop.kernel_news = target.kernel_news
-        elif self._loop.kernel_news is None:
-            self._loop.kernel_news = known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem))
+            self._loop.before.news = target.news
+        elif self._loop.before.news is None:
+            self._loop.before.news = known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem))
         node.shared.journal.messages(node.agent_id, node.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
@@ -265,7 +265,7 @@ class Undo:
         """Returns the present state, without the kernel."""
         is_new = not self._loop.resources.kernel.is_used
         history = list(self._loop.node.run.record.history)
-        state = _State(history=history, kernel_news=self._loop.kernel_news, is_new=is_new)
+        state = _State(history=history, news=self._loop.before.news, is_new=is_new)
         try:
             state.tree = await self._files.record()
         except ShadowError as error:

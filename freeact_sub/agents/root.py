@@ -1,0 +1,257 @@
+"""`Root`: the root of a tree of agents. It is opened and closed, and begins runs one after the other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, Final
+
+from pydantic_ai import BinaryContent
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
+
+from freeact_sub.agents.caller import caller_in
+from freeact_sub.agents.children.spawn import AgentProgram, Work
+from freeact_sub.agents.factory import AgentFactory
+from freeact_sub.agents.history import checked_history
+from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
+from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
+from freeact_sub.agents.runs.user_cells import run_user_cell
+from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
+from freeact_sub.agents.shared import make_shared
+from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.channel import DirectChannel, EventChannel, Tap
+from freeact_sub.config.budget import Budget
+from freeact_sub.config.schema import Config
+from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
+from freeact_sub.kernels import UNDONE, KernelProvider, recover
+from freeact_sub.system.closing import carry_out
+from freeact_sub.system.event_loop import check_event_loop, running_loop
+
+CLOSE_SECONDS: Final = 60.0
+
+
+class Root:
+    """What the methods of `Agent` act on."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        node: AgentNode,
+        session: AgentSession,
+        *,
+        output_type: Any,
+        taps: Sequence[Tap],
+        closes_provider: bool,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            tree: All agents.
+            node: The root among them.
+            session: Records them.
+            output_type: The type of the root's answer.
+            taps: Called with every event.
+            closes_provider: The provider of kernels is closed with the root.
+        """
+        self.tree, self.node, self.session, self.taps = tree, node, session, taps
+        self.loop: AgentLoop | None = None
+        """None: it is not open."""
+        self._output_type = output_type
+        self._closes_provider = closes_provider
+        self._runs = RootRuns()
+        self._home: asyncio.AbstractEventLoop | None = None
+        """The event loop that opened it; its kernel, connections and tasks live there."""
+        self._resources = AsyncExitStack()
+
+    @property
+    def live_run(self) -> Run[Any] | None:
+        """The run that has started and not ended."""
+        return self._runs.live
+
+    @property
+    def opened(self) -> AgentLoop:
+        """Its loop. Raises: FreeactError: It is not open."""
+        if self.loop is None:
+            raise FreeactError("the agent is not open: use it as `async with Agent(...) as agent`")
+        check_event_loop(self._home)
+        return self.loop
+
+    @property
+    def callers_loop(self) -> AgentLoop:
+        """The loop of the agent on whose behalf this is called."""
+        root, caller = self.opened, caller_in(self.tree.shared)
+        loop = root if caller is None or caller is self.node else self.tree.at_work.get(caller.agent_id)
+        if not isinstance(loop, AgentLoop):
+            raise FreeactError(f"the run of {caller and caller.agent_id}, which this call belongs to, has ended")
+        return loop
+
+    def begin(self, work: Work, budget: Budget = NO_BOUNDS) -> Run[Any]:
+        """Make a run, which begins when it is first used. Raises: see `Agent.run`."""
+        loop = self.opened
+        self._runs.check()
+        channel = EventChannel(self.tree.shared.config.event_buffer, self.taps)
+        return RootRun(loop, self.tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
+
+    def run(self, prompt: str, pictures: Sequence[BinaryContent], budget: Budget) -> Run[Any]:
+        """See `Agent.run`."""
+        return self.begin(Work(prompt=prompt, pictures=tuple(pictures)), budget)
+
+    def run_cell(self, code: str) -> Run[str]:
+        """See `Agent.run_cell`."""
+        return self.begin(Work(prompt=code, program=partial(run_user_cell, self.opened, code)))
+
+    def run_program(self, program: AgentProgram, budget: Budget = NO_BOUNDS) -> Run[Any]:
+        """Make a run that a program drives. Raises: see `Agent.run`."""
+        return self.begin(Work(prompt=f"[program {getattr(program, '__name__', '')}]", program=program), budget)
+
+    def run_sync(self, make: Callable[[], Run[AnswerT]]) -> RunResult[AnswerT]:
+        """See `Agent.run_sync`. Args: make: makes the run."""
+        if running_loop() is not None:
+            raise FreeactError(
+                "run_sync cannot be used where an event loop runs (async code, a notebook): write "
+                "`async with agent: result = await agent.run(prompt).result()`"
+            )
+        if self.loop is not None:
+            raise FreeactError("run_sync opens and closes the agent by itself, and this one is open: use `agent.run`")
+
+        async def run() -> RunResult[AnswerT]:
+            await self.open()
+            try:
+                return await make().result()
+            finally:
+                await self.aclose()
+
+        return asyncio.run(run())
+
+    async def is_busy(self) -> bool:
+        """Wait for the end of a run that is ending; return whether another one is live."""
+        check_event_loop(self._home)
+        await self._runs.settle()
+        return self._runs.live is not None
+
+    async def fork(self) -> str:
+        """See `Agent.fork`."""
+        if await self.is_busy() or self.tree.at_work:
+            raise AgentBusyError("the agent, or a detached child, is at work: wait for its end, or cancel it, then fork")
+        return await self.session.fork()
+
+    def follow_background(self, hear: Callable[[Any], None]) -> None:
+        """See `Agent.follow_background`."""
+        self.tree.shared.between_runs = lambda: DirectChannel(hear, self.taps)
+
+    async def settle(self) -> None:
+        """Wait for the end of a run that is ending, unless the caller is a part of it."""
+        if caller_in(self.tree.shared) in (None, self.node):
+            await self._runs.settle()
+
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call this when the root is closed, before what was opened earlier is closed."""
+        self._resources.push_async_callback(close)
+
+    async def open(self) -> None:
+        """See `Agent.open`."""
+        if self.loop is not None:
+            raise FreeactError("the agent is already open: open it once and share it")
+        await self.session.open()
+        self._home = asyncio.get_running_loop()
+        self.on_close(self.session.aclose)  # closed last: everything before it is still recorded
+        try:
+            await self._open()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """See `Agent.aclose`."""
+        check_event_loop(self._home)
+        await carry_out(self._close(), timeout_seconds=CLOSE_SECONDS)
+
+    async def _open(self) -> None:
+        shared = self.tree.shared
+        shared.renew()
+        if recover(shared.config.workspace):
+            self.tree.notice(UNDONE)
+        if self._closes_provider:
+            self.on_close(shared.provider.aclose)
+        await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
+        self.on_close(shared.other_models.aclose)
+        resources = AgentResources(self.node)
+        self.loop = loop = AgentLoop(
+            self.node, self.tree, resources, output_type=self._output_type, begin_run=self._begin_if_idle
+        )
+        self._runs.is_open = True
+        self.on_close(resources.aclose)
+        self.on_close(self.session.follow(loop, is_new=not self.node.run.record.history))
+        resources.kernel.start_soon()  # ready when the first prompt comes
+
+    async def _close(self) -> None:
+        self.loop = self._home = None
+        self._runs.is_open = False
+        if self._runs.live is not None:
+            await self._runs.live.aclose()
+        for close in self.tree.outliving:
+            await close()
+        self.tree.outliving.clear()
+        await self._resources.aclose()
+
+    async def _begin_if_idle(self) -> None:
+        """Begin a run that lasts until no child is working, unless a run is live."""
+        is_outside = caller_in(self.tree.shared) is None
+        while (run := self._runs.live) is not None and not (self.opened.children.is_open and not run.is_ending):
+            if (first := run if run.is_ending and is_outside else run.ends_first) is None:
+                return
+            await first.ended()
+        if run is None:
+            self.run_program(self.opened.children.until_idle).start_without_reader()
+
+
+def make_root(  # noqa: PLR0913  # what a user may replace; all are given by name
+    config: Config,
+    *,
+    model: Model | str | None,
+    toolsets: Sequence[AbstractToolset[Any]],
+    capabilities: Sequence[AbstractCapability[Any]],
+    output_type: Any,
+    model_settings: Mapping[str, Any],
+    kernel_provider: KernelProvider | None,
+    taps: Sequence[Tap],
+    factory: AgentFactory | None,
+    history: Sequence[ModelMessage],
+    session: str | None,
+    replay: bool,
+) -> Root:
+    """Make the root of a new tree. Arguments and errors: see `Agent`."""
+    if session not in (None, NEW) and history:
+        raise ConfigError("give either `history` or the id of a session, which has its own history")
+    if model is not None and not isinstance(model, str | Model):
+        raise ConfigError(f"`model` must be a name or a Model of pydantic-ai, not a {type(model).__name__}")
+    if isinstance(model, str):
+        config, model = config.model_copy(update={"model": model}), None
+
+    def notice(text: str) -> None:
+        tree.notice(text)
+
+    held = AgentSession(session, config, notice, replay=replay, has_model=model is not None)
+    shared = make_shared(
+        held.config,
+        model=model,
+        toolsets=toolsets,
+        capabilities=capabilities,
+        model_settings=model_settings,
+        kernel_provider=kernel_provider,
+        factory=factory,
+        journal=held.journal,
+        on_notice=notice,
+    )
+    held.use_model(shared.model, is_given=model is not None)
+    tree = Tree(shared=shared)
+    for problem in shared.types.problems:
+        tree.notice(problem)
+    node = held.add_root(tree, checked_history(history))
+    taps = (held.observe, shared.activities.observe, *taps)
+    return Root(tree, node, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)
