@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.common import Goal, OtherLoad, Row, clock, main, report
-from benchmarks.structure import BORROWED, Source
+from benchmarks.structure import BORROWED, DOCUMENTED, Source
 
 COMMIT: Final = "f0c14c9"
 ROOT: Final = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def _borrowed(folder: Path, source: Source) -> dict[str, set[str]]:
     found = source.borrowed()
     for name, names in _walked(folder, "overrides")["overrides"].items():
         module = next(module for module in sorted(source.files, key=len, reverse=True) if name.startswith(f"{module}."))
-        found.setdefault(module, set()).update(names)
+        found.setdefault(module, set()).update(set(names) - DOCUMENTED)
     return found
 
 

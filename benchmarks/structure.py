@@ -17,6 +17,7 @@ BORROWED: Final = "borrowed_"
 DOCUMENTED: Final = frozenset(
     [
         "_fields_",
+        "_get_event_iterator",
         "_pack_",
         "_type_",
         "_value_",
@@ -29,7 +30,7 @@ DOCUMENTED: Final = frozenset(
         "_repr_mimebundle_",
     ]
 )
-"""Underscored names that their library documents for its users: of ctypes, enum, namedtuple, sys, IPython, os."""
+"""Underscored names that their library documents for its users: of ctypes, enum, sys, IPython, pydantic-ai."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from freeact_sub import __version__
+from freeact_sub.cli.borrowed_argparse import OpenParser
 from freeact_sub.config.command_options import add_options
 from freeact_sub.modes import MODES
 
@@ -65,28 +66,17 @@ class _UsageError(Exception):
     """The words are wrong."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(OpenParser):
     def error(self, message: str) -> NoReturn:
         raise _UsageError(message)
 
-    def known_options(self) -> set[str]:
-        """The options of this command and of all commands below it."""
-        found: set[str] = set()
-        for action in self._actions:  # argparse has no public list of them
-            found.update(action.option_strings)
-            for below in action.choices.values() if isinstance(action.choices, dict) else ():
-                found |= below.known_options()
-        return found
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Overrides argparse: several words are a prompt; an unknown command is an error that suggests the nearest one."""
-        if action.dest == "command" and action.choices is not None and value not in action.choices:
-            if len(value.split()) > 1:
-                raise _PromptFoundError(value)
-            near = difflib.get_close_matches(value, list(action.choices), n=1)
-            meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(value)}`"
-            raise argparse.ArgumentError(None, f"unknown command {_short(value)!r} ({', '.join(action.choices)}): {meant}")
-        super()._check_value(action, value)
+    def check_command(self, command: str, known: list[str]) -> None:
+        """See `OpenParser`. Several words are a prompt; the error suggests the nearest command."""
+        if len(command.split()) > 1:
+            raise _PromptFoundError(command)
+        near = difflib.get_close_matches(command, known, n=1)
+        meant = f"did you mean `{near[0]}`?" if near else f"for a prompt, `{_run_command(command)}`"
+        raise argparse.ArgumentError(None, f"unknown command {_short(command)!r} ({', '.join(known)}): {meant}")
 
 
 def _run_command(prompt: str) -> str:

@@ -50,6 +50,17 @@ ENDS_OF_A_SOCKET: Final = 2
 logger = logging.getLogger(__name__)
 
 
+class _Manager(AsyncKernelManager):  # type: ignore[misc]  # jupyter_client is typed in part only
+    """A manager whose kernelspec is given: a user's own `python3` must not be picked up."""
+
+    spec: JupyterKernelSpec | None = None
+
+    @property
+    def kernel_spec(self) -> JupyterKernelSpec | None:
+        """See jupyter_client."""
+        return self.spec
+
+
 class LocalLauncher(Launcher, Protocol):
     """A launcher of this machine, with what all of them share: a private folder with the kernel's sockets, and a wall."""
 
@@ -66,11 +77,11 @@ class LocalLauncher(Launcher, Protocol):
     """What the started kernel's wall leaves open (`sandbox.wire`). None: there is no wall."""
     kept: Repositories = sandbox.NOTHING_KEPT
     """The paths in writable folders that the wall protects."""
-    _manager: AsyncKernelManager
+    _manager: "_Manager"
 
     def __init__(self, spec: KernelSpec, context: ZmqContext, folder: KernelFolder) -> None:
         self.spec, self.context, self.folder = spec, context, folder
-        self._manager = AsyncKernelManager(
+        self._manager = _Manager(
             transport="ipc",
             ip=str(folder.path / "k"),
             session=Session(key=secrets.token_hex(32).encode()),
@@ -199,7 +210,7 @@ class SubprocessLauncher(LocalLauncher):
             folder=str(self.folder.path),
             wall=self.wall,
         )
-        self._manager._kernel_spec = kernel_spec  # noqa: SLF001  # a user's own `python3` kernelspec must not be picked up
+        self._manager.spec = kernel_spec
         self._manager.provisioner = provisioner
         with (self.folder.path / LOG_FILE).open("ab") as log:
             command, options = await self._manager.pre_start_kernel(

@@ -33,13 +33,13 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.models.small.block_mode import as_text, without_tools
 from freeact_sub.models.small.fences import GrowingReply
 from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.small.replies import WRITTEN, read_reply, text_of, without_text_after_calls
 from freeact_sub.models.steady import within
-from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, closed_after, events_of
 from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(
@@ -202,7 +202,7 @@ class CodeActionsStream(WrappedStream):
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         try:
-            async with closed_after(events_of(self.inner)) as events:
+            async with closed_after(self.inner) as events:
                 async for event in events:
                     if not isinstance(event, ADDED):
                         self._begin_again()

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import (
@@ -36,17 +36,16 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.attempts import Attempt, Bill, current_bill
+from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
 from freeact_sub.models.inner import models_in
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
-from freeact_sub.models.wrapped_stream import ADDED, WrappedStream, closed_after, events_of
 
 CHARS_PER_TOKEN: Final = 3
 """A low estimate: a token of code, tables or English has more."""
@@ -68,7 +67,7 @@ _OVERFLOW: Final = re.compile(
 _Answer = TypeVar("_Answer")
 
 
-class SteadyModel(WrapperModel):
+class SteadyModel(UnhurriedModel):
     """A model whose requests outlive a busy provider, one broken connection and a full context."""
 
     def __init__(self, wrapped: Model, *, lane: Lane, patience_seconds: float, stall_seconds: float) -> None:
@@ -184,11 +183,6 @@ class SteadyModel(WrapperModel):
             ours["cache"] = True
         return {**ours, **(settings or {})} if ours else settings
 
-    def _start_request_deadline(self, model_settings: ModelSettings | None, *, stream: bool) -> Any:
-        """Leaves out the deadline for the first piece: `Silence` keeps it, from when the request is sent."""
-        others = {name: value for name, value in (model_settings or {}).items() if name != "first_event_timeout"}
-        return super()._start_request_deadline(cast("ModelSettings", others), stream=stream)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
@@ -218,7 +212,7 @@ class SteadyStream(WrappedStream):
         following = 0
         while True:
             try:
-                async with closed_after(self.answering.silence.watched(events_of(self.inner))) as events:
+                async with closed_after(self.answering.silence.watched(self.inner)) as events:
                     async for event in events:
                         if isinstance(event, ADDED):
                             continue

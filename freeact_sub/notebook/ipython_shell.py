@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from freeact_sub.errors import FreeactError
+from freeact_sub.notebook.borrowed_ipykernel import front_end_address
 
 
 class NobodyToAskError(FreeactError):
@@ -32,20 +33,6 @@ def running_shell() -> Any | None:
 def running_kernel() -> Any | None:
     """The Jupyter kernel of this process; None in plain IPython and elsewhere."""
     return getattr(running_shell(), "kernel", None)
-
-
-def forget_last_error(shell: Any) -> None:
-    """Make ipykernel answer a cell that fails without a traceback.
-
-    ipykernel (7.4.0, for example) puts the traceback of the last error into its reply. It sets these two attributes in
-    `run_cell`, which a cell with a top-level `await` does not go through. If only such cells have run, and the first error
-    prints no traceback, as a `UsageError` does, it raises AttributeError instead of replying: the cell never ends, and
-    nbclient waits for ever. After other cells the reply has the traceback of an earlier error, or fails without one.
-    There are no public names for them.
-    """
-    if getattr(shell, "kernel", None) is not None:
-        shell._last_traceback = None  # noqa: SLF001  # see above
-        shell._last_traceback_during_displayhook = False  # noqa: SLF001  # see above
 
 
 def stdin_allowed() -> bool:
@@ -102,8 +89,9 @@ async def _ask_front_end(kernel: Any, prompt: str, *, secret: bool) -> str:
     sys.stderr.flush()
     session, socket = kernel.session, kernel.stdin_socket
     _receive_all(session, socket)  # answers to questions that were withdrawn
-    # The address of the asking front end has no public name; ipykernel keeps this one for others that need it.
-    address = kernel._parent_ident["shell"]  # noqa: SLF001  # see above
+    address = front_end_address(kernel)
+    if address is None:
+        raise EOFError
     content = {"prompt": prompt, "password": secret}
     request = session.send(socket, "input_request", content, parent=kernel.get_parent("shell"), ident=address)
     while True:

@@ -14,14 +14,12 @@ none yet, and the variable `agent` holds an agent that is open, that one takes i
 
 import argparse
 import asyncio
-import atexit
 import concurrent.futures.thread  # noqa: F401  # its exit must have been registered when ours is: the last is called first
 import contextlib
 import logging
 import re
 import shlex
 import signal
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -34,8 +32,8 @@ from freeact_sub.config.load import load_config
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
+from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
 from freeact_sub.notebook.display import display_run, show_again
-from freeact_sub.notebook.ipython_shell import forget_last_error
 from freeact_sub.notebook.stored import session_words, show_stored, stored_session
 
 DEFAULT_NAME = "agent"
@@ -45,9 +43,6 @@ EXIT_SECONDS = 3.0
 """How long closing may take when the kernel shuts down; Jupyter sends SIGTERM after 2.5 s, and SIGKILL after 5 s."""
 
 logger = logging.getLogger(__name__)
-
-_before_threads_end: Callable[[Callable[[], None]], Any] = getattr(threading, "_register_atexit", atexit.register)
-"""`atexit` comes too late: no work can be given to threads any more, and closing needs some. There is no public name."""
 
 _CALL = re.compile(r"(?=get_ipython\(\)\.run_(?:cell_magic\('agent'|line_magic\('agent_(?:close|resume)'),)")
 
@@ -73,7 +68,7 @@ class AgentMagics:
         self._shell.input_transformers_post.append(self._await_magics)
         self._before_each_cell()
         self._shell.events.register("pre_execute", self._before_each_cell)
-        _before_threads_end(self._close_at_exit)
+        before_threads_end(self._close_at_exit)
 
     def unload(self) -> None:
         """Removes the magics. Open agents are closed when the kernel shuts down."""

@@ -40,8 +40,8 @@ from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.attention import Attention, Notify
+from freeact_sub.terminal.drawing.borrowed_reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
-from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager

@@ -1,15 +1,26 @@
-"""No file of ours over 400 lines: one that grows past that wants to be two things. No two tests' files of one name: pytest wants that."""
+"""Three rules about files. The exit status tells whether one is broken.
+
+- No file of ours has over 400 lines: one that grows past that wants to be two things.
+- No two files of tests have one name: pytest wants that.
+- Private names of other libraries stand only in files `borrowed_*.py`. Each such file says what for, and
+  `tests/unit/test_borrowed.py` fails when a library has another name.
+"""
 
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.structure import BORROWED, Source  # noqa: E402
+
 LIMIT = 400
 
 
 def main() -> int:
-    """Print the files that are too long, and the names that stand twice; the exit status tells whether there are any."""
+    """Print what breaks a rule."""
     listed = subprocess.run(
         ["git", "ls-files", "*.py", "--cached", "--others", "--exclude-standard"], capture_output=True, text=True, check=True
     )
@@ -18,6 +29,13 @@ def main() -> int:
     wrong = [f"{path}: {size} lines, {LIMIT} allowed" for path, size in sizes.items() if size > LIMIT]
     names = Counter(path.name for path in files if path.name.startswith("test_"))
     wrong += [f"{name}: {count} files, 1 allowed" for name, count in names.items() if count > 1]
+    borrowed = Source(ROOT).borrowed()
+    wrong += [
+        f"{module}: {name} is a private name of another library: it may stand in a file {BORROWED}*.py alone"
+        for module, names in borrowed.items()
+        if not module.rpartition(".")[2].startswith(BORROWED)
+        for name in sorted(names)
+    ]
     print(*wrong, sep="\n", end="\n" if wrong else "")
     return 1 if wrong else 0
 

@@ -15,7 +15,7 @@ from prompt_toolkit.input import create_pipe_input
 from support.terminal import CONVERSATION
 from support.waiting import eventually, wait_until
 
-from freeact_sub.terminal.drawing.reflow import ReflowingApplication, WipingOutput, folds_rows
+from freeact_sub.terminal.drawing.borrowed_reflow import ReflowingApplication, WipingOutput, folds_rows
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 
 from opentelemetry.trace import get_current_span
 from pydantic import ValidationError
-from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.direct import model_request
@@ -44,14 +43,14 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_ai.usage import RunUsage
 from pydantic_graph import End
 
+from freeact_sub.agents.turn.borrowed_spans import is_instrumented_everywhere
 from freeact_sub.agents.turn.hooks import RunHooks
 from freeact_sub.agents.turn.turns import COUNTED_HERE, Turns
 
 
 def is_traced() -> bool:
     """Somebody looks at pydantic-ai's spans, which only its graph makes."""
-    everywhere = PydanticAgent._instrument_default  # noqa: SLF001  # there is no other way to see `instrument_all`
-    return bool(everywhere) or get_current_span().is_recording()
+    return is_instrumented_everywhere() or get_current_span().is_recording()
 
 
 @dataclass(repr=False, kw_only=True)

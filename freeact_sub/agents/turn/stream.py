@@ -26,7 +26,7 @@ from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
-from freeact_sub.models.wrapped_stream import closed_after, events_of
+from freeact_sub.models.borrowed_stream import closed_after
 
 
 class EmittingModel(WrapperModel):
@@ -50,7 +50,7 @@ class EmittingModel(WrapperModel):
         self.cut_off = ModelResponse(parts=[], model_name=self.model_name, state="interrupted")
         async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
             try:
-                await emit_events(events_of(stream), self._emitter)
+                await emit_events(stream, self._emitter)
             finally:
                 response = stream.get()
                 self.cut_off = replace(response, state="interrupted")  # also while the stream is closed

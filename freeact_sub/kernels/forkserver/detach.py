@@ -10,7 +10,6 @@ they are connected to is new.
 """
 
 import asyncio
-import builtins
 import contextlib
 import fcntl
 import gc
@@ -41,7 +40,8 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
     old = app.kernel
     leave_descriptors(request["log"], old, kept, request["moved"])
     KEPT.append([watch.line for watch in sys.modules["freeact_guest.hook"].WATCHES])
-    KEPT.append((dict(app.__dict__), dict(app._trait_values), old, requests.waiting, requests.blocked, requests.loop))
+    borrowed = sys.modules["freeact_borrowed_app"]
+    KEPT.append((borrowed.state_of(app), old, requests.waiting, requests.blocked, requests.loop))
     leave_loop(requests.loop)
     leave_cell(app.shell, old)
     os.environ.update(request["environment"])
@@ -66,10 +66,7 @@ def become_kernel(app: Any, requests: Any, request: dict[str, Any], kept: int) -
 def leave_loop(loop: asyncio.AbstractEventLoop) -> None:
     """Detaches from the origin's event loop, whose tasks run in the origin only."""
     signal.set_wakeup_fd(-1)
-    task = asyncio.current_task(loop)
-    if task is not None:
-        asyncio.tasks._leave_task(loop, task)  # for loops of others; this one is left without returning
-    asyncio._set_running_loop(None)
+    sys.modules["freeact_borrowed_app"].leave_running_loop(loop)  # it is left without returning
     asyncio.set_event_loop(asyncio.new_event_loop())
 
 
@@ -165,8 +162,7 @@ def leave_cell(shell: Any, old: Any) -> None:
     shell.displayhook.exec_result = None
     if not isinstance(shell.display_pub, shell.display_pub_class):
         shell.init_display_pub()  # it was captured
-    if getattr(builtins.input, "__self__", None) is old:
-        old._restore_input()  # type: ignore[union-attr]  # it is a kernel's method
+    sys.modules["freeact_borrowed_app"].restore_input(old)
     shell.execution_count = max(shell.execution_count, len(shell.history_manager.input_hist_parsed))
 
 

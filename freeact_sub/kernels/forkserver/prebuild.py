@@ -33,8 +33,10 @@ def prebuild() -> Any:
     from ipykernel.kernelapp import IPKernelApp
     from ipykernel.zmqshell import ZMQInteractiveShell
 
-    kernel_class: Any = sys.modules["freeact_app"].EarlyKernel
-    app = sys.modules["freeact_app"].ForkedKernelApp.instance(outstream_class="freeact_streams.ForkedStream")
+    kernel_class: Any = sys.modules["freeact_borrowed_app"].EarlyKernel
+    app = sys.modules["freeact_borrowed_app"].ForkedKernelApp.instance(
+        outstream_class="freeact_borrowed_streams.ForkedStream"
+    )
     super(IPKernelApp, app).initialize(list(ARGUMENTS))
     app.log.setLevel(app.log_level)  # else it makes a record of each step of each cell, which no handler takes
     app.init_pdb()
@@ -55,7 +57,6 @@ def prebuild() -> Any:
         parent=app, session=app.session, log=app.log, profile_dir=app.profile_dir, user_ns=app.user_ns
     )
     app.shell.kernel = app.shell.parent = kernel
-    app.shell._sys_modules_keys = set(sys.modules)
     return app
 
 

@@ -74,7 +74,7 @@ class Server:
         exec(compile(settings["guest"], "<freeact_guest>", "exec"), {})  # noqa: S102  # our own source
         reason = ""
         try:
-            for name in ("streams", "app"):
+            for name in ("borrowed_streams", "borrowed_app"):
                 load(f"freeact_{name}", os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py"))
             self.app = sys.modules["freeact_prebuild"].prebuild()
             self.prebuilt = True

@@ -7,6 +7,7 @@ import importlib.resources
 from typing import Final
 
 SENT: Final = (
+    "borrowed_kernel",
     "halves",
     "descriptors",
     "scratch",
@@ -30,7 +31,7 @@ SENT: Final = (
     "saved",
     "saved.live",
     "saved.groups",
-    "saved.pickler",
+    "saved.borrowed_pickler",
     "saved.write",
     "saved.read",
     "saved.snapshots",

@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import functools
 import importlib
-import select
 import sys
 import time
 import warnings
 from typing import Any
 
+from .borrowed_kernel import descriptor_of, has_unread_text, is_error_unread
 from .halves import HALVES, THREADS_ARE_OURS
 
 LINES = 1
@@ -29,7 +29,7 @@ MAX_LOOKED_AT = 1000
 def install(shell: Any, loop: Any) -> None:
     """Called once in each kernel, and again in a branch."""
     for stream in (sys.stdout, sys.stderr):
-        number = getattr(stream, "_original_stdstream_fd", None)
+        number = descriptor_of(stream)
         if number is not None:
             stream.fileno = lambda number=number: number  # type: ignore[method-assign]  # ipykernel's streams allow it
     is_branch = bool(HALVES.kernel)
@@ -83,7 +83,7 @@ def flush_files() -> None:
 def await_reader(stream: Any) -> None:
     """Waits until what was written to the descriptor of a stream is read."""
     deadline = time.monotonic() + READ_SECONDS
-    while select.select([stream._fid], [], [], 0)[0] and stream.watch_fd_thread.is_alive() and time.monotonic() < deadline:  # noqa: SLF001  # nothing public tells it
+    while has_unread_text(stream) and stream.watch_fd_thread.is_alive() and time.monotonic() < deadline:
         time.sleep(LOOK_SECONDS)
 
 
@@ -93,8 +93,7 @@ def tell_of_failed_tasks(variables: dict[str, Any]) -> None:
     asyncio does so when a task is forgotten, which these may never be.
     """
     for task in [task for value in list(variables.values()) for task in tasks_in(value)]:
-        # whether somebody has asked for the error is told by nothing public; asking for it here answers for good
-        if task.done() and not task.cancelled() and getattr(task, "_log_traceback", False):
+        if task.done() and not task.cancelled() and is_error_unread(task):
             context = {"message": NEVER_RETRIEVED, "exception": task.exception(), "future": task}
             task.get_loop().call_exception_handler(context)
 

@@ -6,16 +6,15 @@ cell, as those of any process do that the cell starts. The cell's value and its 
 """
 
 import asyncio
-import collections
 import contextlib
-import io
 import os
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
+
+from .borrowed_kernel import forget_text, print_errors_by, run_first
 
 CANNOT_AWAIT = "This forked process awaits something, but the event loop stays in the kernel. The process ends.\n"
 THREADS_ARE_OURS = r".*is multi-threaded, use of (fork|forkpty)\(\) may lead to deadlocks"
@@ -60,19 +59,15 @@ class Halves:
         if not self.kernel or self.is_of_kernel:
             return
         self.task, self.earlier = asyncio.current_task(self.loop), self.shell.last_execution_result
-        self.shell._showtraceback = self.print_traceback  # noqa: SLF001  # what IPython itself has subclasses override
+        print_errors_by(self.shell, self.print_traceback)
         streams: tuple[Any, ...] = (sys.stdout, sys.stderr)
         for stream in streams:
-            # ipykernel's: the text is the kernel's, and one of its threads may hold the lock
-            if hasattr(stream, "_buffers"):
-                stream._buffers, stream._buffer_lock = collections.defaultdict(io.StringIO), threading.RLock()  # noqa: SLF001
+            forget_text(stream)
         self.shell.display_pub.session.pid = os.getpid()  # else it drops displays, until the first text
         hook = self.shell.displayhook
         if hasattr(hook, "finish_displayhook"):
             hook.finish_displayhook = self.print_value
-        ready = getattr(self.loop, "_ready", None)
-        if ready is not None:  # before all tasks and callbacks that are ready, which belong to the kernel
-            ready.appendleft(asyncio.Handle(self.end_in_loop, (), self.loop))
+        run_first(self.loop, self.end_in_loop)  # before all tasks and callbacks that are ready, which belong to the kernel
 
     def print_traceback(self, kind: Any, error: Any, lines: Any) -> None:
         """Takes the place of ipykernel's, which sends an error of the cell."""

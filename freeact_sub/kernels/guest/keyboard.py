@@ -15,6 +15,8 @@ from typing import Any
 
 from IPython.core.error import StdinNotImplementedError
 
+from .borrowed_kernel import may_ask
+
 WAY_OUT = "put the value into the code, or ask for it in your reply"
 
 
@@ -56,7 +58,7 @@ class KernelInput:
     @property
     def _asks_itself(self) -> bool:
         """Whether the kernel asks the program that has sent the cell."""
-        return bool(self._kernel._allow_stdin)  # noqa: SLF001  # the kernel tells it nowhere else
+        return may_ask(self._kernel)
 
     def _ask(self, what: str, prompt: str, *, secret: bool = False) -> str:
         if os.getpid() != self._home:

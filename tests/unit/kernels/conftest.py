@@ -4,7 +4,7 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from freeact_sub.kernels.forkserver.streams import PairIOPubThread
+from freeact_sub.kernels.forkserver.borrowed_streams import PairIOPubThread
 
 
 @pytest.fixture

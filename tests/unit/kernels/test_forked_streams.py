@@ -6,7 +6,7 @@ import threading
 import pytest
 from support.waiting import wait_until
 
-from freeact_sub.kernels.forkserver.streams import ForkedStream
+from freeact_sub.kernels.forkserver.borrowed_streams import ForkedStream
 
 
 @pytest.fixture

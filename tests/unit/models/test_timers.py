@@ -7,7 +7,7 @@ from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextP
 
 from freeact_sub.agents.turn.stream import emit_events
 from freeact_sub.channel import Emitter, EventChannel
-from freeact_sub.models.wrapped_stream import closed_after
+from freeact_sub.models.borrowed_stream import closed_after
 
 
 class Pieces:

@@ -2,8 +2,8 @@
 
 A walk from each variable over what Python's garbage collector knows of references; two variables that reach the same object
 are one group. What cannot be changed, or is found again by its name, makes no group. So does a class of a cell: it is saved
-with each group that has instances of it, and is one class again when they are read (`pickler`); what its attributes hold
-is walked, though.
+with each group that has instances of it, and is one class again when they are read (`borrowed_pickler`); what its attributes
+hold is walked, though.
 """
 
 import contextlib

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from .. import values
+from .borrowed_pickler import Room, saver_class
 from .groups import Groups
-from .pickler import Room, saver_class
 
 MANIFEST = "manifest.json"
 FORMAT = 1

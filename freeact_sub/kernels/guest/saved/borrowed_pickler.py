@@ -6,7 +6,8 @@
 - What pickles by a name that no new kernel has (`lru_cache`), or as something that it is not (an open file as its content).
 - A view over an array becomes a copy.
 
-Where there is no cloudpickle, what is defined in cells is refused, and the rest is plain pickle.
+cloudpickle has no public names for how it saves a function and knows a class again (`BORROWED`). Where there is no
+cloudpickle, or one without these names, what is defined in cells is refused, and the rest is plain pickle.
 """
 
 import functools
@@ -23,6 +24,15 @@ from ..values import PlainPickler
 from . import live
 from .groups import root_of
 
+BORROWED = (
+    "_DYNAMIC_CLASS_TRACKER_BY_CLASS",
+    "_DYNAMIC_CLASS_TRACKER_BY_ID",
+    "_code_reduce",
+    "_function_getstate",
+    "_function_setstate",
+    "_make_empty_cell",
+)
+"""The private names of cloudpickle that stand in this file; one more, `Pickler._dynamic_function_reduce`, is overridden."""
 CACHED = type(functools.lru_cache(lambda: None))
 IN_MEMORY = (io.StringIO, io.BytesIO)
 SMALLEST_BLOCK = 1024
@@ -65,9 +75,11 @@ class Room:
 def pickler_class() -> Any:
     """cloudpickle's, or one for what is not defined in cells."""
     try:
-        return importlib.import_module("cloudpickle.cloudpickle").Pickler
+        cloud = importlib.import_module("cloudpickle.cloudpickle")
     except ImportError:
         return PlainPickler
+    known = all(hasattr(cloud, name) for name in BORROWED) and hasattr(cloud.Pickler, "_dynamic_function_reduce")
+    return cloud.Pickler if known else PlainPickler
 
 
 def saver_class(namespace: dict[str, Any], salt: str, arrays: set[int], files: set[str]) -> Any:

@@ -1,11 +1,15 @@
-"""The app and the kernel class of a forked kernel: those of ipykernel, without what nobody uses in such a kernel.
+"""The app and the kernel class of a forked kernel, on private names of ipykernel.
+
+ipykernel starts its sockets, threads and shell in one piece. A fork needs the shell before it and the rest after it, and a
+kernel that is branched must let go of its loop, its traits and a request for input. No public name does that. Where one of
+these names is missing, `prebuild.py` fails and kernels are forked after the imports only.
 
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
 
-import contextlib
+import asyncio
+import builtins
 import importlib
-import os
 import sys
 import threading
 import uuid
@@ -15,7 +19,6 @@ from ipykernel.control import ControlThread
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.shellchannel import ShellChannelThread
-from IPython.core.application import ENV_CONFIG_DIRS, SYSTEM_CONFIG_DIRS
 from zmq.eventloop.zmqstream import ZMQStream
 
 zmq: Any = importlib.import_module("zmq")
@@ -50,13 +53,13 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         self.shell_channel_thread = ShellChannelThread(context, daemon=True) if self.subshells else NoSubshells()
 
     def init_iopub(self, context: Any) -> None:
-        """As the original, with a thread of our own (`streams.py`)."""
+        """As the original, with a thread of our own (`borrowed_streams.py`)."""
         self.iopub_socket = context.socket(zmq.XPUB)
         self.iopub_socket.linger = 1000
         self.iopub_socket.sndhwm = 0
         self.iopub_socket.xpub_verbose = 1
         self.iopub_port: int = self._bind_socket(self.iopub_socket, self.iopub_port)
-        self.iopub_thread = sys.modules["freeact_streams"].PairIOPubThread(
+        self.iopub_thread = sys.modules["freeact_borrowed_streams"].PairIOPubThread(
             self.iopub_socket, pipe=True, session=self.session
         )
         self.iopub_thread.start()
@@ -82,24 +85,6 @@ class ForkedKernelApp(IPKernelApp):  # type: ignore[misc]  # ipykernel is not fo
         kernel.record_ports({name: getattr(self, name) for name in PORTS})
         self.displayhook.get_execution_count = lambda: kernel.execution_count
 
-    def init_code(self) -> None:
-        """As the original; which modules were there first (`%reset -s in`, `aggressive`) is noted before the fork."""
-        if "PYTHONSTARTUP" in os.environ or has_startup_files(self.profile_dir.location):
-            self._run_startup_files()
-        self._run_exec_lines()
-        self._run_exec_files()
-        if self.hide_initial_ns:
-            self.shell.user_ns_hidden.update(self.shell.user_ns)
-
-
-def has_startup_files(profile: str) -> bool:
-    """Whether IPython has something to run first. That it searches with six patterns takes as long as a small cell."""
-    for folder in (profile, *ENV_CONFIG_DIRS, *SYSTEM_CONFIG_DIRS):
-        with contextlib.suppress(OSError):
-            if any(name.endswith((".py", ".ipy")) for name in os.listdir(f"{folder}/startup")):
-                return True
-    return False
-
 
 class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not followed by the type checker
     """A kernel that is built before the fork, when there are no sockets and threads yet.
@@ -107,9 +92,6 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
     Its own start looks through all modules, and so would copy the pages of each. `instance`, called again, gives the
     kernel that is there what has been made since.
     """
-
-    _execute_sleep = 0
-    """Seconds after a cell: ipykernel waits for output, of which a flush is the end here."""
 
     @classmethod
     def instance(cls, *arguments: Any, **values: Any) -> Any:
@@ -125,7 +107,7 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
         self.ident = str(uuid.uuid4())
         self._stdout, self._stderr = sys.stdout, sys.stderr
         hook = self.shell.displayhook
-        hook.topic = self._topic("execute_result")
+        hook.topic = f"kernel.{self.ident}.execute_result".encode()
         hook.pub_socket = self.shell.display_pub.pub_socket = self.iopub_socket
 
     def start(self) -> None:
@@ -137,3 +119,22 @@ class EarlyKernel(IPythonKernel):  # type: ignore[misc]  # ipykernel is not foll
     @property
     def _supports_kernel_subshells(self) -> bool:
         return bool(self.shell_channel_thread)
+
+
+def state_of(app: Any) -> Any:
+    """What an app holds now, its traits included."""
+    return dict(app.__dict__), dict(app._trait_values)
+
+
+def leave_running_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Make this thread one in which no task and no loop runs, though the code of one is on its stack."""
+    task = asyncio.current_task(loop)
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)
+    asyncio._set_running_loop(None)
+
+
+def restore_input(kernel: Any) -> None:
+    """Put back Python's own `input`, which a cell that runs has replaced."""
+    if getattr(builtins.input, "__self__", None) is kernel:
+        kernel._restore_input()  # type: ignore[union-attr]  # a type checker takes it for the None that it may be

@@ -2,6 +2,9 @@
 
 Most terminals then fold the rows on the screen, so that the picture takes more rows than prompt_toolkit
 knows, and its upper ones would stay behind, doubled. Terminals that cut rows instead are known by their variables.
+
+prompt_toolkit has no public method that is called when the terminal has another size, and none that tells whether another
+program has it: two private names stand here. If they had others, rows would be doubled again, and nothing worse.
 """
 
 import os
@@ -29,11 +32,8 @@ class ReflowingApplication(Application[None]):
     """Erases as described above."""
 
     def _on_resize(self) -> None:
-        """Erases from the new place of the first row, unless a pager or an editor has the terminal.
-
-        prompt_toolkit has no public method for this, and erases what the other program has drawn.
-        """
-        if self._running_in_terminal:
+        """Erases from the new place of the first row; a pager or an editor that has the terminal keeps what it has drawn."""
+        if getattr(self, "_running_in_terminal", False):
             return
         drawn = self.renderer.last_rendered_screen
         if drawn is not None and folds_rows(os.environ):

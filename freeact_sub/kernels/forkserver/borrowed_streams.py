@@ -1,4 +1,8 @@
-"""Output of a forked kernel: its thread of iopub, and what `sys.stdout` and `sys.stderr` are in it.
+"""Output of a forked kernel: its thread of iopub, and what `sys.stdout` and `sys.stderr` are in it, on names of ipykernel.
+
+ipykernel has no public names for what keeps a kernel's output whole: what programs write goes with the cell's own, what a
+forked process prints comes over a pair of sockets, and no thread is started for either. Where one of the names is missing,
+this file cannot be loaded, and kernels are forked after the imports only.
 
 Loaded by `server.py`; it needs ipykernel and the standard library only.
 """
@@ -113,6 +117,8 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         """There are no pipes of threads."""
 
     _xpub_stream: Any = None
+    _pair: Any = None
+    """A `ForkPair`, where the kernel hears processes that a cell forks."""
 
     def _setup_xpub_listener(self) -> None:
         """Subscribers wait until the kernel is ready."""
@@ -154,7 +160,7 @@ class PairIOPubThread(IOPubThread):  # type: ignore[misc]  # ipykernel is not fo
         self._is_woken = False
         self.is_sending = True
         try:
-            if self._pipe_flag:
+            if self._pair is not None:
                 self._receive()  # what a process has sent before its end comes before what the cell sends after it
             super()._handle_event(message)
         finally:
@@ -199,7 +205,8 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
         """Puts back the descriptor."""
         if self._should_watch:
             self._should_watch = False
-            self.pub_thread.schedule(lambda: self._io_loop.remove_handler(self._fid))
+            loop = self.pub_thread.io_loop
+            self.pub_thread.schedule(lambda: loop.remove_handler(self._fid))
             os.dup2(self._original_stdstream_copy, self._original_stdstream_fd)
             os.close(self._original_stdstream_copy)
         self.pub_thread = None
@@ -211,13 +218,13 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
         self._original_stdstream_copy = os.dup(self._original_stdstream_fd)
         os.dup2(writer, self._original_stdstream_fd)
         os.close(writer)
-        self.pub_thread.schedule(lambda: self._io_loop.add_handler(self._fid, self._on_readable, READABLE))
+        self.pub_thread.schedule(lambda: self.pub_thread.io_loop.add_handler(self._fid, self._on_readable, READABLE))
 
     def _on_readable(self, *_: Any) -> None:
         if self._reading.acquire(blocking=False):  # else the thread of a cell is reading
             try:
                 if not self._read_pipe():
-                    self._io_loop.remove_handler(self._fid)
+                    self.pub_thread.io_loop.remove_handler(self._fid)
             finally:
                 self._reading.release()
 
@@ -238,8 +245,9 @@ class ForkedStream(OutStream):  # type: ignore[misc]  # ipykernel is not followe
         """One timer for all that is written until it ends."""
         if not self._is_timed:
             self._is_timed = True
+            loop = self.pub_thread.io_loop
             try:
-                self.pub_thread.schedule(lambda: self._io_loop.call_later(self.flush_interval, self._flush_in_time))
+                self.pub_thread.schedule(lambda: loop.call_later(self.flush_interval, self._flush_in_time))
             except BaseException:  # an interrupt of the cell
                 self._is_timed = False
                 raise

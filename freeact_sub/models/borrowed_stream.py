@@ -1,13 +1,20 @@
-"""The base of our streamed responses that wrap another one."""
+"""The bases of our models and streamed responses that wrap another one, on private names of pydantic-ai.
+
+pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
+of parts. If the first had another name, pydantic-ai's own limit would hold, which also counts the time before a request is
+sent on; without the second, streams would fail, which the contract test tells.
+"""
 
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseStreamEvent, PartEndEvent
 from pydantic_ai.models import StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 ADDED: Final = (PartEndEvent, FinalResultEvent)
@@ -22,6 +29,14 @@ _COPIED: Final = (
     "metadata",
     "failed_attempts",
 )
+
+
+class UnhurriedModel(WrapperModel):
+    """A wrapped model for which pydantic-ai keeps no deadline for the first piece of an answer: we do (`Silence`)."""
+
+    def _start_request_deadline(self, model_settings: ModelSettings | None, *, stream: bool) -> Any:
+        others = {name: value for name, value in (model_settings or {}).items() if name != "first_event_timeout"}
+        return super()._start_request_deadline(cast("ModelSettings", others), stream=stream)
 
 
 @dataclass(kw_only=True)
@@ -73,23 +88,13 @@ class WrappedStream(StreamedResponse):
         return self.inner.timestamp
 
     def keep(self, event: ModelResponseStreamEvent) -> ModelResponseStreamEvent:
-        """Records an event before it is passed on; pydantic-ai finds ends of parts in this record if it reads the stream."""
-        if self._event_iterator is not None:
-            self._parts_manager.apply_event(event)
+        """Records an event before it is passed on; pydantic-ai finds the ends of parts in this record."""
+        self._parts_manager.apply_event(event)
         return event
 
     async def _get_event_iterator(self) -> Any:  # pragma: no cover  # subclasses say it
         raise NotImplementedError
         yield
-
-
-def events_of(stream: StreamedResponse) -> AsyncIterable[ModelResponseStreamEvent]:
-    """The events of a stream, read once. What pydantic-ai puts around those of every stream, ours do without.
-
-    Of ours, the events that pydantic-ai adds (`ADDED`) do not come.
-    """
-    plain = isinstance(stream, WrappedStream) and stream._request_deadline is None  # noqa: SLF001  # of pydantic-ai
-    return stream._get_event_iterator() if plain else stream  # noqa: SLF001
 
 
 @asynccontextmanager

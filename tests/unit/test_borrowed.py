@@ -1,0 +1,72 @@
+"""Each private name of another library that ours uses is still there, and each that is used stands in the list here."""
+
+import argparse
+import asyncio
+import inspect
+import threading
+from pathlib import Path
+
+import cloudpickle.cloudpickle
+import pydantic_ai
+import pytest
+from ipykernel.iostream import IOPubThread, OutStream
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from ipykernel.zmqshell import ZMQInteractiveShell
+from prompt_toolkit.application import Application
+from pydantic_ai.models import Model, StreamedResponse
+from traitlets import HasTraits
+
+from benchmarks.structure import BORROWED, Source
+
+SOURCE = Source(Path(__file__).parents[2])
+PLACES = {
+    Application: "_on_resize _running_in_terminal",
+    IPKernelApp: "_bind_socket",
+    IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident",
+    IOPubThread: (
+        "_events _handle_event _handle_pipe_msg _handle_subscription _is_master_process _really_send "
+        "_run_event_pipe_gc _setup_event_pipe _setup_pipe_in _setup_pipe_out _setup_xpub_listener"
+    ),
+    OutStream: "_buffer_lock _flush _schedule_flush _setup_stream_redirects",
+    Model: "_start_request_deadline",
+    StreamedResponse: "_parts_manager",
+    ZMQInteractiveShell: "_showtraceback _last_traceback _last_traceback_during_displayhook",
+    argparse.ArgumentParser: "_check_value",
+    asyncio.Task: "_log_traceback",
+    asyncio.tasks: "_leave_task",
+    asyncio: "_set_running_loop",
+    cloudpickle.cloudpickle: (
+        "_DYNAMIC_CLASS_TRACKER_BY_CLASS _DYNAMIC_CLASS_TRACKER_BY_ID _code_reduce _function_getstate _function_setstate "
+        "_make_empty_cell"
+    ),
+    pydantic_ai.Agent: "_instrument_default",
+    threading: "_register_atexit",
+}
+"""By the class or module that has them. Those of classes may be set in their methods only."""
+LIMIT = 40
+OF_INSTANCES = {"_trait_values": HasTraits}
+
+
+def test_each_name_that_is_used_stands_in_the_list_which_is_short():
+    listed = {name for names in PLACES.values() for name in names.split()} | OF_INSTANCES.keys()
+    assert set().union(*SOURCE.borrowed().values()) <= listed
+    assert len(listed) <= LIMIT
+
+
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in PLACES.items() for name in names.split()])
+def test_the_library_still_has_the_name(place, name):
+    if hasattr(place, name):
+        return
+    ours_to_set = [kind for kind in place.__mro__ if kind.__module__.startswith(("ipykernel", "prompt_toolkit"))]
+    assert any(f"self.{name}" in inspect.getsource(kind) for kind in ours_to_set)
+
+
+@pytest.mark.parametrize(("name", "kind"), OF_INSTANCES.items())
+def test_an_object_of_the_library_still_has_the_name(name, kind):
+    assert name in vars(kind())
+
+
+def test_only_files_for_it_use_private_names():
+    outside = {name for name in SOURCE.borrowed() if not name.rpartition(".")[2].startswith(BORROWED)}
+    assert outside == set()
