@@ -25,7 +25,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.conversation.display import Display
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.driver import Keyboard
@@ -85,7 +85,7 @@ async def main() -> None:
     """Arguments: the case, `drawn` or `alone`, and for how many seconds."""
     case, how, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
     if how == "alone":
-        views = Views()
+        views = Stories()
         await feed(case, seconds, lambda event: views.observe(event) and None, lambda: asyncio.sleep(0))
         return
     present = Present(config=Config(), once=True, phase="running", run=SimpleNamespace(usage=Usage()))  # type: ignore[arg-type]

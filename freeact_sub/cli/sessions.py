@@ -83,12 +83,12 @@ def _list(workspace: Path | None) -> int:
 
 
 def _show(session_id: str, agent: str | None) -> int:
-    from freeact_sub.show.agent_view import Views  # noqa: PLC0415  # slow to import
+    from freeact_sub.show.agent_story import Stories  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.plain_lines import PlainLines  # noqa: PLC0415  # slow to import
 
     store = SessionStore(state_folder())
     session = store.find(session_id)
-    views = Views()
+    views = Stories()
     lines = PlainLines(views)
     with store.reader(session.session_id) as reader:
         wanted = None if agent is None else reader.agent(agent).agent_id

@@ -1,7 +1,6 @@
 """A session as a file to hand to somebody: a page, a notebook, a text, or its events.
 
-- `report`: the events of a session as a `Report`: its agents, and what each did in which order. All formats are made of it.
-- `timeline`: when each agent was working, and the critical path.
+- `report`: the stories of a session's agents (`show/agent_story.py`) as a `Report`; all formats are made of it.
 - `page` (html), `notebook` (ipynb), `document` (md); `jsonl` is the events themselves.
 
 Exports contain events only. What the store leaves out of them, such as keys and headers, is in no export.

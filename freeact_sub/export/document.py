@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import arguments_text
-from freeact_sub.cells import CellError, StreamText
+from freeact_sub.cells import CellError
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
@@ -17,16 +17,9 @@ from freeact_sub.events import (
     QuestionAnswered,
     Response,
 )
-from freeact_sub.export.report import (
-    AgentReport,
-    Cell,
-    Question,
-    Report,
-    ReportedOutput,
-    ReportItem,
-    StrategyReport,
-    ToolUse,
-)
+from freeact_sub.export.report import Report, seconds_of, status_of, told_of
+from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.steps import Approval, CallStep, GrowingText, Shown, StoryItem, StrategySteps
 from freeact_sub.show.wording import MESSAGES, display_text, error_text, question_and_answer
 from freeact_sub.text import clean, counted, one_line, visible
 
@@ -36,8 +29,10 @@ def document(report: Report) -> str:
     pieces = [f"# {one_line(report.title)}", str(report.usage)]
     for agent in report.agents:
         level = "#" * min(2 + agent.depth, 6)
-        pieces.append(f"{level} {one_line(agent.name)}")
-        pieces.append(" · ".join(filter(None, [agent.agent_type, agent.model, agent.status, f"{agent.seconds:.1f} s"])))
+        pieces.append(f"{level} {one_line(agent.long_name)}")
+        pieces.append(
+            " · ".join(filter(None, [agent.agent_type, agent.model, status_of(agent), f"{seconds_of(agent):.1f} s"]))
+        )
         pieces += _items(agent)
     for what, files in (("written", report.files_written), ("removed", report.files_removed)):
         if files:
@@ -66,27 +61,22 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{clean(text).rstrip()}\n{fence}"
 
 
-def _items(agent: AgentReport) -> Iterator[str]:
+def _items(agent: AgentStory) -> Iterator[str]:
     answer = ""
-    for item in agent.items:
+    for item in told_of(agent):
         yield from _item(item, answer, 2 + agent.depth)
         answer = item.content if isinstance(item, Response) else answer
 
 
-def _item(item: ReportItem, answer: str, level: int) -> Iterator[str]:
+def _item(item: StoryItem, answer: str, level: int) -> Iterator[str]:
     match item:
         case AgentStarted():
             yield "Prompt:"
             yield fenced(item.prompt)
         case Response():
             yield below(item.content, level)
-        case Cell():
-            yield f"Cell ({item.status or 'did not end'}):"
-            yield fenced(item.code, "python")
-            yield from _outputs(item)
-        case ToolUse():
-            yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
-            yield fenced("\n".join(filter(None, [arguments_text(dict(item.args)), item.result])))
+        case CallStep():
+            yield from _call(item)
         case AgentFinished():
             end = [f"Ended: {item.status}, {item.usage}", visible(item.error), *map(visible, item.warnings)]
             yield "\n".join(filter(None, end))
@@ -96,13 +86,11 @@ def _item(item: ReportItem, answer: str, level: int) -> Iterator[str]:
             yield from filter(None, [note(item)])
 
 
-def note(item: ReportItem) -> str:
+def note(item: StoryItem) -> str:
     """An item in one sentence; empty if it needs more."""
     match item:
-        case Question():
-            answers = {True: "yes", False: "no", None: "never answered"}
-            why = f" ({visible(item.answer)})" if item.answer else ""
-            return f"The agent {visible(item.call.question)}. Answer: {answers[item.allowed]}{why}"
+        case Approval():
+            return f"The agent {visible(item.request.call.question)}. Answer: {_decided(item)}"
         case QuestionAnswered():
             return f"The agent asked: {question_and_answer(item)}"
         case Notice():
@@ -111,7 +99,7 @@ def note(item: ReportItem) -> str:
             return f"The kernel was lost: {visible(item.reason)}"
         case AgentMessage():
             return f"{MESSAGES[item.kind]} {short_id(item.recipient_id)}: {visible(item.content)}"
-        case StrategyReport():
+        case StrategySteps():
             best = item.nodes.get(item.best)
             found = (
                 f"; the best of {counted(len(item.nodes), 'node')}: {best.score:.2f} {one_line(best.action)}" if best else ""
@@ -125,21 +113,33 @@ def note(item: ReportItem) -> str:
             return ""
 
 
-def _outputs(cell: Cell) -> Iterator[str]:
-    """The outputs as fenced blocks, with the questions of the cell's code between them."""
-    text = "" if cell.has_output else cell.text
-    for item in cell.outputs:
-        if not isinstance(item, Question | QuestionAnswered):
-            text += _output(item)
-            continue
-        yield from [fenced(text, "text")] if text else []
-        yield note(item)
-        text = ""
+def _decided(approval: Approval) -> str:
+    answer = approval.answer
+    if answer is None:
+        return "never answered"
+    return ("yes" if answer.allowed else "no") + (f" ({visible(answer.reason)})" if answer.reason else "")
+
+
+def _call(item: CallStep) -> Iterator[str]:
+    if item.code is None:
+        yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
+        yield fenced("\n".join(filter(None, [arguments_text(item.args), item.result])))
+        return
+    yield f"Cell ({item.status or item.outcome or 'did not end'}):"
+    yield fenced(item.code, "python")
+    text = "" if item.shown else item.result
+    for output in item.outputs:  # the questions of the cell's code stand between its outputs
+        if isinstance(output, Shown):
+            text += _output(output)
+        elif said := note(output):
+            yield from [fenced(text, "text")] if text else []
+            yield said
+            text = ""
     yield from [fenced(text, "text")] if text else []
 
 
-def _output(output: ReportedOutput) -> str:
-    if isinstance(output, StreamText):
-        return output.text
+def _output(output: Shown) -> str:
+    if isinstance(output, GrowingText):
+        return str(output)
     text = error_text(output) if isinstance(output, CellError) else display_text(output.data)
     return f"{text}\n"

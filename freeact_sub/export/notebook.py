@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from freeact_sub.agent_names import short_id
-from freeact_sub.cells import CellError, ExecuteResult, StreamText
-from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, Response
+from freeact_sub.cells import CellError, ExecuteResult
+from freeact_sub.events import AgentFinished, AgentStarted, QuestionAnswered, QuestionRequest, Response
 from freeact_sub.export.document import below, fenced, note
-from freeact_sub.export.report import AgentReport, Cell, CellItem, Question, Report, ReportItem, ToolUse
+from freeact_sub.export.report import Report, status_of, told_of
+from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, StoryItem
 from freeact_sub.text import clean, visible
 
 FAILS: Final = {"tags": ["raises-exception"]}
@@ -44,7 +46,7 @@ def child(name, code):
 def notebook(report: Report) -> str:
     """The notebook as JSON, format 4.5."""
     cells = [_text(f"# {_line(report.title)}\n\n{report.usage}")]
-    if any(isinstance(item, Cell) for agent in report.agents if agent.depth for item in agent.items):
+    if any(call.code is not None for agent in report.agents if agent.depth for call in agent.calls_made):
         cells.append(_code(CHILD_MAGIC, [], {}))
     for agent in report.agents:
         if agent.parent_id is None:
@@ -63,52 +65,54 @@ def notebook(report: Report) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def _section(report: Report, agent: AgentReport) -> Iterator[dict[str, Any]]:
+def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
     """An agent's cells, with each child's at the place of its start, so that later cells find the child's files."""
     level = "#" * min(2 + agent.depth, 6)
-    kind = " · ".join(filter(None, [agent.agent_type, agent.model, agent.status]))
-    yield _text(f"{level} {_line(agent.name)}\n\n{_line(kind)}")
+    kind = " · ".join(filter(None, [agent.agent_type, agent.model, status_of(agent)]))
+    yield _text(f"{level} {_line(agent.long_name)}\n\n{_line(kind)}")
     left = [child for child in report.agents if child.parent_id == agent.agent_id]
     count = 0
-    for item in agent.items:
-        if isinstance(item, Cell):
+    for item in told_of(agent):
+        if isinstance(item, CallStep) and item.code is not None:
             count += 1
-            yield _cell(agent, item, count)
+            yield _cell(report, agent, item, count)
         elif text := _said(item, 2 + agent.depth):
             yield _text(text)
-        if isinstance(item, Cell | ToolUse):
+        if isinstance(item, CallStep):
             for child in [child for child in report.started_by(agent, item.tool_call_id) if child in left]:
                 left.remove(child)
                 yield from _section(report, child)
-                yield _text(f"*{_line(agent.name)} goes on*")
+                yield _text(f"*{_line(agent.long_name)} goes on*")
     for child in left:  # a program started it
         yield from _section(report, child)
 
 
-def _cell(agent: AgentReport, item: Cell, count: int) -> dict[str, Any]:
-    code = item.code if agent.depth == 0 else f"%%child {short_id(agent.agent_id)}\n{item.code}"
-    may_fail = item.status not in ("ok", "success") or item.uses_host or _awaits(item, agent)
-    return _code(code, [_output(output, count) for output in item.outputs], FAILS if may_fail else {}, count)
+def _cell(report: Report, agent: AgentStory, item: CallStep, count: int) -> dict[str, Any]:
+    code = item.code or ""
+    needs_program = item.reaches_out or bool(report.started_by(agent, item.tool_call_id))
+    did_well = (item.status or item.outcome) in ("ok", "success")
+    may_fail = not did_well or needs_program or (agent.depth > 0 and _awaits(code))
+    outputs = [shown for output in item.outputs if (shown := _output(output, count)) is not None]
+    magic = f"%%child {short_id(agent.agent_id)}\n" if agent.depth else ""
+    return _code(f"{magic}{code}", outputs, FAILS if may_fail else {}, count)
 
 
-def _awaits(item: Cell, agent: AgentReport) -> bool:
-    """Whether a cell of a child may contain `await`, which `%%child` cannot run."""
-    if agent.depth == 0:
-        return False
+def _awaits(code: str) -> bool:
+    """Whether a cell may contain `await`, which `%%child` cannot run."""
     try:
-        compile(item.code, "<cell>", "exec")
+        compile(code, "<cell>", "exec")
     except (SyntaxError, ValueError):
         return True
     return False
 
 
-def _said(item: ReportItem, level: int) -> str:
+def _said(item: StoryItem, level: int) -> str:
     match item:
         case AgentStarted():
             return f"**Prompt**\n\n{fenced(item.prompt)}"
         case Response():
             return below(item.content, level)
-        case ToolUse():
+        case CallStep():
             return f"Call of {_line(item.title)} ({item.outcome or 'did not end'})\n\n{fenced(item.result)}"
         case AgentFinished():
             return f"*Ended ({item.status}): {_line(item.error)}*" if item.error else ""
@@ -116,13 +120,15 @@ def _said(item: ReportItem, level: int) -> str:
     return f"*{_line(text)}*" if text else ""
 
 
-def _output(output: CellItem, count: int) -> dict[str, Any]:
+def _output(output: CallItem, count: int) -> dict[str, Any] | None:
     match output:
-        case Question() | QuestionAnswered():
+        case QuestionRequest():
+            return None  # its answer follows
+        case Approval() | QuestionAnswered():
             text = {"text/markdown": f"*{_line(note(output))}*", "text/plain": visible(note(output))}
             return {"output_type": "display_data", "data": text, "metadata": {}}
-        case StreamText():
-            return {"output_type": "stream", "name": output.name, "text": output.text}
+        case GrowingText():
+            return {"output_type": "stream", "name": "stderr" if output.kind == "stderr" else "stdout", "text": str(output)}
         case CellError():
             trace = list(output.traceback)
             return {"output_type": "error", "ename": output.ename, "evalue": output.evalue, "traceback": trace}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall, arguments_text
-from freeact_sub.cells import CellError, StreamText
+from freeact_sub.cells import CellError
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
@@ -19,22 +19,15 @@ from freeact_sub.events import (
     KernelLost,
     Notice,
     QuestionAnswered,
+    QuestionRequest,
     Response,
     Thoughts,
 )
 from freeact_sub.export.document import note
-from freeact_sub.export.report import (
-    AgentReport,
-    Cell,
-    CellItem,
-    Question,
-    Report,
-    ReportItem,
-    StrategyReport,
-    ToolUse,
-)
-from freeact_sub.export.timeline import Span, Timeline, timeline_of
+from freeact_sub.export.report import Report, Span, Timeline, seconds_of, status_of, timeline_of, told_of, usage_of
+from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
+from freeact_sub.show.steps import Approval, CallItem, CallStep, GrowingText, Shown, StoryItem, StrategySteps
 from freeact_sub.show.tree_picture import DrawnNode, tree_svg
 from freeact_sub.show.wording import error_text
 from freeact_sub.text import counted, one_line, visible
@@ -87,12 +80,18 @@ def _agents(report: Report) -> Iterable[str]:
     yield '<h2 id="agents">Agents</h2>\n<table class="agents">'
     yield "<tr>" + "".join(f"<th>{name}</th>" for name in COLUMNS) + "</tr>"
     for agent in report.agents:
-        usage = agent.usage
-        name = f'{"&ensp;" * 2 * agent.depth}<a href="#{_anchor(agent)}">{escaped(agent.name)}</a>'
+        usage = usage_of(agent)
+        name = f'{"&ensp;" * 2 * agent.depth}<a href="#{_anchor(agent)}">{escaped(agent.long_name)}</a>'
         kind = f" · {escaped(agent.agent_type)}" if agent.agent_type else ""
         cache = f" ({usage.cache_text})" if usage.cache_text else ""
-        numbers = [f"{agent.seconds:.1f}", f"{usage.turns}", f"{usage.tokens_text}{cache}", usage.cost_text]
-        cells = [f"{name}{kind}", _status(agent.status), escaped(agent.model), escaped(agent.mode), *map(escaped, numbers)]
+        numbers = [f"{seconds_of(agent):.1f}", f"{usage.turns}", f"{usage.tokens_text}{cache}", usage.cost_text]
+        cells = [
+            f"{name}{kind}",
+            _status(status_of(agent)),
+            escaped(agent.model),
+            escaped(agent.mode),
+            *map(escaped, numbers),
+        ]
         row = zip(COLUMNS, cells, strict=True)  # narrow pages show the column's name in each cell
         yield "<tr>" + "".join(f'<td data-column="{column}">{cell}</td>' for column, cell in row) + "</tr>"
     yield "</table>"
@@ -107,18 +106,18 @@ def _timeline(report: Report, timeline: Timeline) -> Iterable[str]:
 
     def bar(kind: str, span: Span) -> str:
         left, width = span.began / timeline.seconds, (span.ended - span.began) / timeline.seconds
-        title = f"{span.agent.name}: {span.began:.1f} s to {span.ended:.1f} s"
+        title = f"{span.agent.long_name}: {span.began:.1f} s to {span.ended:.1f} s"
         return f'<div class="{kind}" style="left:{left:.3%};width:{width:.3%}" title="{escaped(title)}"></div>'
 
     for agent in report.agents:
         bars = [bar("bar", span) for span in timeline.spans if span.agent is agent]
         bars += [bar("critical", span) for span in timeline.critical if span.agent is agent]
-        link = f'<a href="#{_anchor(agent)}">{escaped(agent.name)}</a>'
+        link = f'<a href="#{_anchor(agent)}">{escaped(agent.long_name)}</a>'
         lane = f'<span>{"&ensp;" * agent.depth}{link}</span><div class="track">{"".join(bars)}</div>'
         yield f'<div class="lane">{lane}</div>'
     alone: dict[str, float] = {}
     for span in timeline.critical:
-        alone[span.agent.name] = alone.get(span.agent.name, 0.0) + span.ended - span.began
+        alone[span.agent.long_name] = alone.get(span.agent.long_name, 0.0) + span.ended - span.began
     parts = ", ".join(f"{one_line(name, 60)} {seconds:.1f} s" for name, seconds in alone.items())
     yield f'<p class="quiet">On the critical path: {escaped(parts)}.</p>'
 
@@ -131,28 +130,30 @@ def _files(report: Report) -> Iterable[str]:
         yield "</ul>"
 
 
-def _agent(report: Report, agent: AgentReport) -> Iterable[str]:
-    yield f'<section>\n<h2 id="{_anchor(agent)}">{escaped(agent.name)}</h2>'
+def _agent(report: Report, agent: AgentStory) -> Iterable[str]:
+    yield f'<section>\n<h2 id="{_anchor(agent)}">{escaped(agent.long_name)}</h2>'
     parent = next((other for other in report.agents if other.agent_id == agent.parent_id), None)
     if parent is not None:
-        yield f'<p class="quiet">started by <a href="#{_anchor(parent)}">{escaped(parent.name)}</a></p>'
+        yield f'<p class="quiet">started by <a href="#{_anchor(parent)}">{escaped(parent.long_name)}</a></p>'
     answer = ""
-    for item in agent.items:
-        yield f"<article>{_item(item, answer)}{_children(report, agent, item)}</article>"
+    for item in told_of(agent):
+        if shown := _item(item, answer) + _children(report, agent, item):
+            yield f"<article>{shown}</article>"
         answer = item.content if isinstance(item, Response) else answer
     yield "</section>"
 
 
-def _children(report: Report, agent: AgentReport, item: ReportItem) -> str:
-    if not isinstance(item, Cell | ToolUse):
+def _children(report: Report, agent: AgentStory, item: StoryItem) -> str:
+    if not isinstance(item, CallStep):
         return ""
     links = [
-        f'<a href="#{_anchor(child)}">{escaped(child.name)}</a>' for child in report.started_by(agent, item.tool_call_id)
+        f'<a href="#{_anchor(child)}">{escaped(child.long_name)}</a>'
+        for child in report.started_by(agent, item.tool_call_id)
     ]
     return f'<p class="quiet">started {", ".join(links)}</p>' if links else ""
 
 
-def _item(item: ReportItem, answer: str) -> str:
+def _item(item: StoryItem, answer: str) -> str:
     """One item. Args: answer: the agent's last text, which its end need not repeat."""
     if isinstance(item, AgentFinished):
         return _end(item, answer)
@@ -170,56 +171,58 @@ def _end(item: AgentFinished, answer: str) -> str:
     return "".join(pieces)
 
 
-def _cell(item: Cell) -> str:
-    status = f"{item.status.replace('_', ' ')}, {item.seconds:.1f} s" if item.status else "did not end"
-    pieces = [code_html(item.code), *(_output(output) for output in item.outputs)]
-    if not item.has_output and item.text:
-        pieces.append(text_html(item.text))
-    kind = "quiet" if item.status in ("ok", "success") else "bad"
-    return f"<h3>Cell <span class={kind}>{escaped(status)}</span></h3>{''.join(pieces)}"
+def _cell(item: CallStep) -> str:
+    status = item.status or item.outcome
+    words = f"{status.replace('_', ' ')}, {item.seconds:.1f} s" if status else "did not end"
+    pieces = [code_html(item.code or ""), *map(_output, item.outputs)]
+    if not item.shown and item.result:
+        pieces.append(text_html(item.result))
+    kind = "quiet" if status in ("ok", "success") else "bad"
+    return f"<h3>Cell <span class={kind}>{escaped(words)}</span></h3>{''.join(pieces)}"
 
 
-def _output(output: CellItem) -> str:
-    if isinstance(output, Question | QuestionAnswered):
+def _output(output: CallItem) -> str:
+    if not isinstance(output, Shown):
         return _ITEMS[type(output)](output)
-    if isinstance(output, StreamText):
-        return text_html(output.text, "text" if output.name == "stdout" else "error")
+    if isinstance(output, GrowingText):
+        return text_html(str(output), "text" if output.kind == "text" else "error")
     if isinstance(output, CellError):
         return text_html(error_text(output), "error")
     return bundle_html(output.data)
 
 
-def _use(item: ToolUse) -> str:
+def _use(item: CallStep) -> str:
     outcome = f' <span class="bad">{escaped(item.outcome or "did not end")}</span>' if item.outcome != "success" else ""
-    args = text_html(arguments_text(dict(item.args))) if item.args else ""
+    args = text_html(arguments_text(item.args)) if item.args else ""
     result = text_html(item.result) if item.result else ""
     return f"<h3>Call of {escaped(item.title)}{outcome}</h3>{args}{result}"
 
 
-def _question(item: Question) -> str:
-    if item.allowed is None:
+def _approval(item: Approval) -> str:
+    call = item.request.call
+    if item.answer is None:
         answer = '<span class="warn">never answered</span>'
     else:
-        word = '<span class="good">yes</span>' if item.allowed else '<span class="bad">no</span>'
-        why = f": {escaped(visible(item.answer))}" if item.answer else ""
-        answer = f"{word}{why} <span class=quiet>after {item.seconds:.1f} s</span>"
-    match item.call:
+        word = '<span class="good">yes</span>' if item.answer.allowed else '<span class="bad">no</span>'
+        why = f": {escaped(visible(item.answer.reason))}" if item.answer.reason else ""
+        answer = f"{word}{why} <span class=quiet>after {item.answer.time - item.request.time:.1f} s</span>"
+    match call:
         case CodeAction() | SpawnCall():
             what = ""  # the call below shows it
         case McpCall() | ToolCall():
-            what = text_html(arguments_text(item.call.args))
+            what = text_html(arguments_text(call.args))
         case _:
-            what = text_html(item.call.text)
-    return f'<div class="question">The agent {escaped(visible(item.call.question))}{what}<div>Answer: {answer}</div></div>'
+            what = text_html(call.text)
+    return f'<div class="question">The agent {escaped(visible(call.question))}{what}<div>Answer: {answer}</div></div>'
 
 
-def _strategy(item: StrategyReport) -> str:
+def _strategy(item: StrategySteps) -> str:
     end = "" if item.done else ", did not end"
     head = f"<h3>Strategy {escaped(one_line(item.name))} <span class=quiet>{counted(item.steps, 'step')}{end}</span></h3>"
     return f'{head}<div class="scroll">{tree_svg(_tree(item), inline=True)}</div>' if item.nodes else head
 
 
-def _tree(item: StrategyReport) -> DrawnNode:
+def _tree(item: StrategySteps) -> DrawnNode:
     """The tree of a search. A node whose parent has no report, as of a session that was cut off, is below the root."""
     drawn = {
         name: DrawnNode(
@@ -249,10 +252,10 @@ _ITEMS: Final[dict[type, Callable[[Any], str]]] = {
     AgentStarted: lambda item: f'<h3>Prompt</h3><div class="prompt">{escaped(visible(item.prompt))}</div>',
     Thoughts: lambda item: f"<details><summary>Thoughts</summary>{markdown_html(item.content)}</details>",
     Response: lambda item: markdown_html(item.content),
-    Cell: _cell,
-    ToolUse: _use,
-    Question: _question,
-    StrategyReport: _strategy,
+    CallStep: lambda item: _use(item) if item.code is None else _cell(item),
+    Approval: _approval,
+    QuestionRequest: lambda _: "",  # its answer follows
+    StrategySteps: _strategy,
     Compacted: _compacted,
     KernelLost: lambda item: f'<p class="bad">{escaped(note(item))}</p>',
     **dict.fromkeys(
@@ -266,5 +269,5 @@ def _status(status: str) -> str:
     return f'<span class="{kind}">{escaped(status.replace("_", " "))}</span>'
 
 
-def _anchor(agent: AgentReport) -> str:
+def _anchor(agent: AgentStory) -> str:
     return escaped(agent.agent_id)

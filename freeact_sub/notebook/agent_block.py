@@ -9,9 +9,10 @@ from typing import Any
 
 from freeact_sub import events
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
-from freeact_sub.show.agent_view import AgentView, shows
+from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.rows import rows
 from freeact_sub.show.safe_html import TEXT_CHARS, bounded
+from freeact_sub.show.steps import shows
 from freeact_sub.show.wording import cell_notes
 
 WAITING = "waiting for your answer"
@@ -160,7 +161,7 @@ class AgentBlock:
     """The steps, status and answer of one agent."""
 
     def __init__(self, started: events.AgentStarted) -> None:
-        self.view = AgentView.of(started)
+        self.view = AgentStory.of(started)
         self.view.observe(started)
         self.depth = started.depth
         self.label = started.description or started.prompt

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final
 
 from freeact_sub.events import Event
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import Part, Row, rows
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 
@@ -23,7 +23,7 @@ class Feed:
 
     def __init__(self, most: int = MAX_MESSAGES) -> None:
         """Args: most: messages to keep."""
-        self._views = Views()
+        self._views = Stories()
         self._messages: deque[str] = deque(maxlen=most)
         self._number = 0
         """Of all messages so far."""
@@ -54,7 +54,7 @@ class Feed:
             yield number, self._messages[number - oldest]
 
 
-def event_html(view: AgentView, event: Event) -> str:
+def event_html(view: AgentStory, event: Event) -> str:
     """The rows of an event as HTML that is safe in any page. Args: view: its agent, which has observed the event."""
     return "".join(_row(row) for row in rows(view, event))
 

@@ -15,7 +15,7 @@ from freeact_sub.calls import (
     value_text,
 )
 from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
-from freeact_sub.show.agent_view import AgentView
+from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text
 from freeact_sub.text import busy, counted, one_line, visible
 
@@ -88,7 +88,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
             return Head(kind=_called(event.tool_name, args))
 
 
-def doing(view: AgentView) -> str:
+def doing(view: AgentStory) -> str:
     """An agent's activity in a few words; empty once it has ended."""
     if not view.is_running:
         return ""

@@ -37,7 +37,8 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.show.agent_view import AgentView, HeldOutput, UndrawnOutput
+from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
 from freeact_sub.show.wording import (
     MESSAGES,
     answer,
@@ -99,9 +100,9 @@ class Row:
 Rows: TypeAlias = Iterable[Row]
 
 
-def rows(view: AgentView, event: Event) -> Rows:
+def rows(view: AgentStory, event: Event) -> Rows:
     """The rows of an event. Args: view: its agent, which has observed the event."""
-    row_of: Callable[[AgentView, Any], Rows] = ROWS[type(event)]
+    row_of: Callable[[AgentStory, Any], Rows] = ROWS[type(event)]
     return row_of(view, event)
 
 
@@ -116,13 +117,13 @@ def call_part(call: Any) -> Part:
             return Part(text=call.text)
 
 
-def _started(_view: AgentView, event: AgentStarted) -> Rows:
+def _started(_view: AgentStory, event: AgentStarted) -> Rows:
     by = f"is started by {short_id(event.parent_id)}" if event.parent_id else "starts"
     wait = " and waits for a free place" if event.queued else ""
     yield Row(title=f"{by}{wait}", parts=(Part(text=visible(event.prompt), tone="prompt"),))
 
 
-def _finished(view: AgentView, event: AgentFinished) -> Rows:
+def _finished(view: AgentStory, event: AgentFinished) -> Rows:
     yield from _rest_of_output(view)
     parts = []
     if event.output and event.output != view.answer:
@@ -135,22 +136,22 @@ def _finished(view: AgentView, event: AgentFinished) -> Rows:
     yield Row(title=f"ended ({event.status.replace('_', ' ')})", parts=tuple(parts), tone=tone)
 
 
-def _thoughts(view: AgentView, event: Thoughts) -> Rows:
+def _thoughts(view: AgentStory, event: Thoughts) -> Rows:
     """Thoughts of a child are for readers of the stream."""
     if view.parent_id is None and event.content.strip():
         yield Row(title="thinks", parts=(Part(text=clean(event.content).strip(), tone="thought"),), tone="quiet")
 
 
-def _response(_view: AgentView, event: Response) -> Rows:
+def _response(_view: AgentStory, event: Response) -> Rows:
     if event.content.strip():
         yield Row(title="says", parts=(Part(form="markdown", text=clean(event.content).strip()),))
 
 
-def _tool_call(_view: AgentView, event: ToolCallStarted) -> Rows:
+def _tool_call(_view: AgentStory, event: ToolCallStarted) -> Rows:
     yield Row(title=f"calls {called(event)}", parts=(_arguments(event.args),) if event.args else ())
 
 
-def _tool_output(view: AgentView, event: ToolOutput) -> Rows:
+def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
     if view.has_shown_result(event):
         return
     done = event.outcome == "success"
@@ -165,7 +166,7 @@ def called(event: ToolCallStarted | ToolOutput) -> str:
     return f"{name}: {one_line(event.label, LABEL_CHARS)}" if event.label else name
 
 
-def _output(view: AgentView, event: CodeExecutionOutputChunk) -> Rows:
+def _output(view: AgentStory, event: CodeExecutionOutputChunk) -> Rows:
     undrawn, output = view.outputs[event.tool_call_id], event.output
     if isinstance(output, CellError):
         yield from _rest_of_cell(undrawn)
@@ -184,7 +185,7 @@ def _settled(undrawn: UndrawnOutput, output: HeldOutput) -> Rows:
     yield Row(title="output", parts=(part,), goes_on=True)
 
 
-def _cell_end(view: AgentView, event: CodeExecutionOutput) -> Rows:
+def _cell_end(view: AgentStory, event: CodeExecutionOutput) -> Rows:
     yield from _rest_of_cell(view.outputs.pop(event.tool_call_id, UndrawnOutput()))
     notes = (Part(text=note, tone="warning", brief=True) for note in [*picture_notes(event), *cell_notes(event)])
     yield Row(
@@ -195,32 +196,32 @@ def _cell_end(view: AgentView, event: CodeExecutionOutput) -> Rows:
     )
 
 
-def _request(view: AgentView, event: ApprovalRequest) -> Rows:
+def _request(view: AgentStory, event: ApprovalRequest) -> Rows:
     """Omits a call that its tool call has shown already."""
     parts = () if view.has_shown(event) else (call_part(event.call),)
     yield Row(title=event.call.question, parts=parts, tone="question", passing=not parts)
 
 
-def _answered(view: AgentView, event: ApprovalAnswered) -> Rows:
+def _answered(view: AgentStory, event: ApprovalAnswered) -> Rows:
     parts = () if event.code is None else (Part(form="code", text=visible(event.code)),)
-    title = answer(event, view.requests.get(event.request_id))
+    title = answer(event, view.asked(event.request_id))
     yield Row(title=title, parts=parts, tone="good" if event.allowed else "bad")
 
 
-def _question(_view: AgentView, event: QuestionRequest) -> Rows:
+def _question(_view: AgentStory, event: QuestionRequest) -> Rows:
     yield Row(title=asked_title(event), parts=(Part(text=asked_text(event)),), tone="question")
 
 
-def _question_answered(_view: AgentView, event: QuestionAnswered) -> Rows:
+def _question_answered(_view: AgentStory, event: QuestionAnswered) -> Rows:
     yield Row(title=given_answer(event), tone="good" if event.answered else "bad")
 
 
-def _progress(view: AgentView, event: ModelProgress) -> Rows:
+def _progress(view: AgentStory, event: ModelProgress) -> Rows:
     if view.pause_begins and event.paused_seconds is not None:
         yield Row(title=busy(event.paused_seconds), passing=True)
 
 
-def _compacted(_view: AgentView, event: Compacted) -> Rows:
+def _compacted(_view: AgentStory, event: Compacted) -> Rows:
     notes = [f"old outputs that became notes: {event.outputs:,}"] if event.outputs else []
     parts = [Part(text=note, tone="quiet", brief=True) for note in notes]
     if event.summary:
@@ -229,31 +230,31 @@ def _compacted(_view: AgentView, event: Compacted) -> Rows:
     yield Row(title="makes room in its conversation", detail=tokens, parts=tuple(parts), tone="quiet")
 
 
-def _kernel_lost(view: AgentView, event: KernelLost) -> Rows:
+def _kernel_lost(view: AgentStory, event: KernelLost) -> Rows:
     yield from _rest_of_output(view)
     part = Part(text=clean(event.reason), tone="bad")
     yield Row(title="lost its kernel and all variables", parts=(part,), tone="failure")
 
 
-def _cancelled(view: AgentView, _event: Cancelled) -> Rows:
+def _cancelled(view: AgentStory, _event: Cancelled) -> Rows:
     yield from _rest_of_output(view)
     yield Row(title="is cancelled", tone="warning")
 
 
-def _notice(_view: AgentView, event: Notice) -> Rows:
+def _notice(_view: AgentStory, event: Notice) -> Rows:
     yield Row(title="notice", parts=(Part(text=clean(event.content), tone="warning"),), tone="warning")
 
 
-def _message(_view: AgentView, event: AgentMessage) -> Rows:
+def _message(_view: AgentStory, event: AgentMessage) -> Rows:
     title = f"{MESSAGES[event.kind]} {short_id(event.recipient_id)}"
     yield Row(title=title, parts=(Part(text=clean(event.content)),), tone="warning")
 
 
-def _nothing(_view: AgentView, _event: Event) -> Rows:
+def _nothing(_view: AgentStory, _event: Event) -> Rows:
     return ()
 
 
-ROWS: Final[dict[type, Callable[[AgentView, Any], Rows]]] = {
+ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
     AgentStarted: _started,
     AgentFinished: _finished,
     ThoughtsChunk: _nothing,
@@ -285,7 +286,7 @@ def _arguments(args: dict[str, Any]) -> Part:
     return Part(form="code" if code else "arguments", text=arguments_text(args), data=args)
 
 
-def _rest_of_output(view: AgentView) -> Rows:
+def _rest_of_output(view: AgentStory) -> Rows:
     while view.outputs:
         yield from _rest_of_cell(view.outputs.popitem()[1])
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentStarted, Event
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.text import clean
 
@@ -16,7 +16,7 @@ from freeact_sub.text import clean
 class PlainLines:
     """Writes the events of a run as lines, one after the other."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Stories) -> None:
         """Args: views: observes each event before it is written here."""
         self._views = views
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import AgentFinished, AgentStarted, Event
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.system.standard_output import PIPE_CLOSED
 from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.drawing.parts import make_console
@@ -78,7 +78,7 @@ def exit_status(result: "RunResult") -> int:
 
 class _OneRun:
     def __init__(self, output: Output, log: Log | None, approver: Approver, *, verbose: bool) -> None:
-        self._views = Views()
+        self._views = Stories()
         self._answers_alone = output == "text" and log is None
         self._pipe = Pipe(sys.stdout, encoding="utf-8" if output == "json" else sys.stdout.encoding)
         self._writers = [(self._pipe, _writer(output, self._views, sys.stdout, verbose=verbose, complains=log is None))]
@@ -177,7 +177,7 @@ def _with_data(agent: "Agent", prompt: str, piped: Piped) -> "tuple[str, list[Bi
 
 
 def _writer(
-    output: Output, views: Views, stream: TextIO, *, verbose: bool, complains: bool = False
+    output: Output, views: Stories, stream: TextIO, *, verbose: bool, complains: bool = False
 ) -> Callable[[Event], str]:
     match output:
         case "plain":

@@ -13,7 +13,7 @@ from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.export import export_events, export_session
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import body_text
-from freeact_sub.show.agent_view import MAX_HELD, Views
+from freeact_sub.show.agent_story import MAX_HELD, Stories
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
@@ -51,7 +51,7 @@ def lines_of(text):
 
 def in_a_log(events):
     """The lines of output in a log, which takes nothing back."""
-    views, written = Views(), ""
+    views, written = Stories(), ""
     lines = PlainLines(views)
     for event in events:
         views.observe(event)
@@ -98,7 +98,7 @@ class Scrollback:
     """A terminal, which takes nothing back."""
 
     def __init__(self):
-        self.views = Views()
+        self.views = Stories()
         self.story = Story(self.views)
         self.console = make_console(io.StringIO())
 
@@ -135,7 +135,7 @@ def test_what_is_held_back_is_bounded():
 
 
 def test_each_cell_of_two_that_run_at_once_clears_its_own_output():
-    views = Views()
+    views = Stories()
     lines, written = PlainLines(views), ""
     for call, output in (
         ("a", StreamText(name="stdout", text="kept")),

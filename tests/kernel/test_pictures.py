@@ -10,7 +10,7 @@ from support.agents import cell, of_kind, read
 from freeact_sub import Agent, Config
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.notebook import display_run
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.wording import picture_notes
 from freeact_sub.terminal.approver import NoApprover
 from freeact_sub.terminal.plain_lines import PlainLines
@@ -45,7 +45,7 @@ async def test_each_picture_of_a_cell_is_saved_and_its_path_is_told(tmp_path):
     assert svg.read_text() == "<svg>last</svg>"
     assert json.loads(end.to_json())["picture_files"] == [str(png), str(svg)]
     assert picture_notes(end) == [f"picture: {png}", f"picture: {svg}"]
-    views = Views()
+    views = Stories()
     lines = PlainLines(views)
     text = ""
     for event in events:

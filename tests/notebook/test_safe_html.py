@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.sample_events import one_of_each, request
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.safe_html import (
     HTML_CHARS,
@@ -158,7 +158,7 @@ def test_no_html_gets_through_the_rebuilding(source):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_hostile_events_are_harmless(attack):
-    views = Views()
+    views = Stories()
     shown = [event_html(views.observe(event), event) for event in one_of_each(attack)]
     for html in shown:
         assert_harmless(html)
@@ -167,7 +167,7 @@ def test_hostile_events_are_harmless(attack):
 
 def test_a_question_is_shown_whole_and_as_it_is():
     code = "line()\n" * 5_000 + "x = '\u202e'"
-    html = event_html(AgentView(agent_id="agent-1"), request("q", CodeAction(code=code)))
+    html = event_html(AgentStory(agent_id="agent-1"), request("q", CodeAction(code=code)))
     assert Reader(html).seen_text.endswith("line()\nx = '\\u202e'")
     assert html.count("line") == 5_000
 

@@ -13,13 +13,13 @@ from freeact_sub.events import (
     Response,
     ToolCallStarted,
 )
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.plain_lines import PlainLines
 
 
 class Lines:
     def __init__(self) -> None:
-        self.views = Views()
+        self.views = Stories()
         self.plain = PlainLines(self.views)
 
     def write(self, *events: Event) -> str:

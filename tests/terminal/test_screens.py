@@ -12,7 +12,7 @@ from support.screens import check_screen, check_text, style_of
 from support.terminal import READY, Terminal
 
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
 
@@ -116,7 +116,7 @@ def test_colours_are_the_terminals_own_so_that_it_may_be_light_or_dark(start: St
 
 def test_a_picture_that_the_terminal_cannot_draw_is_a_path() -> None:
     screen = pyte.Screen(100, 20)
-    views, text = Views(), io.StringIO()
+    views, text = Stories(), io.StringIO()
     story, console = Story(views), make_console(text)
     console.size = (100, 20)
     call = {**ROOT, "tool_call_id": "call-1"}

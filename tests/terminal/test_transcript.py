@@ -26,7 +26,7 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import ROWS
 from freeact_sub.terminal.drawing.transcript import Transcript
 
@@ -39,7 +39,7 @@ class Drawn:
     """A transcript as a terminal would get it."""
 
     def __init__(self, *, colours: bool = False) -> None:
-        self.views = Views()
+        self.views = Stories()
         self.transcript = Transcript(self.views)
         self.file = io.StringIO()
         self.console = Console(
@@ -254,7 +254,7 @@ def test_a_prompt_stands_apart_from_the_one_before() -> None:
 
 
 def test_usage_of_a_run_begins_anew() -> None:
-    views = Views()
+    views = Stories()
     view = views.observe(UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE))
     assert view.usage == USAGE
     views.observe(AgentStarted(**ROOT, prompt="again"))

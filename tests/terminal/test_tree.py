@@ -9,7 +9,7 @@ from rich.console import Console
 
 from freeact_sub.agents import AgentInfo
 from freeact_sub.config.budget import Usage
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.agents_table import AgentsTable, find_agent
 
 
@@ -37,7 +37,7 @@ TREE = [
 
 def drawn(width: int) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=width, markup=False, highlight=False).print(AgentsTable(agents=TREE, views=Views()))
+    Console(file=file, width=width, markup=False, highlight=False).print(AgentsTable(agents=TREE, views=Stories()))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
@@ -71,7 +71,7 @@ def test_a_narrow_terminal_has_rows_that_keep_the_lines_of_the_tree() -> None:
 def test_no_row_is_longer_than_the_terminal(width: int) -> None:
     long = agent("eeee4444", "aaaa0000", description="label " * 9, action="run code: " + "y" * 90, usage=SPENT)
     file = io.StringIO()
-    Console(file=file, width=width, markup=False, highlight=False).print(AgentsTable(agents=[*TREE, long], views=Views()))
+    Console(file=file, width=width, markup=False, highlight=False).print(AgentsTable(agents=[*TREE, long], views=Stories()))
     lines = file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert len(lines) == (6 if width >= 96 else 13)

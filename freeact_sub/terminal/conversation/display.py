@@ -9,7 +9,7 @@ from rich.text import Text
 from freeact_sub.agent_names import short_id
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, Event, QuestionRequest
 from freeact_sub.extras import require_extra
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.attention import LONG_SECONDS
@@ -68,7 +68,7 @@ class Display:
 
     def forget(self) -> None:
         """Forgets all that was seen of agents."""
-        self.views = Views()
+        self.views = Stories()
         self.questions = Questions(asks_always=True)
         self._records = Records(self.views)
         self._transcript: Transcript | Story = Transcript(self.views) if self._verbose else Story(self.views)
@@ -134,7 +134,7 @@ class Display:
         view = self.views.by_id.get(agent.agent_id)
         return self.views.name(view) if view is not None else short_id(agent.agent_id)
 
-    def page_agent(self, view: AgentView | None) -> None:
+    def page_agent(self, view: AgentStory | None) -> None:
         """Shows all that an agent has done in a pager, which grows with its work."""
         if view is None:
             self.note("nothing to show yet")

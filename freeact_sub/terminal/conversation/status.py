@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import Compacted, Event, UsageUpdated
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.text import counted, one_line, visible
@@ -82,11 +82,11 @@ class Status:
         """Forgets the conversation: another one begins."""
         self._context_left = ""
 
-    def line(self, views: Views, focus: str, columns: int) -> str:
+    def line(self, views: Stories, focus: str, columns: int) -> str:
         """The line. Args: focus: the name of the agent that Ctrl-C cancels first; empty: the run's."""
         return status_line(self._state(views, focus), self._facts(), columns)
 
-    def title(self, views: Views, questions: Questions) -> str:
+    def title(self, views: Stories, questions: Questions) -> str:
         """The title of the window."""
         root, present = views.root, self._present
         if questions.current is not None:
@@ -95,7 +95,7 @@ class Status:
             return f"● {PROGRAM}: {one_line(visible(present.prompt))}"
         return f"{PROGRAM}: {one_line(visible(Path(present.config.workspace).name))}"
 
-    def _state(self, views: Views, focus: str) -> list[Piece]:
+    def _state(self, views: Stories, focus: str) -> list[Piece]:
         present = self._present
         match present.phase:
             case "idle":

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from freeact_sub.activity import LABEL_CHARS
 from freeact_sub.agent_names import agent_name, agents_meant, candidates, short_id
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.parts import colour
 from freeact_sub.text import counted, one_line
 
@@ -43,7 +43,7 @@ class AgentsTable:
     """Draws all agents, children below their parents."""
 
     agents: Sequence["AgentInfo"]
-    views: Views
+    views: Stories
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         del console

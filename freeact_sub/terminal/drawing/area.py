@@ -6,7 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
 from freeact_sub.terminal.drawing.live import silence
@@ -23,7 +23,9 @@ QUEUED_SHOWN: Final = 3
 """Number of prompts with a line; the newest ones."""
 
 
-def story_area(views: Views, story: Story, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
+def story_area(
+    views: Stories, story: Story, card: Callable[[int], RenderableType] | None, rows: int
+) -> RenderableType | None:
     """The changing rows, at most so many; None if there are none. The question for the person stands last.
 
     Args:
@@ -47,7 +49,7 @@ def story_area(views: Views, story: Story, card: Callable[[int], RenderableType]
     return Group(*parts) if parts else None
 
 
-def _says(root: AgentView, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
+def _says(root: AgentStory, story: Story, rows: int, *, alone: bool) -> list[RenderableType]:
     """The end of the root's text, thoughts or output, or the seconds for which its model has been silent."""
     if shown := clean(root.writing).strip("\n"):
         from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415  # slow to import

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import doing
 from freeact_sub.show.wording import strategy_text
 from freeact_sub.terminal.drawing.parts import colour
@@ -25,17 +25,17 @@ MEDIUM: Final = 70
 WAITS: Final = "queued"
 
 
-def present_children(views: Views) -> list[AgentView]:
+def present_children(views: Stories) -> list[AgentStory]:
     """The children of the root's present run, each below its parent, in order of start."""
     root = views.root
     if root is None:
         return []
-    below: dict[str, list[AgentView]] = defaultdict(list)
+    below: dict[str, list[AgentStory]] = defaultdict(list)
     for view in views.by_id.values():
         if view.parent_id is not None and (view.is_running or view.started >= root.started):
             below[view.parent_id].append(view)
 
-    def walk(agent_id: str) -> Iterator[AgentView]:
+    def walk(agent_id: str) -> Iterator[AgentStory]:
         for view in below.pop(agent_id, ()):
             yield view
             yield from walk(view.agent_id)
@@ -43,7 +43,7 @@ def present_children(views: Views) -> list[AgentView]:
     return [*walk(root.agent_id)]
 
 
-def strategy_lines(views: Views) -> list[Text]:
+def strategy_lines(views: Stories) -> list[Text]:
     """A line for each strategy that the root or a child has at work."""
     working = [view for view in views.by_id.values() if view.is_running and view.strategies]
     return [
@@ -57,7 +57,7 @@ def strategy_lines(views: Views) -> list[Text]:
 class ChildrenRegion:
     """The region, in at most so many rows."""
 
-    views: Views
+    views: Stories
     rows: int = MAX_ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -79,7 +79,7 @@ class ChildrenRegion:
         if ended:
             yield _cut(Text(f"  {ended}", "dim"), options.max_width)
 
-    def _line(self, view: AgentView, width: int, columns: int) -> Text:
+    def _line(self, view: AgentStory, width: int, columns: int) -> Text:
         asks, waits = bool(view.questions), view.status == WAITS
         mark = ("? ", "bold yellow") if asks else ("○ ", "dim") if waits else ("● ", colour(view))
         name = " " * (2 * (view.depth - 1)) + self.views.name(view)
@@ -95,7 +95,7 @@ class ChildrenRegion:
         return _cut(line, columns)
 
 
-def _figures(view: AgentView, columns: int) -> str:
+def _figures(view: AgentStory, columns: int) -> str:
     usage = view.usage
     parts = [f"{max(0.0, time.time() - view.started):.0f} s"]
     if columns >= MEDIUM:
@@ -107,23 +107,23 @@ def _figures(view: AgentView, columns: int) -> str:
     return " · ".join(parts)
 
 
-def _name_columns(views: Views, view: AgentView) -> int:
+def _name_columns(views: Stories, view: AgentStory) -> int:
     return 2 * (view.depth - 1) + cell_len(views.name(view))
 
 
-def _most_urgent(live: list[AgentView], rows: int) -> list[AgentView]:
+def _most_urgent(live: list[AgentStory], rows: int) -> list[AgentStory]:
     """The children that ask, then those at work, then those that wait, in the order of the tree."""
     ranked = sorted(live, key=lambda view: (not view.questions, view.status == WAITS))[:rows]
     kept = {view.agent_id for view in ranked}
     return [view for view in live if view.agent_id in kept]
 
 
-def _states(views: list[AgentView]) -> str:
+def _states(views: list[AgentStory]) -> str:
     counts = Counter("asks" if view.questions else WAITS if view.status == WAITS else "at work" for view in views)
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
-def _counts(views: Iterator[AgentView]) -> str:
+def _counts(views: Iterator[AgentStory]) -> str:
     """The counts of ended children by status; empty if none has ended."""
     counts = Counter(view.status for view in views)
     done = counts.pop("completed", 0)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.terminal.drawing.children import strategy_lines
 from freeact_sub.terminal.drawing.parts import Barred, Cut, colour
 from freeact_sub.text import busy, clean
@@ -14,7 +14,7 @@ TAIL_ROWS = 8
 """Rows of one agent's unfinished text."""
 
 
-def live_area(views: Views, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
+def live_area(views: Stories, card: Callable[[int], RenderableType] | None, rows: int) -> RenderableType | None:
     """The changing rows, at most so many; None if there are none.
 
     Args:
@@ -34,11 +34,11 @@ def live_area(views: Views, card: Callable[[int], RenderableType] | None, rows: 
     return Group(*parts) if parts else None
 
 
-def _tail(view: AgentView, text: Text, rows: int) -> RenderableType:
+def _tail(view: AgentStory, text: Text, rows: int) -> RenderableType:
     return Barred(body=Group(Text(f"{view.name} …", colour(view)), Cut(body=text, rows=rows, tail=True)), view=view)
 
 
-def _unfinished(view: AgentView) -> Text | None:
+def _unfinished(view: AgentStory) -> Text | None:
     """The end of an agent's text, thoughts (the root's only) or output."""
     thoughts = view.thinking if view.parent_id is None else ""
     choices: Iterable[tuple[str, str]] = ((view.writing, ""), (thoughts, "dim italic"), (view.output_text, "dim"))
@@ -48,7 +48,7 @@ def _unfinished(view: AgentView) -> Text | None:
     return silence(view)
 
 
-def silence(view: AgentView) -> Text | None:
+def silence(view: AgentStory) -> Text | None:
     """A line about the seconds for which the model of an agent has been silent; None if it is not."""
     progress = view.progress
     if progress is None:

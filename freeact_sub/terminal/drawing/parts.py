@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
-from freeact_sub.show.agent_view import AgentView
+from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.text import colours_only
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
@@ -57,7 +57,7 @@ class SidewaysConsole(Console):
         super().__init__(file=file, markup=False, highlight=False, emoji=False, theme=_THEME)
 
 
-def colour(view: AgentView) -> str:
+def colour(view: AgentStory) -> str:
     """The agent's colour."""
     return COLOURS[view.number % len(COLOURS)]
 
@@ -77,7 +77,7 @@ class Barred:
     """Draws a renderable behind an agent's bar, indented by the agent's depth."""
 
     body: RenderableType
-    view: AgentView
+    view: AgentStory
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         indent = " " * (2 * min(self.view.depth, MAX_INDENT))

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import Row
 from freeact_sub.terminal.drawing.transcript import Transcript
 
@@ -26,11 +26,11 @@ class _Record:
 class Records:
     """Keeps the rows of all agents, with a bound for each."""
 
-    def __init__(self, views: Views) -> None:
+    def __init__(self, views: Stories) -> None:
         self._views = views
         self._by_id: dict[str, _Record] = {}
 
-    def add(self, view: AgentView, rows: Iterable[Row]) -> None:
+    def add(self, view: AgentStory, rows: Iterable[Row]) -> None:
         """Keeps the rows of an event."""
         for row in rows:
             record = self._by_id.setdefault(view.agent_id, _Record())
@@ -40,12 +40,12 @@ class Records:
                 record.chars -= len(record.rows.popleft().text)
                 record.dropped += 1
 
-    def count(self, view: AgentView) -> int:
+    def count(self, view: AgentStory) -> int:
         """The number of an agent's rows, including those that are no longer kept."""
         record = self._by_id.get(view.agent_id, _Record())
         return len(record.rows) + record.dropped
 
-    def drawn(self, view: AgentView) -> RenderableType:
+    def drawn(self, view: AgentStory) -> RenderableType:
         """All kept rows of an agent, in full."""
         record = self._by_id.get(view.agent_id, _Record())
         transcript = Transcript(self._views, with_prompts=True)

@@ -35,9 +35,10 @@ from freeact_sub.events import (
     ToolCallStarted,
     ToolOutput,
 )
-from freeact_sub.show.agent_view import AgentView, Views, shows
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
+from freeact_sub.show.steps import shows
 from freeact_sub.show.wording import MESSAGES, ending_notes, question_and_answer
 from freeact_sub.terminal.drawing.parts import Folded, colour, coloured
 from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
@@ -57,7 +58,7 @@ Drawn = Iterator[RenderableType]
 class Story:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Views, *, whole: str = "ctrl-o") -> None:
+    def __init__(self, views: Stories, *, whole: str = "ctrl-o") -> None:
         """Args: views: observes each event before it is drawn here. whole: the key or option that shows what is folded."""
         self._views = views
         self._whole = whole
@@ -101,7 +102,7 @@ class Story:
 
     # The root
 
-    def _root(self, view: AgentView, event: Event, shown: list[Row]) -> Drawn:
+    def _root(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case ToolCallStarted():
                 if event.args.get("code") != self._prompt:  # a command that a person has typed stands there already
@@ -150,8 +151,8 @@ class Story:
                 name = self._views.name(other) if other else short_id(event.recipient_id)
                 yield from self._note(f"{MESSAGES[event.kind]} {name}: {clean(event.content)}", "yellow")
 
-    def _answered(self, view: AgentView, event: ApprovalAnswered) -> Drawn:
-        request = view.requests.get(event.request_id)
+    def _answered(self, view: AgentStory, event: ApprovalAnswered) -> Drawn:
+        request = view.asked(event.request_id)
         if event.code is not None:
             for key in [key for key in self._held if key[0] == event.tool_call_id]:
                 del self._held[key]
@@ -165,7 +166,7 @@ class Story:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
 
-    def _is_shown(self, view: AgentView, event: ApprovalAnswered, call: Any) -> bool:
+    def _is_shown(self, view: AgentStory, event: ApprovalAnswered, call: Any) -> bool:
         own = (started for started in view.calls if started.tool_call_id == event.tool_call_id)
         return any(shows(started.tool_name, started.args, call) for started in own)
 
@@ -231,7 +232,7 @@ class Story:
 
     # Children
 
-    def _child(self, view: AgentView, event: Event) -> Drawn:
+    def _child(self, view: AgentStory, event: Event) -> Drawn:
         match event:
             case AgentStarted():
                 if event.tool_call_id:
@@ -241,7 +242,7 @@ class Story:
                     yield from self._release(event.tool_call_id)
             case AgentFinished():
                 yield from self._child_ended(view, event)
-            case ApprovalAnswered(allowed=False) if request := view.requests.get(event.request_id):
+            case ApprovalAnswered(allowed=False) if request := view.asked(event.request_id):
                 reason = f": {one_line(event.reason, 200)}" if event.reason else ""
                 yield from self._line(view, f"was denied {head_of_call(request.call).text}{reason}", "red")
             case QuestionAnswered():
@@ -255,7 +256,7 @@ class Story:
                 to = self._views.name(other) if other else short_id(event.recipient_id)
                 yield from self._line(view, f"{MESSAGES[event.kind]} {to}: {one_line(event.content, 200)}", "yellow")
 
-    def _child_ended(self, view: AgentView, event: AgentFinished) -> Drawn:
+    def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         done = event.status == "completed"
         mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
         first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
@@ -265,7 +266,7 @@ class Story:
         line.append(f"  ({spent(event)})", "dim")
         yield from self._line_of(line)
 
-    def _line(self, view: AgentView, words: str, style: str) -> Drawn:
+    def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         indent = " " * (INDENT * max(view.depth, 1))
         yield from self._line_of(
             Text.assemble(indent, (self._views.name(view), f"bold {colour(view)}"), "  ", (words, style))

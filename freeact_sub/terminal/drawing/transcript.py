@@ -15,7 +15,7 @@ from rich.text import Text
 
 from freeact_sub.calls import value_text
 from freeact_sub.events import AgentStarted, ApprovalRequest, Event, ToolCallStarted
-from freeact_sub.show.agent_view import AgentView, Views
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import Part, Row, Tone, rows
 from freeact_sub.terminal.drawing.parts import Barred, Folded, colour, coloured
 from freeact_sub.text import visible
@@ -39,7 +39,7 @@ STYLES: Final[dict[Tone, str]] = {
 class Transcript:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Views, *, with_prompts: bool = False) -> None:
+    def __init__(self, views: Stories, *, with_prompts: bool = False) -> None:
         """Make it.
 
         Args:
@@ -79,7 +79,7 @@ class Transcript:
         self._last_title = self._last_call = None
         self._last_requests.clear()
 
-    def render(self, view: AgentView, row: Row) -> RenderableType:
+    def render(self, view: AgentStory, row: Row) -> RenderableType:
         """The drawing of one row."""
         title = (view.agent_id, row.title)
         drawn: list[RenderableType] = []

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite, ShellCommand
 from freeact_sub.events import ApprovalRequest, QuestionRequest
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
@@ -30,7 +30,7 @@ WAITING = "…"
 
 
 def question_card(
-    views: Views,
+    views: Stories,
     questions: Questions,
     request: ApprovalRequest | QuestionRequest,
     rows: int,
@@ -65,7 +65,7 @@ def question_card(
     return Group(Text(), number, asks, *call, *always, Text(keys, "yellow"), *others)
 
 
-def _others(views: Views, questions: Questions) -> Iterator[str]:
+def _others(views: Stories, questions: Questions) -> Iterator[str]:
     """The questions that wait behind the current one, each with the text that selects it."""
     behind = questions.waiting[1:]
     for number, request in enumerate(behind[: questions.listed], start=2):
@@ -89,7 +89,7 @@ def drawn_call(request: ApprovalRequest | QuestionRequest, workspace: Path) -> R
     return draw_part(call_part(call))
 
 
-def asker(views: Views, request: ApprovalRequest | QuestionRequest) -> str:
+def asker(views: Stories, request: ApprovalRequest | QuestionRequest) -> str:
     """The names of the agents from below the root to the one that asks."""
     chain = views.chain(views.of(request))
     return " → ".join(views.name(view) for view in chain[1:] or chain)

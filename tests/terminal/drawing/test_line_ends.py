@@ -13,7 +13,7 @@ from support.sample_events import ROOT
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import StreamText
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, Response, ToolCallStarted
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import call_part
 from freeact_sub.terminal.drawing.markdown import markdown
 from freeact_sub.terminal.drawing.parts import Folded, coloured, make_console
@@ -71,7 +71,7 @@ def test_no_line_ends_with_blanks(drawn: RenderableType, width: int) -> None:
 
 @pytest.mark.parametrize("whole", [Story, Transcript])
 def test_no_line_of_a_run_ends_with_blanks(whole: type[Story] | type[Transcript]) -> None:
-    views = Views()
+    views = Stories()
     story = whole(views)
     text: list[str] = []
     for event in EVENTS:

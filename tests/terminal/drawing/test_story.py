@@ -26,7 +26,7 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.events.strategy_step import SearchedState
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
@@ -44,7 +44,7 @@ class DrawnStory:
     """A story as a terminal shows it."""
 
     def __init__(self, *, columns: int = 80, colours: bool = False) -> None:
-        self.views = Views()
+        self.views = Stories()
         self.story = Story(self.views)
         self.console = make_console(io.StringIO())
         self.console.size = (columns, 40)
@@ -348,7 +348,7 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     from freeact_sub.show.rows import rows
 
     monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
-    drawn, records = DrawnStory(), Records(Views())
+    drawn, records = DrawnStory(), Records(Stories())
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
         records.add(drawn.views.observe(event), rows(drawn.views.of(event), event))

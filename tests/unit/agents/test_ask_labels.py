@@ -15,7 +15,7 @@ from freeact_sub.activity import Activities
 from freeact_sub.events import AgentEvent, AgentStarted, ToolCallStarted, ToolOutput
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import body_html, body_text
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.story import Story
@@ -105,7 +105,7 @@ async def test_lists_of_agents_say_what_is_asked_and_what_still_is(events):
 
 
 async def test_heads_and_rows_show_the_label_first(events):
-    views = Views()
+    views = Stories()
     heads, titles = [], []
     for event in events:
         view = views.observe(event)
@@ -120,7 +120,7 @@ async def test_heads_and_rows_show_the_label_first(events):
 
 
 async def test_the_terminal_draws_each_answer_below_its_question(events):
-    views, console = Views(), Console(file=io.StringIO(), width=100)
+    views, console = Stories(), Console(file=io.StringIO(), width=100)
     story = Story(views)
     for event in events:
         views.observe(event)

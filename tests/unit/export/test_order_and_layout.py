@@ -22,7 +22,8 @@ from freeact_sub.events import (
 )
 from freeact_sub.export import export_events
 from freeact_sub.export.document import below
-from freeact_sub.export.report import Cell, Question, ToolUse, report_of
+from freeact_sub.export.report import report_of, told_of
+from freeact_sub.show.steps import Approval, CallStep
 
 CELL = {**ROOT, "tool_call_id": "cell"}
 ASKED = {
@@ -54,9 +55,8 @@ def asked_about(name, *, allowed=True):
 
 @pytest.mark.parametrize("name", ASKED)
 def test_a_question_stands_before_the_call_that_it_is_about(name):
-    kinds = [type(item) for item in report_of(asked_about(name)).agents[0].items]
-    call = Cell if name == "a cell" else ToolUse
-    assert kinds.index(Question) == kinds.index(call) - 1
+    kinds = [type(item) for item in told_of(report_of(asked_about(name)).agents[0])]
+    assert kinds.index(Approval) == kinds.index(CallStep) - 1
     for form in ("html", "md", "ipynb"):
         text = export_events(asked_about(name), form)
         assert text.index("Answer: ") < text.index("OUTPUT"), form
@@ -113,10 +113,10 @@ def test_questions_of_calls_side_by_side_stand_each_before_its_own():
         ToolCallStarted(**ROOT, tool_call_id=code, tool_name="execute_ipython_cell", args={"code": code}) for code in codes
     ]
     events += [request(f"approval-{code}", CodeAction(code=code), tool_call_id=code) for code in reversed(codes)]
-    items = report_of(events).agents[0].items[1:]
-    assert [(type(item), item.call.code if isinstance(item, Question) else item.code) for item in items] == [
-        (kind, code) for code in codes for kind in (Question, Cell)
-    ]
+    first, *items = told_of(report_of(events).agents[0])
+    assert isinstance(first, AgentStarted)
+    codes_of = [(type(item), item.code if isinstance(item, CallStep) else item.request.call.code) for item in items]
+    assert codes_of == [(kind, code) for code in codes for kind in (Approval, CallStep)]
 
 
 def test_the_table_of_agents_fits_a_page_and_a_telephone():

@@ -23,7 +23,7 @@ from freeact_sub.events import ModelProgress
 from freeact_sub.models.failures import key_of
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import foot_text
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
@@ -192,7 +192,7 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
     told = [event for event in of_kind(events, ModelProgress) if event.paused_seconds is not None]
     assert len(told) >= 2
     assert [event.paused_seconds for event in told] == sorted((event.paused_seconds for event in told), reverse=True)
-    views, activities, lines, shown = Views(), Activities(), [], []
+    views, activities, lines, shown = Stories(), Activities(), [], []
     plain, block = PlainLines(views), AgentBlock(events[0])
     for event in events:
         views.observe(event)

@@ -22,7 +22,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.notebook.agent_block import AgentBlock
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import Feed
 
 ROOT = {"agent_id": "agent-1"}
@@ -66,7 +66,7 @@ async def test_all_that_shows_agents_at_work_says_the_same():
         ToolOutput(**cell, tool_name="execute_ipython_cell", content=""),
         AgentFinished(**CHILD, status="limit", usage=USAGE, tree_usage=USAGE),
     ]
-    activities, views, block, feed = Activities(), Views(), AgentBlock(stream[0]), Feed()
+    activities, views, block, feed = Activities(), Stories(), AgentBlock(stream[0]), Feed()
 
     async def read():
         for event in stream:

@@ -23,7 +23,7 @@ from freeact_sub.calls import (
 )
 from freeact_sub.events import ApprovalRequest
 from freeact_sub.notebook.render import question_html, question_text
-from freeact_sub.show.agent_view import Views
+from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_answers import always_means
@@ -66,7 +66,7 @@ def drawn(renderable):
 
 def shown_by(request):
     """The question as each front end shows it."""
-    views, questions = Views(), Questions()
+    views, questions = Stories(), Questions()
     view = views.observe(request)
     questions.observe(request)
     yield f"{request.call.question}\n{request.call.text}"

@@ -1,0 +1,253 @@
+"""`AgentStory`: what an agent is doing and has done, made from its events; front ends draw it.
+
+It is the one reducer of events for people. A front end that draws each event once, as the terminal does, keeps no items;
+others say by `StoryLimits` how many.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from freeact_sub.activity import Activity
+from freeact_sub.agent_names import agent_name
+from freeact_sub.events import (
+    AgentEvent,
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    ModelProgress,
+    Response,
+    ResponseChunk,
+    Thoughts,
+    ThoughtsChunk,
+    ToolCallStarted,
+    ToolOutput,
+)
+from freeact_sub.show.steps import (
+    Approval,
+    CallStep,
+    GrowingText,
+    StoryItem,
+    StoryLimits,
+    shows,
+)
+from freeact_sub.show.story_items import StoryItems
+from freeact_sub.show.undrawn import TAIL_CHARS, UndrawnOutput
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(kw_only=True)
+class WorkSpan:
+    """The time of one run."""
+
+    began: float
+    ended: float
+    """Its end so far."""
+
+
+@dataclass(kw_only=True)
+class AgentStory(Activity):
+    """One agent: what it is doing, and what it has done."""
+
+    number: int = 0
+    """Order of appearance: decides its colour."""
+    description: str = ""
+    """The whole label of its work."""
+    prompt: str = ""
+    """Its first prompt."""
+    agent_type: str = ""
+    model: str = ""
+    mode: str = ""
+    tool_call_id: str | None = None
+    """The call of its parent that started it."""
+    runs: list[WorkSpan] = field(default_factory=list)
+    finished: AgentFinished | None = None
+    """The end of its run; None while it runs."""
+    kept: StoryItems = field(default_factory=StoryItems)
+    """What it has done, as far as it is kept."""
+    streaming: GrowingText | None = None
+    """The model's text or thoughts while they stream."""
+    answer: str = ""
+    """Its last complete response."""
+    child_answers: dict[str, str] = field(default_factory=dict)
+    """The last complete response of each child, by the child's id."""
+    outputs: dict[str | None, UndrawnOutput] = field(default_factory=lambda: defaultdict(UndrawnOutput))
+    """The output of running cells that is not drawn yet, by `tool_call_id`."""
+    pause_begins: bool = False
+    """The newest event is the first to say that the request waits for a busy provider."""
+    approvals: dict[str, Approval] = field(default_factory=dict)
+    """The approvals of this run, by the request's id."""
+    cells: set[str] = field(default_factory=set)
+    """The tool calls that ran a cell, whose output was shown as it came."""
+
+    @property
+    def name(self) -> str:
+        """The agent's short id, with its label if it has one."""
+        return agent_name(self.agent_id, self.label)
+
+    @property
+    def long_name(self) -> str:
+        """The same, with more of its label."""
+        return agent_name(self.agent_id, self.description)
+
+    @property
+    def writing(self) -> str:
+        """The end of an unfinished response."""
+        return self._growing("answer")
+
+    @property
+    def thinking(self) -> str:
+        """The end of unfinished thoughts."""
+        return self._growing("thoughts")
+
+    @property
+    def output_text(self) -> str:
+        """The end of the output that is not drawn yet."""
+        return "\n".join(filter(None, (output.text for output in self.outputs.values())))
+
+    @property
+    def items(self) -> list[StoryItem]:
+        """What is kept of what it has done, in order."""
+        return self.kept.items
+
+    @property
+    def calls_made(self) -> Iterator[CallStep]:
+        """The calls among the items."""
+        return self.kept.calls_made
+
+    def asked(self, request_id: str) -> ApprovalRequest | None:
+        """An approval request of this run."""
+        approval = self.approvals.get(request_id)
+        return None if approval is None else approval.request
+
+    def observe(self, event: AgentEvent) -> None:
+        """Updates the agent with one of its events."""
+        if isinstance(event, ResponseChunk | ThoughtsChunk):
+            self._stream(event)
+        elif isinstance(event, CodeExecutionOutputChunk | CodeExecutionOutput):
+            self.cells |= {event.tool_call_id} if event.tool_call_id else set()
+        else:
+            self._take(event)
+        if self.runs and event.time:
+            self.runs[-1].ended = max(self.runs[-1].ended, event.time)
+        self.kept.take(event, self.approvals, self.streaming)
+        if isinstance(event, Response | Thoughts | ToolCallStarted | AgentFinished):
+            self.streaming = None
+        super().observe(event)
+
+    def _stream(self, event: ResponseChunk | ThoughtsChunk) -> None:
+        kind = "answer" if isinstance(event, ResponseChunk) else "thoughts"
+        if self.streaming is None or self.streaming.kind != kind:
+            self.streaming = GrowingText(kind)
+        self.streaming.add(event.content)
+
+    def _take(self, event: AgentEvent) -> None:
+        match event:
+            case ModelProgress(paused_seconds=paused):
+                self.pause_begins = paused is not None and self.paused_seconds is None
+            case ApprovalRequest():
+                self.approvals[event.request_id] = Approval(event)
+            case ApprovalAnswered() if event.request_id in self.approvals:
+                self.approvals[event.request_id].answer = event
+            case Response():
+                self.answer = event.content
+            case AgentStarted():
+                self._begin(event)
+            case AgentFinished():
+                self.finished = event
+                for known in (self.child_answers, self.approvals, self.cells):
+                    known.clear()
+
+    def cut_off(self) -> None:
+        """Ends a run that will never end: the program was ended before it."""
+        if self.is_running:
+            self.status = INTERRUPTED
+            self.kept.end_calls()
+
+    def has_shown_result(self, output: ToolOutput) -> bool:
+        """Whether the result of a call was shown already: as the output of its cell, or as a person's denial."""
+        if output.outcome != "denied":
+            return output.tool_call_id in self.cells
+        asked = {approval.request.tool_call_id for approval in self.approvals.values()}
+        return output.tool_call_id is not None and output.tool_call_id in asked
+
+    def has_shown(self, request: ApprovalRequest) -> bool:
+        """Whether the tool call of the request has shown everything that the request asks for."""
+        calls = (call for call in self.calls if call.tool_call_id == request.tool_call_id)
+        return any(shows(call.tool_name, call.args, request.call) for call in calls)
+
+    def without_answer(self, output: ToolOutput) -> str:
+        """The result of a call without a child's answer at its end, which was shown when the child gave it."""
+        content = output.content.rstrip()
+        answers = (answer.strip() for answer in self.child_answers.values())
+        shown = next((answer for answer in answers if answer and content.endswith(answer)), "")
+        return content.removesuffix(shown).rstrip()
+
+    def _growing(self, kind: str) -> str:
+        return self.streaming.end(TAIL_CHARS) if self.streaming is not None and self.streaming.kind == kind else ""
+
+    def _begin(self, event: AgentStarted) -> None:
+        self.description = event.description or self.description
+        self.prompt = self.prompt or event.prompt
+        self.agent_type, self.model, self.mode = event.agent_type or "", event.model, event.mode or ""
+        self.tool_call_id = self.tool_call_id or event.tool_call_id
+        self.runs.append(WorkSpan(began=event.time, ended=event.time))
+        self.finished, self.streaming, self.answer = None, None, ""
+
+
+class Stories:
+    """All agents of a session, in order of appearance."""
+
+    def __init__(self, limits: StoryLimits | None = None) -> None:
+        """Args: limits: how many items of each agent are kept. None: none."""
+        self.by_id: dict[str, AgentStory] = {}
+        self._limits = limits
+
+    @property
+    def root(self) -> AgentStory | None:
+        """The agent without a parent; None before its first event."""
+        return next((story for story in self.by_id.values() if story.parent_id is None), None)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The label of each agent, by id."""
+        return {agent_id: story.label for agent_id, story in self.by_id.items()}
+
+    def name(self, story: AgentStory) -> str:
+        """An agent's name for people, in a conversation with the root."""
+        return "agent" if story.parent_id is None else story.name
+
+    def chain(self, story: AgentStory) -> list[AgentStory]:
+        """The agent and all above it, the root first."""
+        found = [story]
+        while (parent := self.by_id.get(found[0].parent_id or "")) is not None and parent not in found:
+            found.insert(0, parent)
+        return found
+
+    def in_order(self, parent_id: str | None = None) -> Iterator[AgentStory]:
+        """All agents, children below their parents. A child whose parent has no event stands as a root does."""
+        for story in self.by_id.values():
+            if (story.parent_id if story.parent_id in self.by_id else None) == parent_id:
+                yield story
+                yield from self.in_order(story.agent_id)
+
+    def of(self, event: AgentEvent) -> AgentStory:
+        """The agent that the event is from."""
+        story = self.by_id.get(event.agent_id)
+        if story is None:
+            story = self.by_id[event.agent_id] = AgentStory.of(event)
+            story.number, story.kept = len(self.by_id) - 1, StoryItems(self._limits)
+        return story
+
+    def observe(self, event: AgentEvent) -> AgentStory:
+        """Updates the event's agent; call it before the event is drawn."""
+        story = self.of(event)
+        story.observe(event)
+        parent = self.by_id.get(event.parent_id or "")
+        if parent is not None and isinstance(event, Response):
+            parent.child_answers[event.agent_id] = event.content
+        return story

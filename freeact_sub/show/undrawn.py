@@ -1,0 +1,108 @@
+"""The output of running cells that a front end has not drawn yet, for those that draw line below line."""
+
+import re
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from freeact_sub.cells import ClearOutput, DisplayData, ExecuteResult, StreamText, size_of, text_of
+from freeact_sub.text import clean, colours_only
+
+LINE_CHARS: Final = 8192
+"""A line that does not end is drawn in pieces of this size, so that memory stays bounded."""
+
+MAX_HELD: Final = 200
+MAX_HELD_CHARS: Final = 200_000
+"""Output of a cell that is held back, in pieces and in characters; more is drawn although the cell may clear it."""
+TAIL_CHARS: Final = 4000
+"""Characters of it that are drawn."""
+MAX_COLOURS: Final = 16
+"""Active colour sequences that continue in the next line; newer ones usually replace older ones."""
+
+_COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+
+
+HeldOutput: TypeAlias = StreamText | DisplayData | ExecuteResult
+
+
+class LineBuffer:
+    """Cuts a stream of pieces into whole lines; each sets the colours that continue from the one before it."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._colours = ""
+
+    def add(self, piece: str) -> Iterator[str]:
+        """Accept a piece, and yield the lines that it ends."""
+        *lines, self._rest = (self._rest + piece).split("\n")
+        if "\r" in self._rest:  # drop what is overwritten; a return at the end may yet become the end of a line
+            shown = self._rest.rstrip("\r")
+            self._rest = shown.rpartition("\r")[2] + ("\r" if shown != self._rest else "")
+        while len(self._rest) > LINE_CHARS:
+            lines.append(self._rest[:LINE_CHARS])
+            self._rest = self._rest[LINE_CHARS:]
+        for line in lines:
+            yield self._coloured(line)
+
+    def rest(self) -> str:
+        """The unfinished line, such as a progress bar that is still moving."""
+        return clean(self._rest)
+
+    def flush(self) -> Iterator[str]:
+        """Yields the unfinished line, if there is one; what comes next starts without colour."""
+        rest, self._rest = self._rest, ""
+        if rest:
+            yield self._coloured(rest)
+        self._colours = ""
+
+    def _coloured(self, line: str) -> str:
+        line = self._colours + colours_only(line)
+        in_force: list[str] = []
+        for match in _COLOUR.finditer(line):
+            if match[1].partition(";")[0] in ("", "0"):
+                in_force.clear()
+            if match[1] not in ("", "0"):
+                in_force.append(match[0])
+        self._colours = "".join(in_force[-MAX_COLOURS:])
+        return line
+
+
+class UndrawnOutput:
+    """The output of a running cell that is not drawn yet: an unfinished line, and what the cell may clear or replace.
+
+    A cell that has cleared its output, or has replaced a display, is likely to do so again. Where nothing that is drawn can
+    be taken back, only its last state is drawn, when the cell ends.
+    """
+
+    def __init__(self) -> None:
+        self.lines = LineBuffer()
+        self._held: list[HeldOutput] = []
+        self._held_chars = 0
+        self._clears = False
+
+    def settled(self, output: HeldOutput | ClearOutput) -> list[HeldOutput]:
+        """Takes an output of the cell, and returns those that can be drawn."""
+        if isinstance(output, ClearOutput):
+            self.lines, self._clears = LineBuffer(), True
+            self.rest()
+            return []
+        replaced = output.display_id if isinstance(output, DisplayData) and output.update else None
+        if not self._clears and replaced is None:
+            return [output]
+        for index, held in enumerate(self._held):
+            if isinstance(held, DisplayData) and replaced is not None and held.display_id == replaced:
+                self._held[index] = output
+                return []
+        self._held.append(output)
+        self._held_chars += size_of(output)
+        return self.rest() if len(self._held) > MAX_HELD or self._held_chars > MAX_HELD_CHARS else []
+
+    def rest(self) -> list[HeldOutput]:
+        """What was held back; it is not held any more."""
+        held, self._held, self._held_chars = self._held, [], 0
+        return held
+
+    @property
+    def text(self) -> str:
+        """The end of all this as text, for a place that is drawn again and again."""
+        texts = [text_of(output) for output in self._held]
+        return clean("".join(texts)[-TAIL_CHARS:]) + self.lines.rest()
