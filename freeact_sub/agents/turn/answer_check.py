@@ -3,9 +3,8 @@
 - A response that was cut off is not. The model is asked once to continue, and the parts are joined; for a value, which
   cannot be joined, it is asked once for a shorter one. A second cut ends the run as `limit`, with the partial answer.
 - A response that the provider stopped (content filter, an internal error) ends the run as `failed`.
-- After an empty text the model is asked once more; a second one fails the run. For small models the same holds for texts
-  that certainly are no answer. If a text merely sounds like none, the model is asked once, and its next text is the answer,
-  with a warning (`substance`).
+- After an empty text the model is asked once more; a second one fails the run. For small models the same holds for calls and
+  code that they have written as text (`substance`).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.agents.turn.substance import EMPTY, SHOWN, Problem, is_empty, problem_with, situation_of
+from freeact_sub.agents.turn.substance import EMPTY, SHOWN, Problem, is_empty, problem_with
 from freeact_sub.errors import FreeactError, LimitReachedError
 from freeact_sub.models import acts_by_blocks, profile_of
 from freeact_sub.models.small.arguments import Schemas
@@ -145,7 +144,7 @@ class AnswerCheck:
     def _check_whole(self, text: str, tools: Schemas, messages: Sequence[ModelMessage]) -> FreeactError | None:
         problem: Problem | None = EMPTY if is_empty(text) else None
         if problem is None and self.no_answer() == "small":
-            problem = problem_with(text, tools, situation_of(messages))
+            problem = problem_with(text, tools, messages)
         if problem is None and len(self._parts) > 1 and self.blocks() and has_python(text):
             problem = SHOWN  # the model wrote the rest of an action that was cut off, instead of the whole
         if problem is None:
@@ -153,9 +152,6 @@ class AnswerCheck:
         if not self._asked:
             self._asked, self._parts = True, []
             raise ModelRetry(problem.advice)
-        if problem.is_guess:
-            self.warnings.append(f"the answer may be none: {problem.what}, also when the model was asked")
-            return None
         return FreeactError(f"the model gave no answer, also when it was asked for one: {problem.what}")
 
     def check_report(self, response: ModelResponse) -> None:

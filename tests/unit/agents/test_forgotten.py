@@ -61,16 +61,6 @@ async def test_the_model_is_asked_once_and_then_the_child_is_cancelled_with_a_wa
     assert of_kind(events, AgentFinished)[-1].warnings == result.warnings
 
 
-async def test_a_warning_of_an_answer_that_was_given_again_is_gone(make):
-    announced = "I will count the rows of the table now."
-    script = LeavingScript(root=[background("slow"), announced, announced, "There are 42 rows."], slow=[asyncio.Event()])
-    async with make(script, config=ALLOW | {"answer_check": "small"}) as agent:
-        _, result = await read(agent.run("root"))
-    assert (result.status, result.output) == ("completed", "There are 42 rows.")
-    [warning] = result.warnings
-    assert "was still at work when the run ended" in warning
-
-
 async def test_a_model_that_waits_after_it_was_asked_has_the_answer(make):
     go = asyncio.Event()
 

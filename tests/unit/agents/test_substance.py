@@ -3,27 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from freeact_sub.agents.turn.substance import (
-    ANNOUNCED,
-    DESCRIBED,
-    ECHOED,
-    EMPTY,
-    PLANNED,
-    SHOWN,
-    SHOWN_AGAIN,
-    UNKNOWN,
-    WRITTEN,
-    Situation,
-    is_empty,
-    problem_with,
-    situation_of,
-)
+from freeact_sub.agents.turn.substance import EMPTY, SHOWN, SHOWN_AGAIN, WRITTEN, is_empty, problem_with
 from freeact_sub.tools.toolset import load_definition
 
 TOOLS = {name: load_definition(name).parameters_json_schema for name in ("execute_ipython_cell", "task")}
 BLOCK = "```python\nprint(sum(range(10)))\n```"
-RUN = frozenset({"print(sum(range(10)))"})
-ASKED = "How many words are in the file words.txt?"
 
 ANNOUNCEMENTS = [
     "I will now run the code.",
@@ -56,17 +40,26 @@ ANSWERS = [
 ]
 
 
-def problem(text, tools=TOOLS, **situation):
-    return problem_with(text, tools, Situation(**{"prompt": ASKED, **situation}))
+OTHERS = [
+    "How many words are in the file words.txt?",
+    "The cell ran without output; print what you need to see.",
+    "1. Read the file words.txt.\n2. Count the words.\n3. Print the result.",
+    "Ich werde jetzt den Code ausführen.",
+    "<tool_response>\nI understand. Please tell me the error.",
+]
+RAN = [
+    ModelRequest.user_text_prompt("Compute it."),
+    ModelResponse([TextPart("So:"), ToolCallPart("execute_ipython_cell", {"code": "print(sum(range(10)))  # all"}, "c1")]),
+    ModelRequest([ToolReturnPart("execute_ipython_cell", "45", "c1")]),
+]
 
 
-@pytest.mark.parametrize("text", ANNOUNCEMENTS)
-def test_a_text_that_only_announces_sounds_like_no_answer(text):
-    assert problem(text) == ANNOUNCED
+def problem(text, tools=TOOLS, messages=()):
+    return problem_with(text, tools, messages)
 
 
-@pytest.mark.parametrize("text", ANSWERS)
-def test_an_answer_is_left_alone(text):
+@pytest.mark.parametrize("text", [*ANNOUNCEMENTS, *ANSWERS, *OTHERS])
+def test_words_are_an_answer_whatever_they_say(text):
     assert problem(text) is None
 
 
@@ -84,27 +77,6 @@ def test_nothing_is_found_however_long_it_is():
 @given(st.text(max_size=2000))
 def test_no_text_is_too_strange(text):
     problem(text)
-
-
-@given(st.sampled_from(ANNOUNCEMENTS), st.sampled_from([text for text in ANSWERS if text != "Sure!"]))
-def test_an_announcement_before_an_answer_takes_nothing_from_it(announcement, answer):
-    assert problem(f"{announcement}\n\n{answer}") is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"name": "task", "parameters": {"type": "object"}}',
-        '```json\n{"type": "function", "function": {"name": "task", "description": "x"}}\n```',
-        '{"type": "function", "function": {"name": "task", "parameters": {"type": "object", "properties": {}}}}',
-        '[{"name": "task"}]',
-        'Sure:\n```\n{"tools": [{"type": "function", "function": {"name": "task"}}]}\n```',
-    ],
-)
-def test_the_description_of_a_tool_is_no_answer(text):
-    assert problem(text) == DESCRIBED
-    assert problem(text, {"other": {}}) is None
-    assert problem(f"{text}\nThat is all that I know of the tools that are offered here.") is None
 
 
 @pytest.mark.parametrize(
@@ -127,18 +99,6 @@ def test_a_call_as_text_is_no_answer(text):
 @pytest.mark.parametrize(
     "text",
     [
-        '```json\n{"name": "function_name", "arguments": {"argument_name": "start"}}\n```',
-        '{"type": "function", "function": {"name": "search", "arguments": "{}"}}',
-        '{"tool_calls": [{"function": {"name": "search", "arguments": {"query": "x"}}}]}',
-    ],
-)
-def test_a_call_of_a_tool_that_there_is_not_is_no_answer(text):
-    assert problem(text) == UNKNOWN
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
         '{"name": "Ann"',
         "[]",
         "{}",
@@ -148,75 +108,34 @@ def test_a_call_of_a_tool_that_there_is_not_is_no_answer(text):
         '{"total": 3}',
         '{"name": "Ann", "age": 3}',
         '{"tools": ["hammer"]}',
+        '```json\n{"name": "search", "arguments": {"query": "x"}}\n```',
     ],
 )
 def test_other_json_is_an_answer(text):
     assert problem(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "situation", "expected"),
-    [
-        (BLOCK, {}, SHOWN),
-        ("```\nprint(sum(range(10)))\n```", {}, SHOWN),
-        (f"I'll run this code:\n{BLOCK}", {}, SHOWN),
-        (BLOCK, {"has_acted": True}, SHOWN),
-        (f"How many words are in the file words.txt?\n{BLOCK}", {"codes": RUN, "has_acted": True}, SHOWN_AGAIN),
-        ("How many words are in the file words.txt?", {}, ECHOED),
-        (
-            "How many words are there in the file words.txt?",
-            {"prompt": "How many words are in the file words.txt, there?"},
-            ECHOED,
-        ),
-        ("The cell ran without output; print what you need to see.", {"has_acted": True}, ECHOED),
-        ("<tool_response>\nI understand. Please tell me the error.", {}, ECHOED),
-        ("The block was run. The result:\nNameError: name 'x' is not defined", {"has_acted": True}, ECHOED),
-        ("1. Read the file words.txt.\n2. Count the words.\n3. Print the result.", {}, PLANNED),
-        ("To do so:\n\n1. **Open** the file.\n- Then, count its words.", {}, PLANNED),
-    ],
-)
-def test_work_that_was_not_done(text, situation, expected):
-    assert problem(text, **situation) == expected
+@pytest.mark.parametrize("text", [BLOCK, "```\nprint(sum(range(10)))\n```", f"I'll run this code:\n{BLOCK}"])
+def test_code_that_nobody_has_run_is_no_answer(text):
+    assert problem(text) == SHOWN
+    assert problem(text, messages=RAN) == SHOWN_AGAIN
+    assert problem(text, messages=[*RAN, ModelRequest([UserPromptPart("And now?")])]) == SHOWN, "it ran for another prompt"
 
 
 @pytest.mark.parametrize(
-    ("text", "situation"),
+    "text",
     [
-        (f"There are 45 words in the file. This is the code that I used:\n{BLOCK}", {"codes": RUN, "has_acted": True}),
-        (f"Use the function sum, which adds up all that a range has:\n{BLOCK}", {}),
-        ("```bash\nwc -w words.txt\n```", {}),
-        ("```text\nprint(1)\n```", {}),
-        ("```\n45 words\n```", {}),
-        ("Yes.", {"prompt": "yes"}),
-        ("45\n", {"has_acted": True}),
-        ("It is a.txt.", {"prompt": "Which is larger, a.txt or b.txt?"}),
-        ("1. Read the file.\n2. Count the words.", {"has_acted": True}),
-        ("1. Read the file: it has 45 words.\n2. That is all.", {}),
-        ("- cat: 3\n- dog: 4", {}),
-        ("1. Find a place by the sea.\n2. Go there.", {"prompt": "Where shall we go?"}),
-        ("1. Print the result.", {}),
+        f"There are 45 words in the file. This is the code that I used:\n{BLOCK}",
+        f"Use the function sum, which adds up all that a range has:\n{BLOCK}",
+        "```bash\nwc -w words.txt\n```",
+        "```text\nprint(1)\n```",
+        "```\n45 words\n```",
     ],
 )
-def test_answers_with_code_or_lists_are_left_alone(text, situation):
-    assert problem(text, **situation) is None
-
-
-def test_only_what_is_certain_is_no_guess():
-    assert [one.is_guess for one in (EMPTY, DESCRIBED, WRITTEN, UNKNOWN, SHOWN, SHOWN_AGAIN)] == [False] * 6
-    assert [one.is_guess for one in (ANNOUNCED, PLANNED, ECHOED)] == [True] * 3
+def test_an_answer_may_show_code(text):
+    assert problem(text) is None
+    assert problem(text, messages=RAN) is None
 
 
 def test_without_the_tool_nobody_is_asked_to_run_code():
     assert problem(BLOCK, {"task": {}}) is None
-
-
-def test_the_situation_follows_from_the_history():
-    call = ToolCallPart("execute_ipython_cell", {"code": "print(1)  # one"}, "c1")
-    messages = [
-        ModelRequest.user_text_prompt("Compute it."),
-        ModelResponse([TextPart("So:"), call]),
-        ModelRequest([ToolReturnPart("execute_ipython_cell", "1", "c1")]),
-    ]
-    assert situation_of(messages) == Situation(prompt="Compute it.", has_acted=True, codes=frozenset({"print(1)"}))
-    later = [*messages, ModelResponse([TextPart("1")]), ModelRequest([UserPromptPart(["And", " now?"])])]
-    assert situation_of(later) == Situation(prompt="And\n now?")
