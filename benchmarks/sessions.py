@@ -26,8 +26,9 @@ from benchmarks.common import Goal, OtherLoad, Series, clock, main, report
 from benchmarks.killed_agents import EXPECTED, begin
 from freeact_sub import Agent, Config, SpawnRequest
 from freeact_sub.agents.undo.shadow_files import ShadowFiles
-from freeact_sub.sessions import SessionStore, state_folder
-from freeact_sub.sessions.database import NAME
+from freeact_sub.sessions import state_folder
+from freeact_sub.sessions.sqlite import SqliteStore
+from freeact_sub.sessions.sqlite.database import NAME
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel
 
 ROUNDS = 20
@@ -114,7 +115,7 @@ async def _cells(series: Series, folder: Path, cells: int) -> None:
 
 
 def _database_size(series: Series) -> None:
-    store, events = SessionStore(state_folder()), 0
+    store, events = SqliteStore(state_folder()), 0
     for session in store.sessions():
         with store.reader(session.session_id) as reader:
             events += sum(1 for _ in reader.events())
@@ -228,7 +229,7 @@ class _Round:
         self.problems: list[str] = []
         self.kills = self.resumed = 0
         self._place, self._processes, self._undisturbed, self._most = place, processes, undisturbed, most
-        self._store = SessionStore(place / "state" / "freeact")
+        self._store = SqliteStore(place / "state" / "freeact")
         self._dice = random.Random(time.time_ns())  # moments
 
     def carry_out(self) -> None:
@@ -283,11 +284,11 @@ class _Round:
             self.problems += _repeated(self._store, session, place)
 
 
-def _has_session(store: SessionStore, session: str) -> bool:
+def _has_session(store: SqliteStore, session: str) -> bool:
     return any(found.session_id == session and found.title for found in store.sessions())
 
 
-def _completed(store: SessionStore, session: str) -> Counter[str]:
+def _completed(store: SqliteStore, session: str) -> Counter[str]:
     """The prompts of children and asks that the session knows as completed, and that are not to be paid again.
 
     What was asked before the root last completed a run is asked anew.
@@ -300,7 +301,7 @@ def _completed(store: SessionStore, session: str) -> Counter[str]:
     return Counter([*(run.prompt for run in done), *(call.args["prompt"] for call in asks)])
 
 
-def _repeated(store: SessionStore, session: str, place: Path) -> list[str]:
+def _repeated(store: SqliteStore, session: str, place: Path) -> list[str]:
     """Stages that ran again though the model was not told that their end is unknown, or that variables are gone."""
     with store.reader(session) as reader:
         messages = reader.messages(reader.agents()[0].agent_id)
@@ -314,7 +315,7 @@ def _repeated(store: SessionStore, session: str, place: Path) -> list[str]:
     return [] if most <= 1 + told else [f"a cell ran {most} times, and the model was told {told} times"]
 
 
-def _database(store: SessionStore) -> list[str]:
+def _database(store: SqliteStore) -> list[str]:
     connection = sqlite3.connect(store.folder / NAME)
     try:
         found = connection.execute("PRAGMA integrity_check").fetchone()[0]

@@ -117,11 +117,9 @@ from freeact_sub.modes import (
     Mode as Mode,
 )
 from freeact_sub.sessions import (
+    SessionStore as SessionStore,
     StoredSession as StoredSession,
     list_sessions as list_sessions,
-)
-from freeact_sub.sessions.store import (
-    SessionStore as SessionStore,
 )
 from freeact_sub.show.callbacks import (
     Callbacks as Callbacks,

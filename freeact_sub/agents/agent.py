@@ -33,7 +33,7 @@ from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.events import Compacted, Event
 from freeact_sub.kernels import Changes, KernelProvider
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import session_store
 from freeact_sub.tools import SpawnRequest
 
 OutputT = TypeVar("OutputT", default=str)
@@ -115,7 +115,7 @@ class Agent(Generic[OutputT]):
         constructor, set another model. Raises SessionError if the session does not exist, cannot be read, or does not say
         where its model is.
         """
-        stored = SessionStore(state_folder()).find(session_id)
+        stored = session_store(None if config is None else config.sessions).find(session_id)
         return cls(config or Config(workspace=stored.workspace), session=stored.session_id, **options)
 
     async def open(self) -> Self:

@@ -204,7 +204,7 @@ def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
         return "new", False
     from freeact_sub.cli.sessions import chosen  # noqa: PLC0415
 
-    return chosen(options.session, config.workspace), replay
+    return chosen(options.session, config), replay
 
 
 def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:

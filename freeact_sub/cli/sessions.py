@@ -9,8 +9,7 @@ from typing import Any, Final
 from freeact_sub.cli.streams import print_line, write_out
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError
-from freeact_sub.sessions import SessionStore, StoredSession, list_sessions, state_folder
-from freeact_sub.sessions.sweeping import remove_session, sweep
+from freeact_sub.sessions import SessionStore, StoredSession, newest, session_store
 from freeact_sub.show.wording import session_line
 
 SHOWN: Final = 20
@@ -19,31 +18,33 @@ SHOWN: Final = 20
 
 def run_way(options: argparse.Namespace, config: Config) -> int:
     """Runs the subcommand; returns the exit status."""
+    store = session_store(config.sessions)
     match options.way:
         case "list":
-            return _list(None if options.everywhere else config.workspace)
+            return _list(store, None if options.everywhere else config.workspace)
         case "show":
-            return _show(options.session_id, options.agent)
+            return _show(store, options.session_id, options.agent)
         case "export":
-            return _export(options.session_id, options.to, options.out)
+            return _export(store, options.session_id, options.to, options.out)
         case "fork":
-            return _fork(options.session_id)
+            print_line(store.fork(options.session_id))
+            return 0
         case "rm":
-            return _remove(options.session_id)
+            return _remove(store, options.session_id)
         case _:
-            return _prune(config)
+            return _prune(store, config)
 
 
-def chosen(choice: str, workspace: Path) -> str:
+def chosen(choice: str, config: Config) -> str:
     """The id of the session that an option names. Args: choice: `.`: the newest. Empty: ask.
 
     Raises:
         SessionError: There is no such session.
         ConfigError: Nobody is there to choose.
     """
-    store = SessionStore(state_folder())
+    store = session_store(config.sessions)
     if choice == ".":
-        return store.newest(workspace).session_id
+        return newest(store, config.workspace).session_id
     return store.find(choice).session_id if choice else _ask(store.sessions())
 
 
@@ -73,8 +74,8 @@ def _ask(sessions: list[StoredSession]) -> str:
         found = narrowed or found
 
 
-def _list(workspace: Path | None) -> int:
-    sessions = [session for session in list_sessions(workspace) if session.title]
+def _list(store: SessionStore, workspace: Path | None) -> int:
+    sessions = [session for session in store.sessions(workspace) if session.title]
     for session in sessions:
         print_line(session_line(session, folder=workspace is None))
     if not sessions:
@@ -82,11 +83,10 @@ def _list(workspace: Path | None) -> int:
     return 0
 
 
-def _show(session_id: str, agent: str | None) -> int:
+def _show(store: SessionStore, session_id: str, agent: str | None) -> int:
     from freeact_sub.show.agent_story import Stories  # noqa: PLC0415  # slow to import
     from freeact_sub.terminal.plain_lines import PlainLines  # noqa: PLC0415  # slow to import
 
-    store = SessionStore(state_folder())
     session = store.find(session_id)
     views = Stories()
     lines = PlainLines(views)
@@ -100,10 +100,10 @@ def _show(session_id: str, agent: str | None) -> int:
     return 0
 
 
-def _export(session_id: str, to: Any, file: Path | None) -> int:
+def _export(store: SessionStore, session_id: str, to: Any, file: Path | None) -> int:
     from freeact_sub.export import export_session  # noqa: PLC0415  # slow to import
 
-    text = export_session(session_id, to, file=file)
+    text = export_session(session_id, to, store=store, file=file)
     if file is None:
         write_out(text)
     else:
@@ -111,23 +111,16 @@ def _export(session_id: str, to: Any, file: Path | None) -> int:
     return 0
 
 
-def _fork(session_id: str) -> int:
-    print_line(SessionStore(state_folder()).fork(session_id))
-    return 0
-
-
-def _remove(session_id: str) -> int:
-    store = SessionStore(state_folder())
+def _remove(store: SessionStore, session_id: str) -> int:
     session = store.find(session_id)
-    remove_session(store, session.session_id)
+    store.remove(session.session_id)
     print_line(f"removed: {session_line(session, folder=True)}")
     return 0
 
 
-def _prune(config: Config) -> int:
+def _prune(store: SessionStore, config: Config) -> int:
     settings = config.sessions
-    swept = sweep(
-        SessionStore(state_folder()),
+    swept = store.sweep(
         config.workspace,
         archive_after_days=settings.archive_after_days,
         max_bytes=settings.max_bytes,

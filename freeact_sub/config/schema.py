@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from freeact_sub.config.budget import Budget
+from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.gateway import GatewayConfig, check_url
 from freeact_sub.config.git_environment import git_environment
 from freeact_sub.config.instruction_files import read_commands, read_files
-from freeact_sub.config.kernel_providers import check_installed
 from freeact_sub.config.section import Section
 from freeact_sub.modes import CodeActions, Headless, Mode, NoAnswer, Profile
 from freeact_sub.system.safe_files import full_path, is_folder
@@ -111,8 +111,7 @@ class KernelConfig(Section):
     @field_validator("provider")
     @classmethod
     def _is_installed(cls, name: str) -> str:
-        check_installed(name)
-        return name
+        return KERNEL_PROVIDERS.check(name)
 
     def environment(self) -> dict[str, str]:
         """The whole environment of a kernel's process. `python`, `pip` and the like are those of its Python."""
@@ -197,6 +196,13 @@ class SessionsConfig(Section):
     does."""
     max_bytes: int | None = Field(default=5_000_000_000, ge=0)
     """Bytes that all sessions may take on disk; the oldest are removed. None: no limit."""
+    store: str = "sqlite"
+    """Where they are kept: an entry point of `freeact_sub.session_stores`."""
+
+    @field_validator("store")
+    @classmethod
+    def _is_installed(cls, name: str) -> str:
+        return SESSION_STORES.check(name)
 
 
 class TerminalConfig(Section):

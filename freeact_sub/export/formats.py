@@ -10,7 +10,7 @@ from freeact_sub.export.document import document
 from freeact_sub.export.notebook import notebook
 from freeact_sub.export.page import page
 from freeact_sub.export.report import Report, report_of
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import SessionStore, session_store
 
 Format: TypeAlias = Literal["html", "ipynb", "md", "jsonl"]
 _MADE: Final[dict[str, Callable[[Report], str]]] = {"html": page, "ipynb": notebook, "md": document}
@@ -36,13 +36,13 @@ def export_session(session_id: str, to: Format, *, store: SessionStore | None = 
     Args:
         session_id: The session's id, or the beginning of it if no other id begins like it.
         to: The format.
-        store: The store that has it. Default: the store of this user.
+        store: The store that has it. None: that of the default settings.
         file: A file to write the text to; it is replaced if it exists.
 
     Raises:
         SessionError: There is no such session, it cannot be read, or the file cannot be written.
     """
-    store = store or SessionStore(state_folder())
+    store = store or session_store()
     with store.reader(store.find(session_id).session_id) as reader:
         text = export_events(reader.events(), to)
     if file is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from freeact_sub.config.kernel_providers import load
+from freeact_sub.config.entry_points import KERNEL_PROVIDERS
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
@@ -106,7 +106,7 @@ def make_provider(settings: KernelConfig, *, on_notice: Callable[[str], None] | 
     Raises:
         ConfigError: Its package cannot be imported.
     """
-    provider: KernelProvider = load(settings.provider)(settings, on_notice=on_notice)
+    provider: KernelProvider = KERNEL_PROVIDERS.load(settings.provider)(settings, on_notice=on_notice)
     return provider
 
 

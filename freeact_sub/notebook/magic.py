@@ -35,6 +35,7 @@ from freeact_sub.errors import ConfigError, FreeactError, UntrustedError
 from freeact_sub.notebook.borrowed_ipykernel import before_threads_end, forget_last_error
 from freeact_sub.notebook.display import display_run, show_again
 from freeact_sub.notebook.stored import session_words, show_stored, stored_session
+from freeact_sub.sessions import session_store
 
 DEFAULT_NAME = "agent"
 NEW = "new"
@@ -113,7 +114,7 @@ class AgentMagics:
             return
         if options.session is not None:
             try:
-                show_stored(options.session, options.agent)
+                show_stored(session_store(load_config().sessions), options.session, options.agent)
             except FreeactError as error:
                 raise UsageError(f"%agent_show: {error}") from error
         elif not show_again():
@@ -131,8 +132,8 @@ class AgentMagics:
         if name in self._agents:
             raise UsageError(f"%agent_resume: {name!r} is open here: `%agent_close {name}` first, or choose another --name")
         try:
-            session = stored_session(options.session)
             config = _load_config(options)
+            session = stored_session(session_store(config.sessions), options.session)
             await self._start(name, options, config, session.session_id)
         except FreeactError as error:
             raise UsageError(f"%agent_resume: {error}") from error

@@ -8,16 +8,19 @@ from freeact_sub.events import AgentStarted, Event
 from freeact_sub.notebook.display import Page
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
 from freeact_sub.notebook.render import prompt_html
-from freeact_sub.sessions import SessionStore, StoredSession, state_folder
+from freeact_sub.sessions import SessionStore, StoredSession, newest
 from freeact_sub.text import one_line, visible
 
 TITLE_CHARS = 60
 
 
-def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | None = None) -> StoredSession:
+def show_stored(
+    store: SessionStore, session_id: str, agent_id: str | None, screen: DisplayArea | None = None
+) -> StoredSession:
     """Draw a session.
 
     Args:
+        store: The store that has it.
         session_id: Its id, or the beginning of its id.
         agent_id: The id or the key of the one agent to draw. None: all.
         screen: Where it is drawn. Default: the output of this cell.
@@ -25,9 +28,9 @@ def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | Non
     Raises:
         SessionError: There is no such session or agent, or it cannot be read.
     """
-    store, screen = SessionStore(state_folder()), screen or CellDisplay()
+    screen = screen or CellDisplay()
     session = store.find(session_id)
-    goes_on = not store.lock(session.session_id).is_free()
+    goes_on = store.is_open(session.session_id)
     with store.reader(session.session_id) as reader:
         wanted = None if agent_id is None else reader.agent(agent_id).agent_id
         events = (event for event in reader.events() if wanted in (None, event.agent_id))
@@ -40,14 +43,13 @@ def show_stored(session_id: str, agent_id: str | None, screen: DisplayArea | Non
     return session
 
 
-def stored_session(session_id: str | None) -> StoredSession:
+def stored_session(store: SessionStore, session_id: str | None) -> StoredSession:
     """A session by its id or the beginning of it. None: the latest one of this folder.
 
     Raises:
         SessionError: There is none, or it cannot be read.
     """
-    store = SessionStore(state_folder())
-    return store.newest(Path.cwd()) if session_id is None else store.find(session_id)
+    return newest(store, Path.cwd()) if session_id is None else store.find(session_id)
 
 
 def session_words(session: StoredSession) -> str:

@@ -2,7 +2,7 @@
 
 How to read a session::
 
-    store = SessionStore(state_folder())
+    store = session_store()
     for session in store.sessions():                    # `StoredSession`, the newest first
         print(session.session_id, session.title, session.usage)
     with store.reader(session_id) as reader:
@@ -18,20 +18,10 @@ How to read a session::
 
 A reader needs no lock and may be used while the session goes on: it sees what is committed. Reading never writes.
 
-The database knows no agents: it gets plain values (`SessionWriter`), and `agents/sessions/` knows what they mean. One
-database has all sessions, so that a list of them, what they cost and what is to be swept are queries. Texts above 32 kB, and
-whatever a part keeps for a session (`SessionStore.folder_of`), are files in a folder of the session. All of it is in
-`$XDG_STATE_HOME/freeact`, for its user alone (0700), and not in the workspace, which code may write.
-
-Why not `pydantic_ai.conversation_store`: it stores a conversation when a run has ended, by an `await` of its own for each.
-Here a call is committed before it runs and its result before it is used, in the middle of a run, together with events,
-and by a thread that no event loop waits for. Its shape is good, and is taken over: a log of entries, each with the
-one before it, and for each agent the newest, so that a history that is written anew (compaction, undo) keeps what it
-leaves. `sqlite3` is the standard library's; a library around it would be one more thing between a commit and the disk.
+A store knows no agents: it gets plain values (`SessionWriter`), and `agents/sessions/` knows what they mean. Where sessions
+are kept is a setting (`store.py`); ours is a database of SQLite (`sqlite/`).
 """
 
-from freeact_sub.sessions.lock import SessionLock
-from freeact_sub.sessions.reader import SessionReader
 from freeact_sub.sessions.records import (
     KnownAnswer,
     StoredAgent,
@@ -40,13 +30,26 @@ from freeact_sub.sessions.records import (
     StoredQuestion,
     StoredRun,
     StoredSession,
+    cells_of,
 )
-from freeact_sub.sessions.store import SessionStore, list_sessions, new_session_id, state_folder
-from freeact_sub.sessions.writer import SessionWriter
+from freeact_sub.sessions.store import (
+    FILES,
+    VARIABLES,
+    SessionReader,
+    SessionStore,
+    SessionWriter,
+    list_sessions,
+    new_session_id,
+    newest,
+    session_store,
+    state_folder,
+    stats_below,
+)
 
 __all__ = [
+    "FILES",
+    "VARIABLES",
     "KnownAnswer",
-    "SessionLock",
     "SessionReader",
     "SessionStore",
     "SessionWriter",
@@ -56,7 +59,11 @@ __all__ = [
     "StoredQuestion",
     "StoredRun",
     "StoredSession",
+    "cells_of",
     "list_sessions",
     "new_session_id",
+    "newest",
+    "session_store",
     "state_folder",
+    "stats_below",
 ]

@@ -1,17 +1,26 @@
 """The records of a session, as plain values. Agents at every depth have the same shape."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
+from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.events import ApprovalRequest
+from freeact_sub.events import (
+    ApprovalRequest,
+    CodeExecutionOutput,
+    CodeExecutionOutputChunk,
+    Event,
+    ToolCallStarted,
+    ToolOutput,
+)
 from freeact_sub.modes import Mode
 
 CallState: TypeAlias = Literal["begun", "done"]
 """`begun`: the call is running, or the program ended while it ran; nobody knows whether it had an effect."""
 
+CELL_TOOL: Final = "execute_ipython_cell"
 INTERRUPTED = "interrupted"
 """The status of a run that the end of the program cut off."""
 
@@ -166,3 +175,38 @@ class KnownAnswer:
     root_run: int
     """The root's run in which it was answered."""
     value: Any
+
+
+def cells_of(events: Iterator[Event]) -> list[StoredCell]:
+    """The cells among the events of one agent. A later turn may reuse a call's id."""
+    cells: list[dict[str, Any]] = []
+    at_work: dict[str | None, dict[str, Any]] = {}
+    for event in events:
+        cell = at_work.get(event.tool_call_id)
+        match event:
+            case ToolCallStarted(tool_name=name) if name == CELL_TOOL:
+                cell = at_work[event.tool_call_id] = {"code": str(event.args.get("code", "")), "began": event.time}
+                cell |= {"agent_id": event.agent_id, "tool_call_id": event.tool_call_id, "outputs": []}
+                cells.append(cell | {"text": "", "status": "", "seconds": 0.0, "output_file": None})
+                at_work[event.tool_call_id] = cells[-1]
+            case CodeExecutionOutputChunk(output=ClearOutput()) if cell is not None:
+                cell["outputs"].clear()
+            case CodeExecutionOutputChunk(output=output) if cell is not None:
+                cell["outputs"].append(output)
+            case CodeExecutionOutput() if cell is not None:
+                cell |= {"status": event.status, "seconds": event.seconds, "output_file": event.output_file}
+                cell["text"] = event.text
+            case ToolOutput(tool_name=name) if name == CELL_TOOL and cell is not None:
+                cell["text"] = cell["text"] or event.content
+                del at_work[event.tool_call_id]
+            case _:
+                pass
+    return [StoredCell(**{**cell, "outputs": tuple(cell["outputs"])}) for cell in cells]
+
+
+@dataclass
+class Swept:
+    """The outcome of a sweep."""
+
+    archived: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)

@@ -1,43 +1,231 @@
-"""`SessionStore`: all sessions of a user: finds, opens and removes them."""
+"""`SessionStore`: where sessions are kept. A store is found by its name, as kernel providers are.
 
-import json
-import logging
+An entry point of the group `freeact_sub.session_stores` names a function of the settings (`SessionsConfig`) that makes a
+`SessionStore`. `sessions.store` is its name. Ours is `sqlite` (`sessions/sqlite/`). Every agent and every command makes its
+store once, from its settings, and hands it on.
+"""
+
 import os
-import re
 import secrets
-import shutil
-import sqlite3
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from freeact_sub.config.budget import Usage
+from freeact_sub.config.entry_points import SESSION_STORES
+from freeact_sub.config.schema import SessionsConfig
 from freeact_sub.errors import SessionError
-from freeact_sub.sessions.bodies import Bodies
-from freeact_sub.sessions.database import NAME, connect, connect_to_read
-from freeact_sub.sessions.lock import NAME as LOCK
-from freeact_sub.sessions.lock import SessionLock
-from freeact_sub.sessions.reader import UNREADABLE, SessionReader, record_of, texts, usage_of
-from freeact_sub.sessions.records import StoredSession
-from freeact_sub.system.removal import remove
+from freeact_sub.events import Event
+from freeact_sub.sessions.records import (
+    KnownAnswer,
+    StoredAgent,
+    StoredCall,
+    StoredCell,
+    StoredQuestion,
+    StoredRun,
+    StoredSession,
+    Swept,
+)
 
-FOLDERS: Final = "sessions"
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage
 
-_ID: Final = re.compile(r"[0-9a-z-]{1,40}")
-
-
-def state_folder() -> Path:
-    """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
+VARIABLES: Final = "variables"
+FILES: Final = "files"
+"""Names in a session's folder: the variables of its kernels, and the states of its files."""
 
 
-def new_session_id() -> str:
-    """An id that sorts by time, such as `20261122-1754-9f3a1c`."""
-    return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
+class SessionReader(Protocol):
+    """Reads one session, open or not; a context manager. Each method sees what is on disk at its call.
+
+    A record that cannot be read is left out, and counted in `lost`.
+    """
+
+    lost: Counter[str]
+    """What could not be read so far, by a word for its kind."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def agents(self) -> list[StoredAgent]:
+        """All agents, the root first, in order of their start."""
+
+    def agent(self, agent_id: str) -> StoredAgent:
+        """One agent, by its id, its key or a beginning of them. Raises: SessionError: There is none, or more than one."""
+
+    def runs(self, agent_id: str | None = None) -> list[StoredRun]:
+        """The runs of an agent, or of all, in order."""
+
+    def messages(self, agent_id: str) -> "list[ModelMessage]":
+        """The conversation of an agent as it is now."""
+
+    def chain(self, agent_id: str) -> list[int]:
+        """The number of each message of the conversation; a message keeps its number."""
+
+    def calls(self, agent_id: str | None = None) -> list[StoredCall]:
+        """The calls of an agent, or of all, in order."""
+
+    def events(self, agent_id: str | None = None) -> Iterator[Event]:
+        """The events of an agent, or of all, in order."""
+
+    def last_event(self, agent_id: str, kind: str) -> Event | None:
+        """The last event of a class. None: there is none."""
+
+    def cells(self, agent_id: str) -> list[StoredCell]:
+        """The cells of an agent, in order."""
+
+    def questions(self, agent_id: str | None = None) -> list[StoredQuestion]:
+        """What was asked of people, and their answers."""
+
+    def known_answers(self, *, since: int = 0) -> list[KnownAnswer]:
+        """Answers by content that nobody has used. Args: since: only those of later runs of the root."""
+
+
+class SessionWriter(Protocol):
+    """Writes one session, and holds it until it is closed. Methods that write return at once and never raise."""
+
+    session_id: str
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what is handed over will be kept."""
+
+    def start(self) -> None:
+        """Begin to write."""
+
+    async def commit(self) -> bool:
+        """Wait until all that was handed over is on disk. Returns: False if it is not kept."""
+
+    async def aclose(self) -> None:
+        """Write what is left, and let others have the session. Can be called again."""
+
+    def session(self, *, workspace: Path, model: str, model_facts: str = "{}") -> None:
+        """There is this session; one that is there already goes on, and its runs that never ended are cut off."""
+
+    def agent(self, **columns: Any) -> None:
+        """An agent has started. Args: columns: as `StoredAgent` has them."""
+
+    def run_begins(self, agent_id: str, number: int, root_run: int, *, prompt: str, budget: Any) -> None:
+        """A run begins. Args: root_run: the run of the root that it belongs to."""
+
+    def run_ends(self, agent_id: str, number: int, *, status: str, ending: Any, output: Any) -> None:
+        """A run has ended."""
+
+    def files(self, agent_id: str, number: int, tree: str) -> None:
+        """The state of the workspace's files before a run. Args: tree: its name in the session's folder."""
+
+    def undone(self, agent_id: str, numbers: Sequence[int], *, undone: bool) -> None:
+        """Runs were taken back, or are there again."""
+
+    def messages(self, agent_id: str, keep: int, new: Sequence[Any]) -> None:
+        """A conversation goes on. Args: keep: so many messages of it stay, and the new ones follow."""
+
+    def call_begins(self, agent_id: str, run: int, number: int, **columns: Any) -> None:
+        """A call begins. Args: columns: as `StoredCall` has them."""
+
+    def call_ends(self, agent_id: str, run: int, number: int, *, outcome: str, result: str) -> None:
+        """A call has ended."""
+
+    def answer(self, agent_id: str, root_run: int, digest: str, value: Any) -> None:
+        """An answer that is given again to the same question."""
+
+    def answer_used(self, answer_id: int, root_run: int) -> None:
+        """An answer was given again."""
+
+    def event(self, agent_id: str, root_run: int, kind: str, to_json: Callable[[], str]) -> None:
+        """Something has happened. Args: kind: the event's class. to_json: makes its line."""
+
+
+class SessionStore(Protocol):
+    """All sessions of a user. Its methods block: an event loop calls them in a thread, except `open`."""
+
+    def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
+        """All sessions, latest use first. Args: workspace: only those of this folder.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+
+    def find(self, session_id: str) -> StoredSession:
+        """One session, by its id or a beginning that only its id has.
+
+        Raises:
+            SessionError: There is none, or more than one; or it cannot be read.
+        """
+
+    def reader(self, session_id: str) -> SessionReader:
+        """A reader of a session. Raises: SessionError: There is none, or it cannot be read."""
+
+    def open(self, session_id: str, *, secrets: Sequence[str], on_failure: Callable[[str], None]) -> SessionWriter:
+        """Open a session for writing; nobody else can until the writer is closed.
+
+        Args:
+            session_id: The session; it need not exist.
+            secrets: Values that are never written.
+            on_failure: Called once, in any thread, with the reason why nothing more is kept.
+
+        Raises:
+            SessionBusyError: It is open elsewhere.
+            OSError: It cannot be written.
+        """
+
+    def is_open(self, session_id: str) -> bool:
+        """Whether somebody has it open for writing at this moment."""
+
+    def folder_of(self, session_id: str) -> Path:
+        """A private folder for files of the session. It need not exist, and is removed with the session.
+
+        Raises:
+            SessionError: That is no session's id.
+        """
+
+    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
+        """Copy a session as a new one. Args: is_mine: this program has it open, and nothing runs in it. Returns: the new id.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be copied.
+        """
+
+    def remove(self, session_id: str) -> None:
+        """Remove a session, with the long outputs of its agents.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be removed.
+        """
+
+    def is_sweep_due(self) -> bool:
+        """Whether `sweep` has not been called for a day."""
+
+    def sweep(
+        self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
+    ) -> Swept:
+        """Archive old sessions, and remove the oldest above the limit.
+
+        Args:
+            workspace: A folder whose outputs are swept as those in the workspaces of sessions are.
+            archive_after_days: Days without use after which a session is archived. None: never.
+            max_bytes: Bytes that all sessions may take on disk. None: no limit.
+            stop: Ends the sweep soon once it is set.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+
+
+def session_store(settings: SessionsConfig | None = None) -> SessionStore:
+    """Make the store that the settings name. Args: settings: None: the defaults.
+
+    Raises:
+        ConfigError: It is not installed, or cannot be loaded.
+    """
+    settings = settings or SessionsConfig()
+    store: SessionStore = SESSION_STORES.load(settings.store)(settings)
+    return store
 
 
 def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
@@ -46,7 +234,30 @@ def list_sessions(workspace: Path | None = None) -> list[StoredSession]:
     Raises:
         SessionError: They cannot be read.
     """
-    return SessionStore(state_folder()).sessions(workspace)
+    return session_store().sessions(workspace)
+
+
+def newest(store: SessionStore, workspace: Path) -> StoredSession:
+    """The latest session of a folder that has a prompt.
+
+    Raises:
+        SessionError: There is none, or they cannot be read.
+    """
+    for session in store.sessions(workspace):
+        if session.title:
+            return session
+    raise SessionError(f"there is no session of {workspace} to continue: start one without --continue")
+
+
+def new_session_id() -> str:
+    """An id that sorts by time, such as `20261122-1754-9f3a1c`."""
+    return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def state_folder() -> Path:
+    """The folder of all that is kept: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
 
 
 def stats_below(folder: str) -> Iterator[os.stat_result]:
@@ -55,267 +266,3 @@ def stats_below(folder: str) -> Iterator[os.stat_result]:
         for name in names:
             with suppress(OSError):
                 yield os.lstat(f"{place}/{name}")
-
-
-class SessionStore:
-    """The sessions in one folder. It keeps nothing open."""
-
-    def __init__(self, folder: Path) -> None:
-        """Args: folder: see `state_folder`; it need not exist."""
-        self.folder = folder
-
-    def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
-        """All sessions, latest use first. Args: workspace: only those of this folder.
-
-        Raises:
-            SessionError: They cannot be read.
-        """
-        select = (
-            "SELECT * FROM sessions WHERE :workspace IS NULL OR workspace = :workspace ORDER BY updated DESC, created DESC"
-        )
-        values = {"workspace": None if workspace is None else str(workspace)}
-        with self._reading() as connection:
-            if connection is None:
-                return []
-            found = []
-            for row in connection.execute(select, values).fetchall():
-                try:
-                    found.append(self._session(connection, row))
-                except UNREADABLE as error:
-                    logger.warning("the session %s cannot be read: %s", row["session_id"], error)
-            return found
-
-    def find(self, session_id: str) -> StoredSession:
-        """One session, by its id or a beginning that only its id has.
-
-        Raises:
-            SessionError: There is none, or more than one; or it cannot be read.
-        """
-        found = [session for session in self.sessions() if session.session_id.startswith(session_id)]
-        exact = [session for session in found if session.session_id == session_id]
-        if exact or len(found) == 1:
-            return (exact or found)[0]
-        if found:
-            names = ", ".join(session.session_id for session in found[:5])
-            raise SessionError(f"several sessions begin with {session_id!r}, so write more of the id: {names}")
-        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
-
-    def newest(self, workspace: Path) -> StoredSession:
-        """The latest session of a folder that has a prompt.
-
-        Raises:
-            SessionError: There is none, or they cannot be read.
-        """
-        for session in self.sessions(workspace):
-            if session.title:
-                return session
-        raise SessionError(f"there is no session of {workspace} to continue: start one without --continue")
-
-    def reader(self, session_id: str) -> SessionReader:
-        """Returns a reader of a session; see `SessionReader`. Raises: SessionError: There is none, or it cannot be read."""
-        self.find(session_id)
-        return SessionReader(self.folder, session_id, self.folder_of(session_id))
-
-    def folder_of(self, session_id: str) -> Path:
-        """The session's own folder, for files; it is removed with the session. It need not exist.
-
-        Raises:
-            SessionError: That is no session's id.
-        """
-        if not _ID.fullmatch(session_id):
-            raise SessionError(f"{session_id!r} is no id of a session")
-        return self.folder / FOLDERS / session_id
-
-    def lock(self, session_id: str) -> SessionLock:
-        """Returns the lock of a session."""
-        return SessionLock(self.folder_of(session_id), session_id)
-
-    def agents(self) -> dict[str, list[str]]:
-        """The ids of all agents, by session. Raises: SessionError: They cannot be read."""
-        found: dict[str, list[str]] = {}
-        with self._reading() as connection:
-            rows = [] if connection is None else connection.execute("SELECT session_id, agent_id FROM agents").fetchall()
-        for session_id, agent_id in rows:
-            found.setdefault(session_id, []).append(agent_id)
-        return found
-
-    def size_bytes(self, session_id: str) -> int:
-        """The bytes of the session's folder on disk, without its rows in the database."""
-        return sum(found.st_size for found in stats_below(str(self.folder_of(session_id))))
-
-    @property
-    def database_bytes(self) -> int:
-        """The bytes of the database on disk."""
-        size = 0
-        for path in self.folder.glob(f"{NAME}*"):
-            with suppress(FileNotFoundError):  # another program has closed the database: its log is removed then
-                size += path.stat().st_size
-        return size
-
-    def remove(self, session_id: str) -> None:
-        """Removes a session: its rows and its folder.
-
-        Raises:
-            SessionBusyError: It is open.
-            SessionError: There is none, or it cannot be removed.
-        """
-        session_id = self.find(session_id).session_id
-        with self._changing(session_id, "removed"):
-            with closing(connect(self.folder)) as connection:
-                connection.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
-                connection.execute("PRAGMA incremental_vacuum").fetchall()
-            remove(str(self.folder_of(session_id)))
-
-    def archive(self, session_id: str, folders: Sequence[str]) -> None:
-        """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
-
-        Raises:
-            SessionBusyError: It is open.
-            SessionError: It cannot be written.
-        """
-        with self._changing(session_id, "archived"):
-            for name in folders:
-                remove(str(self.folder_of(session_id) / name))
-            with closing(connect(self.folder)) as connection:
-                connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
-
-    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
-        """Copies a session as a new one. Returns: the new id.
-
-        Args:
-            session_id: The session.
-            is_mine: This program has it open, and nothing runs in it.
-
-        Raises:
-            SessionBusyError: It is open.
-            SessionError: There is none, or it cannot be copied.
-        """
-        session_id, new_id = self.find(session_id).session_id, new_session_id()
-        with self._changing(session_id, "forked", is_mine=is_mine):
-            folder = self.folder_of(new_id)
-            try:
-                copy_files(self.folder_of(session_id), folder)
-                with closing(connect(self.folder)) as connection:
-                    copy_rows(connection, session_id, new_id)
-            except (sqlite3.Error, OSError):
-                remove(str(folder))
-                raise
-        return new_id
-
-    @contextmanager
-    def _changing(self, session_id: str, what: str, *, is_mine: bool = False) -> Iterator[None]:
-        """Have the lock of a session inside. Args: what: is done, for the error. is_mine: this program has the lock."""
-        lock = self.lock(session_id)
-        try:
-            if not is_mine:
-                lock.take()
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise SessionError(f"the session {session_id} cannot be {what}: {error}") from error
-        finally:
-            lock.give_back()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        connection = connect_to_read(self.folder)
-        try:
-            yield connection
-        except sqlite3.Error as error:
-            raise SessionError(f"the sessions in {self.folder} cannot be read: {error}") from error
-        finally:
-            if connection is not None:
-                connection.close()
-
-    def _session(self, connection: sqlite3.Connection, row: sqlite3.Row) -> StoredSession:
-        session_id, bodies = row["session_id"], Bodies(self.folder_of(row["session_id"]))
-        agents = connection.execute("SELECT COUNT(*) FROM agents WHERE session_id = ?", (session_id,)).fetchone()[0]
-        usages, status = Usage(), ""
-        for run in connection.execute(
-            "SELECT ending, status, parent_id FROM runs JOIN agents USING(session_id, agent_id) "
-            "WHERE session_id = ? ORDER BY began",
-            (session_id,),
-        ):
-            usages += _usage(run["ending"], bodies)
-            status = run["status"] if run["parent_id"] is None else status
-        facts = _json_object(row["model_facts"], bodies)
-        converted = {
-            "workspace": Path(row["workspace"]),
-            "archived": bool(row["archived"]),
-            "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
-            "addresses": texts(facts.get("addresses")),
-        }
-        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
-
-
-def _usage(ending: str | None, bodies: Bodies) -> Usage:
-    return usage_of(_json_object("{}" if ending is None else ending, bodies).get("usage"))
-
-
-def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
-    """An object as it was stored. Empty: it cannot be read, and the rest of the session can."""
-    try:
-        value = json.loads(bodies.text(stored))
-    except UNREADABLE as error:
-        logger.warning("a part of a session cannot be read: %s", error)
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-TABLES: Final[Mapping[str, Mapping[str, str]]] = {
-    "sessions": {"created": ":now", "updated": ":now"},
-    "agents": {"head": "head + :shift"},
-    "runs": {"head": "head + :shift"},
-    "entries": {"entry_id": "entry_id + :shift", "parent": "parent + :shift"},
-    "calls": {"call_id": "NULL"},
-    "answers": {"answer_id": "NULL"},
-    "events": {"event_id": "NULL"},
-}
-"""All tables, and the columns whose values change. NULL: the next number."""
-IN_PLACE: Final = ".saved-up-to"
-"""The suffix of files that are overwritten in place."""
-
-
-def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str) -> None:
-    """Copies all rows of a session, in one transaction. Raises: sqlite3.Error."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        last, first = connection.execute(
-            "SELECT COALESCE(MAX(entry_id), 0), (SELECT MIN(entry_id) FROM entries WHERE session_id = ?) FROM entries",
-            (session_id,),
-        ).fetchone()
-        values = {"old": session_id, "new": new_id, "now": time.time(), "shift": last + 1 - (first or 0)}
-        for table, changed in TABLES.items():
-            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-            taken = [{"session_id": ":new", **changed}.get(column, column) for column in columns]
-            connection.execute(
-                f"INSERT INTO {table}({', '.join(columns)}) SELECT {', '.join(taken)} FROM {table} "  # noqa: S608  # names of ours
-                "WHERE session_id = :old ORDER BY rowid",
-                values,
-            )
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def copy_files(folder: Path, new: Path) -> None:
-    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
-    for place, _, names in os.walk(folder):
-        there = new / Path(place).relative_to(folder)
-        there.mkdir(mode=0o700, parents=True)
-        for name in names:
-            if name == LOCK:
-                continue
-            source = Path(place) / name
-            if source.parent == folder or name.endswith(IN_PLACE):
-                shutil.copy2(source, there / name, follow_symlinks=False)
-            else:
-                _link(source, there / name)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # another file system, or too many links
-        if os.path.lexists(source):  # else git, which still reads the workspace, has removed it
-            shutil.copy2(source, target, follow_symlinks=False)

@@ -9,7 +9,8 @@ from support.chat_server import ChatCall, ChatServer, by_turn
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
 from freeact_sub.notebook.stored import pages_of, show_stored
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import session_store, state_folder
+from freeact_sub.sessions.sqlite import SqliteStore
 
 ROOT = {"agent_id": "agent-root"}
 CHILD = {"agent_id": "agent-child", "parent_id": "agent-root", "depth": 1}
@@ -55,7 +56,7 @@ def test_there_is_a_page_for_each_prompt_and_a_child_that_is_asked_on_has_one_bl
 def test_a_session_that_there_is_not(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with pytest.raises(SessionError, match="there is no session 'x'"):
-        show_stored("x", None, StoredScreen())
+        show_stored(session_store(), "x", None, StoredScreen())
 
 
 @pytest.mark.kernel
@@ -106,5 +107,5 @@ async def test_a_notebook_goes_on_after_its_kernel_was_started_again(tmp_path, m
 
 
 def child_of(session):
-    with SessionStore(state_folder()).reader(session.session_id) as reader:
+    with SqliteStore(state_folder()).reader(session.session_id) as reader:
         return reader.agents()[1].agent_id

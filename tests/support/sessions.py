@@ -6,20 +6,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from freeact_sub.sessions import SessionStore, SessionWriter, state_folder
+from freeact_sub.sessions import state_folder
+from freeact_sub.sessions.sqlite import SqliteStore, SqliteWriter
 
 
 @asynccontextmanager
 async def writing(
-    store: SessionStore,
+    store: SqliteStore,
     session_id: str = "s-1",
     *,
     workspace: Path = Path("/work"),
     failures: list[str] | None = None,
     **options: Any,
-) -> AsyncIterator[SessionWriter]:
+) -> AsyncIterator[SqliteWriter]:
     """A writer that has made its session; all is on disk when it is left."""
-    writer = SessionWriter(
+    writer = SqliteWriter(
         store.folder,
         session_id,
         session_folder=store.folder_of(session_id),
@@ -34,7 +35,7 @@ async def writing(
         await writer.aclose()
 
 
-def root(writer: SessionWriter, agent_id: str = "agent-1", **columns: Any) -> None:
+def root(writer: SqliteWriter, agent_id: str = "agent-1", **columns: Any) -> None:
     """There is a root."""
     defaults = {"key": f"agent:{agent_id}", "parent_id": None, "depth": 0, "tool_call_id": None, "description": ""}
     writer.agent(
@@ -42,8 +43,8 @@ def root(writer: SessionWriter, agent_id: str = "agent-1", **columns: Any) -> No
     )
 
 
-async def as_after_a_crash(agent: Any, folder: Path) -> SessionStore:
+async def as_after_a_crash(agent: Any, folder: Path) -> SqliteStore:
     """The sessions as they were if the program had been killed in this moment: a copy, in a state folder of its own."""
     await agent.debug.root.shared.journal.committed()
     shutil.copytree(state_folder(), folder / "freeact")
-    return SessionStore(folder / "freeact")
+    return SqliteStore(folder / "freeact")

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from freeact_sub.agents.runs.results import AgentStatus, text_of
 from freeact_sub.errors import SessionError
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import SessionStore, session_store
 from freeact_sub.text import wrong_fields
 
 RecordedStatus: TypeAlias = AgentStatus | Literal["interrupted"]
@@ -59,16 +59,19 @@ class ChildRecord:
         except json.JSONDecodeError as error:
             raise ValueError(f"this is no record of a child: {error}") from error
 
-    def renewed(self) -> "ChildRecord":
+    def renewed(self, store: SessionStore | None = None) -> "ChildRecord":
         """The child as its session has it now, whichever program reads it.
+
+        Args:
+            store: The store of its session. None: that of the default settings.
 
         Raises:
             SessionError: The child has no session, or the session cannot be read.
         """
         if not self.session_id:
             raise SessionError(f"{self.agent_id} was started without a session, so nothing of it is on disk")
-        store = SessionStore(state_folder())
-        is_over = store.lock(self.session_id).is_free()  # first: what is written before the lock is given back counts
+        store = store or session_store()
+        is_over = not store.is_open(self.session_id)  # first: what is written before the lock is given back counts
         with store.reader(store.find(self.session_id).session_id) as reader:
             found = next((run for run in reader.runs(self.agent_id) if run.number == self.run), None)
         if found is not None and found.ended is not None:

@@ -26,16 +26,14 @@ from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput
 from freeact_sub.sessions import (
+    FILES,
+    VARIABLES,
     KnownAnswer,
-    SessionLock,
     SessionReader,
-    SessionStore,
-    SessionWriter,
     StoredCell,
     new_session_id,
-    state_folder,
+    session_store,
 )
-from freeact_sub.sessions.sweeping import FILES, VARIABLES, is_due, sweep
 
 SWEEP_SECONDS: Final = 5.0
 """Seconds that the end of a sweep may take."""
@@ -86,14 +84,13 @@ class AgentSession:
         self._replays = replay
         self._sweeping: threading.Thread | None = None
         self._stop = threading.Event()
-        self._lock: SessionLock | None = None
         self._last_used: float | None = None
         """When it was used, as far as this program knows. None: it is not written yet."""
-        self._store = SessionStore(state_folder())
+        self.store = session_store(config.sessions)
         if choice == NEW:
             self.session_id = new_session_id()
         elif choice is not None:
-            self.resumed = load(self._store, choice)
+            self.resumed = load(self.store, choice)
             self.session_id = self.resumed.stored.session_id
             if not has_model:
                 self.config = with_model_of(self.resumed.stored, config)
@@ -143,35 +140,27 @@ class AgentSession:
         if self.session_id is None:
             self._sweep_soon()
             return
-        lock = self._store.lock(self.session_id)
-        try:
-            lock.take()
-        except OSError as error:
-            self._not_kept(str(error))
-            return
-        self._lock = lock
-        try:
-            await asyncio.to_thread(self._check_unchanged)
-        except BaseException:
-            await self.aclose()
-            raise
         loop = asyncio.get_running_loop()
 
         def failed(reason: str) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody reads notices any more
                 loop.call_soon_threadsafe(self._not_kept, reason)
 
-        self.journal.writer = SessionWriter(
-            self._store.folder,
-            self.session_id,
-            session_folder=self._store.folder_of(self.session_id),
-            secrets=known_secrets(self.config),
-            on_failure=failed,
-        )
-        self.journal.writer.start()
+        try:
+            writer = self.store.open(self.session_id, secrets=known_secrets(self.config), on_failure=failed)
+        except OSError as error:
+            self._not_kept(str(error))
+            return
+        try:
+            await asyncio.to_thread(self._check_unchanged)
+        except BaseException:
+            await writer.aclose()
+            raise
+        writer.start()
+        self.journal.writer = writer
         self.journal.open_reader = self._reader
-        folder = self._store.folder_of(self.session_id) / VARIABLES
-        self.journal.files = self._store.folder_of(self.session_id) / FILES
+        folder = self.store.folder_of(self.session_id) / VARIABLES
+        self.journal.files = self.store.folder_of(self.session_id) / FILES
         self.journal.variables = SessionVariables(folder, self._last_cell, self._notice)
         self._sweep_soon()
         model = (self.config.model or "") if self._has_name else ""  # a name says nothing of a model that a program gives
@@ -248,7 +237,7 @@ class AgentSession:
         return await asyncio.to_thread(_last_cell, self._reader, agent_id)
 
     def _reader(self) -> SessionReader:
-        return self._store.reader(self.session_id or "")
+        return self.store.reader(self.session_id or "")
 
     async def fork(self) -> str:
         """Make a new session of all that there is now, while nothing is at work in this one. Returns: its id.
@@ -263,7 +252,7 @@ class AgentSession:
         await self.journal.committed()
         if not self.journal.keeps:
             raise SessionError(f"the session {self.session_id} is not kept, so it cannot be forked")
-        return await asyncio.to_thread(self._store.fork, self.session_id, is_mine=True)
+        return await asyncio.to_thread(self.store.fork, self.session_id, is_mine=True)
 
     async def aclose(self) -> None:
         """Write what is left, and let others have the session. Can be called again."""
@@ -274,27 +263,25 @@ class AgentSession:
             if self._sweeping is not None:
                 await asyncio.to_thread(self._sweeping.join, SWEEP_SECONDS)
                 self._sweeping = None
+            if writer is not None and self.session_id is not None:
+                await writer.commit()
+                with suppress(SessionError):  # a notice has said that it cannot be read
+                    self._last_used = (await asyncio.to_thread(self.store.find, self.session_id)).updated
+        finally:
             if writer is not None:
                 await writer.aclose()
-            if self._lock is not None and self.session_id is not None:
-                with suppress(SessionError):  # a notice has said that it cannot be read
-                    self._last_used = (await asyncio.to_thread(self._store.find, self.session_id)).updated
-        finally:
-            if self._lock is not None:
-                self._lock.give_back()
-                self._lock = None
 
     def _check_unchanged(self) -> None:
         if self.session_id is None or self._last_used is None:
             return
-        if self._store.find(self.session_id).updated != self._last_used:
+        if self.store.find(self.session_id).updated != self._last_used:
             raise SessionError(
                 f"the session {self.session_id} was used elsewhere since this agent has read it: resume it with a new agent"
             )
 
     def _sweep_soon(self) -> None:
         """Sweep all sessions in a thread, if that is due."""
-        if not is_due(self._store):
+        if not self.store.is_sweep_due():
             return
         settings = self.config.sessions
         self._stop.clear()
@@ -302,7 +289,7 @@ class AgentSession:
         def work() -> None:
             try:
                 days, size = settings.archive_after_days, settings.max_bytes
-                sweep(self._store, self.config.workspace, archive_after_days=days, max_bytes=size, stop=self._stop)
+                self.store.sweep(self.config.workspace, archive_after_days=days, max_bytes=size, stop=self._stop)
             except (SessionError, OSError) as error:  # it is tried again
                 logger.info("sessions are not swept: %s", error)
 

@@ -11,8 +11,7 @@ from freeact_sub.agents.children.nodes import CALLS
 from freeact_sub.agents.runs.user_cells import run_code
 from freeact_sub.errors import ApprovalDeniedError
 from freeact_sub.events import CodeExecutionOutput, KernelLost, ToolOutput
-from freeact_sub.sessions import SessionReader, StoredCell
-from freeact_sub.sessions.reader import cells_of
+from freeact_sub.sessions import SessionReader, StoredCell, cells_of
 from freeact_sub.text import one_line
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from freeact_sub.calls import Call, SavedVariables
 from freeact_sub.errors import ApprovalDeniedError, KernelError
 from freeact_sub.events import AgentEvent, CodeExecutionOutput, KernelLost, ToolOutput
 from freeact_sub.kernels.snapshots import LeftOut, RestoreReport
-from freeact_sub.sessions.store import stats_below
+from freeact_sub.sessions import stats_below
 from freeact_sub.system.closing import end_task
 from freeact_sub.system.removal import remove
 from freeact_sub.text import counted, one_line

@@ -56,11 +56,11 @@ class Opening:
 
     def _found(self, agent: "Agent") -> str | None:
         """The id of the session; None: list the sessions."""
-        from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+        from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
 
         if self.session in ("", NEW):
             return self.session or None
-        found = SessionStore(state_folder()).find(self.session).session_id
+        found = session_store(agent.config.sessions).find(self.session).session_id
         if found == agent.session_id:
             raise SessionError(f"{found} is this conversation")
         return found
@@ -88,9 +88,9 @@ def sessions_text(agent: "Agent") -> str:
     Raises:
         SessionError: They cannot be read.
     """
-    from freeact_sub.sessions import SessionStore, state_folder  # noqa: PLC0415
+    from freeact_sub.sessions import session_store  # noqa: PLC0415  # slow to import
 
-    sessions = SessionStore(state_folder()).sessions(agent.config.workspace)
+    sessions = session_store(agent.config.sessions).sessions(agent.config.workspace)
     found = [session for session in sessions if session.title and session.session_id != agent.session_id]
     if not found:
         return "no earlier conversation in this folder"

@@ -30,7 +30,8 @@ from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.export import FORMATS, export_events, export_session
 from freeact_sub.export.document import fenced
 from freeact_sub.export.report import report_of, seconds_of, timeline_of
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import state_folder
+from freeact_sub.sessions.sqlite import SqliteStore
 from freeact_sub.testing import first_prompt
 
 HOSTILE = (
@@ -312,7 +313,7 @@ def test_no_text_ends_its_block(text):
 
 
 def test_a_session_that_is_not_there_is_said(tmp_path):
-    store = SessionStore(tmp_path)
+    store = SqliteStore(tmp_path)
     with pytest.raises(SessionError, match="there is no session 'x'"):
         export_session("x", "html", store=store)
 
@@ -346,4 +347,4 @@ async def test_a_stored_session_is_exported_with_its_children_and_without_secret
         assert not [secret for secret in secrets if json.dumps(secret)[1:-1] in text]
     with pytest.raises(SessionError, match="cannot be written"):
         export_session(session_id, "md", file=tmp_path / "no" / "x.md")
-    assert SessionStore(state_folder()).find(session_id).title == "root"
+    assert SqliteStore(state_folder()).find(session_id).title == "root"

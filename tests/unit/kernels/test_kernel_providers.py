@@ -11,7 +11,7 @@ from support.waiting import eventually
 
 from freeact_sub import Agent, Config
 from freeact_sub.approvals.rules import rule_files
-from freeact_sub.config.kernel_providers import GROUP, OWN
+from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.schema import KernelConfig
 from freeact_sub.errors import ConfigError
 from freeact_sub.kernels import AuditSettings, KernelPlace, SandboxPolicy, make_provider
@@ -53,10 +53,13 @@ def test_a_provider_that_cannot_be_imported_is_told_by_its_name(tmp_path, target
         make_provider(KernelConfig(provider="broken"))
 
 
-def test_our_own_are_registered_like_any_other():
+@pytest.mark.parametrize("group", [KERNEL_PROVIDERS, SESSION_STORES])
+def test_our_own_are_registered_like_any_other(group):
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
-    assert project["project"]["entry-points"][GROUP] == {name: point.value for name, point in OWN.items()}
-    assert all(callable(point.load()) for point in OWN.values())
+    installed = group.installed()
+    for name, value in project["project"]["entry-points"][group.name].items():
+        assert installed[name].value == value
+        assert callable(group.load(name))
 
 
 class Remote(FakeKernelProvider):

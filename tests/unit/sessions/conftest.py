@@ -1,8 +1,8 @@
 import pytest
 
-from freeact_sub.sessions import SessionStore
+from freeact_sub.sessions.sqlite import SqliteStore
 
 
 @pytest.fixture
 def store(tmp_path):
-    return SessionStore(tmp_path / "state")
+    return SqliteStore(tmp_path / "state")

@@ -24,9 +24,10 @@ from freeact_sub.events import (
     ToolOutput,
 )
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.sessions import SessionStore
-from freeact_sub.sessions.database import MIGRATIONS, NAME, connect
-from freeact_sub.sessions.mended import LOST
+from freeact_sub.sessions import newest
+from freeact_sub.sessions.sqlite import SqliteStore
+from freeact_sub.sessions.sqlite.database import MIGRATIONS, NAME, connect
+from freeact_sub.sessions.sqlite.mended import LOST
 
 
 def asked(text):
@@ -213,9 +214,9 @@ async def test_sessions_are_found_by_folder_id_and_how_an_id_begins(store):
                 writer.run_begins("agent-1", 1, 1, prompt=f"p{number}", budget={})
     assert [session.session_id for session in store.sessions(Path("/b"))] == ["s-1"]
     assert len(store.sessions()) == 3
-    assert store.newest(Path("/a")).session_id == "s-0"  # nothing was asked in the newer one
+    assert newest(store, Path("/a")).session_id == "s-0"  # nothing was asked in the newer one
     with pytest.raises(SessionError, match=r"no session of /c to continue"):
-        store.newest(Path("/c"))
+        newest(store, Path("/c"))
     with pytest.raises(SessionError, match=r"several sessions begin with 's-'"):
         store.find("s-")
     for name in ("nobody", "../x"):
@@ -326,7 +327,7 @@ def test_several_programs_make_the_database_at_once(store):
 
 
 async def test_a_database_that_stays_locked_ends_the_keeping_and_says_so_once(store, monkeypatch):
-    monkeypatch.setattr("freeact_sub.sessions.database.BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("freeact_sub.sessions.sqlite.database.BUSY_SECONDS", 0.05)
     async with writing(store):
         pass
     other = sqlite3.connect(store.folder / NAME, isolation_level=None)
@@ -346,7 +347,7 @@ async def test_a_database_that_stays_locked_ends_the_keeping_and_says_so_once(st
 async def test_a_folder_that_cannot_be_made_ends_the_keeping(tmp_path):
     (tmp_path / "file").write_text("")
     failures = []
-    async with writing(SessionStore(tmp_path / "file" / "state"), failures=failures) as writer:
+    async with writing(SqliteStore(tmp_path / "file" / "state"), failures=failures) as writer:
         assert not await writer.commit()
     assert len(failures) == 1
 
@@ -366,7 +367,7 @@ async def test_a_full_disk_ends_the_keeping_and_the_database_stays_whole(store):
 
 
 async def test_a_disk_that_does_not_answer_is_not_waited_for(store, monkeypatch):
-    monkeypatch.setattr("freeact_sub.sessions.writer.COMMIT_SECONDS", 0.05)
+    monkeypatch.setattr("freeact_sub.sessions.sqlite.writer.COMMIT_SECONDS", 0.05)
     go_on, failures = threading.Event(), []
     async with writing(store, failures=failures) as writer:
         writer.put(lambda to: go_on.wait(60))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.sessions import root, writing
 
-from freeact_sub.sessions.database import NAME, connect
-from freeact_sub.sessions.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
+from freeact_sub.sessions.sqlite.database import NAME, connect
+from freeact_sub.sessions.sqlite.sweeping import DAY_SECONDS, MARK, is_due, remove_session, sweep
 
 IDS = ("old", "new")
 

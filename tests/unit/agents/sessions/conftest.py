@@ -1,10 +1,11 @@
 import pytest
 
-from freeact_sub.sessions import SessionStore, state_folder
+from freeact_sub.sessions import state_folder
+from freeact_sub.sessions.sqlite import SqliteStore
 
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """The sessions of a user who has none."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return SessionStore(state_folder())
+    return SqliteStore(state_folder())

@@ -12,18 +12,18 @@ import threading
 import time
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from freeact_sub.errors import SessionError
-from freeact_sub.sessions.records import StoredSession
-from freeact_sub.sessions.store import SessionStore, stats_below
+from freeact_sub.sessions.records import StoredSession, Swept
+from freeact_sub.sessions.store import FILES, VARIABLES, stats_below
 from freeact_sub.system.removal import remove
 
+if TYPE_CHECKING:
+    from freeact_sub.sessions.sqlite.store import SqliteStore
+
 DAY_SECONDS: Final = 86_400
-VARIABLES: Final = "variables"
-FILES: Final = "files"
 LARGE: Final = (VARIABLES, FILES)
 """Folders that an archived session does not keep."""
 STRAY_SECONDS: Final = DAY_SECONDS
@@ -39,15 +39,7 @@ AGENT_ID: Final = re.compile(r"agent-[0-9a-f]{8}")
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class Swept:
-    """The outcome of a sweep."""
-
-    archived: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-
-
-def is_due(store: SessionStore) -> bool:
+def is_due(store: "SqliteStore") -> bool:
     """Whether the last sweep was more than a day ago, or there was none."""
     try:
         return time.time() - (store.folder / MARK).stat().st_mtime > DAY_SECONDS
@@ -56,7 +48,7 @@ def is_due(store: SessionStore) -> bool:
 
 
 def sweep(
-    store: SessionStore,
+    store: "SqliteStore",
     workspace: Path,
     *,
     archive_after_days: float | None,
@@ -99,15 +91,15 @@ def sweep(
     return swept
 
 
-def remove_session(store: SessionStore, session_id: str) -> None:
+def remove_session(store: "SqliteStore", session_id: str) -> None:
     """Removes a session, with the long outputs of its agents. Raises: see `SessionStore.remove`."""
     session = store.find(session_id)
     agents = _agents(store, session)
-    store.remove(session.session_id)
+    store.drop(session.session_id)
     _remove_outputs(session.workspace, agents)
 
 
-def _archive(store: SessionStore, session: StoredSession) -> bool:
+def _archive(store: "SqliteStore", session: StoredSession) -> bool:
     try:
         _check_unused(store, session)
         agents = _agents(store, session)
@@ -119,7 +111,7 @@ def _archive(store: SessionStore, session: StoredSession) -> bool:
     return True
 
 
-def _remove(store: SessionStore, session: StoredSession) -> bool:
+def _remove(store: "SqliteStore", session: StoredSession) -> bool:
     try:
         _check_unused(store, session)
         remove_session(store, session.session_id)
@@ -129,13 +121,13 @@ def _remove(store: SessionStore, session: StoredSession) -> bool:
     return True
 
 
-def _check_unused(store: SessionStore, session: StoredSession) -> None:
+def _check_unused(store: "SqliteStore", session: StoredSession) -> None:
     """Raises SessionError if it was used, or removed, since the sweep began."""
     if store.find(session.session_id).updated != session.updated:
         raise SessionError(f"the session {session.session_id} has been used since")
 
 
-def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int:
+def _size(store: "SqliteStore", session: StoredSession, agents: list[str]) -> int:
     """The bytes of a session on disk, with the long outputs of its agents."""
     size, folder = store.size_bytes(session.session_id), _outputs(session.workspace)
     for agent_id in filter(AGENT_ID.fullmatch, agents if folder is not None else ()):
@@ -143,7 +135,7 @@ def _size(store: SessionStore, session: StoredSession, agents: list[str]) -> int
     return size
 
 
-def _agents(store: SessionStore, session: StoredSession) -> list[str]:
+def _agents(store: "SqliteStore", session: StoredSession) -> list[str]:
     """The agents whose outputs are removed with the session: those that no other session, such as a fork, has too."""
     agents = store.agents()
     others = {other.session_id for other in store.sessions() if not other.archived} - {session.session_id}

@@ -1,4 +1,4 @@
-"""`SessionWriter`: the one thread that writes a session; its callers hand over values and go on.
+"""`SqliteWriter`: the one thread that writes a session; its callers hand over values and go on.
 
 It writes values in order, several in one transaction (`backlog`). `commit` waits until all of them are on disk, while the
 event loop goes on. Values become JSON in the thread, so they must not change after they are handed over.
@@ -21,10 +21,11 @@ from typing import Any, Final, TypeAlias
 
 from freeact_sub.errors import SessionError
 from freeact_sub.events.json_lines import json_line
-from freeact_sub.sessions.backlog import Backlog
-from freeact_sub.sessions.bodies import Bodies
-from freeact_sub.sessions.database import connect
 from freeact_sub.sessions.records import INTERRUPTED
+from freeact_sub.sessions.sqlite.backlog import Backlog
+from freeact_sub.sessions.sqlite.bodies import Bodies
+from freeact_sub.sessions.sqlite.database import connect
+from freeact_sub.sessions.sqlite.lock import SessionLock
 
 COMMIT_SECONDS: Final = 10.0
 """Seconds that a commit may take before the writer gives up."""
@@ -94,7 +95,7 @@ class _Waiting:
 _END: Final = object()
 
 
-class SessionWriter:
+class SqliteWriter:
     """Writes one session. Methods that write return at once and never raise."""
 
     def __init__(
@@ -105,6 +106,7 @@ class SessionWriter:
         session_folder: Path,
         secrets: Sequence[str],
         on_failure: Callable[[str], None],
+        lock: SessionLock | None = None,
     ) -> None:
         """Make a writer; nothing is opened yet.
 
@@ -114,7 +116,9 @@ class SessionWriter:
             session_folder: The folder of this session.
             secrets: Values that are never written.
             on_failure: Called once, in the writer's thread, with the reason why nothing more is kept.
+            lock: Given back when the writer is closed.
         """
+        self._lock = lock
         self.session_id = session_id
         self._folder = folder
         self._bodies = Bodies(session_folder, secrets)
@@ -156,14 +160,17 @@ class SessionWriter:
         return bool(kept)
 
     async def aclose(self) -> None:
-        """Write what is left, and end the thread; a disk that does not answer is not waited for."""
-        if self._thread is None:
-            return
-        await self.commit()
-        self._backlog.put(_END, now=True)
-        thread, self._thread = self._thread, None
-        if not self._failed:
-            await asyncio.to_thread(thread.join, COMMIT_SECONDS)
+        """See `SessionWriter`. A disk that does not answer is not waited for."""
+        try:
+            if self._thread is not None:
+                await self.commit()
+                self._backlog.put(_END, now=True)
+                thread, self._thread = self._thread, None
+                if not self._failed:
+                    await asyncio.to_thread(thread.join, COMMIT_SECONDS)
+        finally:
+            if self._lock is not None:
+                self._lock.give_back()
 
     def session(self, *, workspace: Path, model: str, model_facts: str = "{}") -> None:
         """There is this session; one that is there already goes on, and its runs that never ended are cut off.

@@ -1,4 +1,4 @@
-"""`SessionReader`: reads one session, open or not."""
+"""`SqliteReader`: reads one session, open or not."""
 
 import functools
 import json
@@ -11,30 +11,32 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from pydantic import TypeAdapter
 
 from freeact_sub.agent_names import agents_meant, candidates
-from freeact_sub.cells import ClearOutput
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
     AgentEvent,
     ApprovalAnswered,
     ApprovalRequest,
-    CodeExecutionOutput,
-    CodeExecutionOutputChunk,
     Event,
     Notice,
-    ToolCallStarted,
-    ToolOutput,
 )
-from freeact_sub.sessions.bodies import Bodies
-from freeact_sub.sessions.database import connect_to_read
-from freeact_sub.sessions.records import KnownAnswer, StoredAgent, StoredCall, StoredCell, StoredQuestion, StoredRun
-from freeact_sub.sessions.writer import chain_of
+from freeact_sub.sessions.records import (
+    KnownAnswer,
+    StoredAgent,
+    StoredCall,
+    StoredCell,
+    StoredQuestion,
+    StoredRun,
+    cells_of,
+)
+from freeact_sub.sessions.sqlite.bodies import Bodies
+from freeact_sub.sessions.sqlite.database import connect_to_read
+from freeact_sub.sessions.sqlite.writer import chain_of
 from freeact_sub.text import counted
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage
 
-CELL_TOOL: Final = "execute_ipython_cell"
 LOST: Final = "{} of the session cannot be read"
 UNREADABLE: Final = (SessionError, ValueError, TypeError, LookupError, RecursionError)
 """What reading a record that is damaged raises."""
@@ -43,7 +45,7 @@ R = TypeVar("R")
 _USAGE: Final = TypeAdapter(Usage)
 
 
-class SessionReader:
+class SqliteReader:
     """Reads one session; a context manager. Each method sees the commits up to its call.
 
     A record that cannot be read, for example because its file is gone, is left out, and counted in `lost`.
@@ -121,7 +123,7 @@ class SessionReader:
             lines = ",".join(self._bodies.text(texts[entry]) for entry in chain)
             return ModelMessagesTypeAdapter.validate_json(f"[{lines}]")
         except UNREADABLE:
-            from freeact_sub.sessions.mended import mended  # noqa: PLC0415  # as above
+            from freeact_sub.sessions.sqlite.mended import mended  # noqa: PLC0415  # as above
 
             found: list[ModelMessage | None] = []
             for entry in chain:
@@ -282,30 +284,3 @@ def usage_of(value: Any) -> Usage:
 def texts(value: Any) -> tuple[str, ...]:
     """The texts of a list that was stored."""
     return tuple(filter(lambda each: isinstance(each, str), value)) if isinstance(value, list) else ()
-
-
-def cells_of(events: Iterator[Event]) -> list[StoredCell]:
-    """The cells among the events of one agent. A later turn may reuse a call's id."""
-    cells: list[dict[str, Any]] = []
-    at_work: dict[str | None, dict[str, Any]] = {}
-    for event in events:
-        cell = at_work.get(event.tool_call_id)
-        match event:
-            case ToolCallStarted(tool_name=name) if name == CELL_TOOL:
-                cell = at_work[event.tool_call_id] = {"code": str(event.args.get("code", "")), "began": event.time}
-                cell |= {"agent_id": event.agent_id, "tool_call_id": event.tool_call_id, "outputs": []}
-                cells.append(cell | {"text": "", "status": "", "seconds": 0.0, "output_file": None})
-                at_work[event.tool_call_id] = cells[-1]
-            case CodeExecutionOutputChunk(output=ClearOutput()) if cell is not None:
-                cell["outputs"].clear()
-            case CodeExecutionOutputChunk(output=output) if cell is not None:
-                cell["outputs"].append(output)
-            case CodeExecutionOutput() if cell is not None:
-                cell |= {"status": event.status, "seconds": event.seconds, "output_file": event.output_file}
-                cell["text"] = event.text
-            case ToolOutput(tool_name=name) if name == CELL_TOOL and cell is not None:
-                cell["text"] = cell["text"] or event.content
-                del at_work[event.tool_call_id]
-            case _:
-                pass
-    return [StoredCell(**{**cell, "outputs": tuple(cell["outputs"])}) for cell in cells]

@@ -1,0 +1,70 @@
+"""Finds what other packages add, by name: entry points of a group in all installed packages.
+
+An entry point of `freeact_sub.kernel_providers` names a function of the settings (`KernelConfig`) and `on_notice` that makes
+a provider (`kernels.KernelProvider`); one of `freeact_sub.session_stores` a function of the settings (`SessionsConfig`) that
+makes a store (`sessions.SessionStore`). Nothing is imported to find out which there are.
+"""
+
+import difflib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from freeact_sub.errors import ConfigError
+
+
+class EntryPoints:
+    """Those of one group."""
+
+    def __init__(self, name: str, noun: str, own: Mapping[str, str]) -> None:
+        """Args: noun: what they make. own: those of `pyproject.toml`, for a program that runs from its source."""
+        self.name = name
+        self._noun = noun
+        self._own = {key: EntryPoint(key, value, name) for key, value in own.items()}
+
+    def installed(self) -> dict[str, EntryPoint]:
+        """All of them by name. Ours cannot be replaced; of two others with one name the first found counts."""
+        found = {point.name: point for point in reversed(tuple(entry_points(group=self.name)))}
+        return {**found, **self._own}
+
+    def check(self, name: str) -> str:
+        """Return the name if it is installed.
+
+        Raises:
+            ValueError: It is not; the message names the installed ones, near names first.
+        """
+        if name in self._own or name in (known := self.installed()):
+            return name
+        near = [f"`{other}`" for other in difflib.get_close_matches(name, known, n=2, cutoff=0.6)]
+        meant = f": did you mean {' or '.join(near)}?" if near else "."
+        raise ValueError(f"no such {self._noun} is installed{meant} There are {', '.join(sorted(known))}")
+
+    def load(self, name: str) -> Any:
+        """Load the function that an entry point names.
+
+        Raises:
+            ConfigError: It is not installed, or cannot be imported.
+        """
+        point = self._own.get(name) or self.installed().get(name)
+        if point is None:
+            raise ConfigError(f"the {self._noun} `{name}` is not installed any more")
+        try:
+            return point.load()
+        except Exception as error:  # border: the code of another package
+            raise ConfigError(
+                f"the {self._noun} `{name}` cannot be loaded from `{point.value}`: {type(error).__name__}: {error}"
+            ) from error
+
+
+KERNEL_PROVIDERS: Final = EntryPoints(
+    "freeact_sub.kernel_providers",
+    "kernel provider",
+    {
+        "fork": "freeact_sub.kernels.provider:make_fork",
+        "local": "freeact_sub.kernels.provider:make_local",
+        "gateway": "freeact_sub.kernels.gateway:make_gateway",
+    },
+)
+SESSION_STORES: Final = EntryPoints(
+    "freeact_sub.session_stores", "session store", {"sqlite": "freeact_sub.sessions.sqlite:make_sqlite"}
+)

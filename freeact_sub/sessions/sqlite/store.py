@@ -1,0 +1,311 @@
+"""`SqliteStore`: all sessions of a user in one database."""
+
+import json
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from freeact_sub.config.budget import Usage
+from freeact_sub.errors import SessionError
+from freeact_sub.sessions.records import StoredSession, Swept
+from freeact_sub.sessions.sqlite import sweeping
+from freeact_sub.sessions.sqlite.bodies import Bodies
+from freeact_sub.sessions.sqlite.database import NAME, connect, connect_to_read
+from freeact_sub.sessions.sqlite.lock import NAME as LOCK
+from freeact_sub.sessions.sqlite.lock import SessionLock
+from freeact_sub.sessions.sqlite.reader import UNREADABLE, SqliteReader, record_of, texts, usage_of
+from freeact_sub.sessions.sqlite.writer import SqliteWriter
+from freeact_sub.sessions.store import new_session_id, stats_below
+from freeact_sub.system.removal import remove
+
+FOLDERS: Final = "sessions"
+logger = logging.getLogger(__name__)
+
+_ID: Final = re.compile(r"[0-9a-z-]{1,40}")
+
+
+class SqliteStore:
+    """The sessions in one folder. It keeps nothing open."""
+
+    def __init__(self, folder: Path) -> None:
+        """Args: folder: see `state_folder`; it need not exist."""
+        self.folder = folder
+
+    def sessions(self, workspace: Path | None = None) -> list[StoredSession]:
+        """All sessions, latest use first. Args: workspace: only those of this folder.
+
+        Raises:
+            SessionError: They cannot be read.
+        """
+        select = (
+            "SELECT * FROM sessions WHERE :workspace IS NULL OR workspace = :workspace ORDER BY updated DESC, created DESC"
+        )
+        values = {"workspace": None if workspace is None else str(workspace)}
+        with self._reading() as connection:
+            if connection is None:
+                return []
+            found = []
+            for row in connection.execute(select, values).fetchall():
+                try:
+                    found.append(self._session(connection, row))
+                except UNREADABLE as error:
+                    logger.warning("the session %s cannot be read: %s", row["session_id"], error)
+            return found
+
+    def find(self, session_id: str) -> StoredSession:
+        """One session, by its id or a beginning that only its id has.
+
+        Raises:
+            SessionError: There is none, or more than one; or it cannot be read.
+        """
+        found = [session for session in self.sessions() if session.session_id.startswith(session_id)]
+        exact = [session for session in found if session.session_id == session_id]
+        if exact or len(found) == 1:
+            return (exact or found)[0]
+        if found:
+            names = ", ".join(session.session_id for session in found[:5])
+            raise SessionError(f"several sessions begin with {session_id!r}, so write more of the id: {names}")
+        raise SessionError(f"there is no session {session_id!r}: `freeact-sub sessions list` names those there are")
+
+    def reader(self, session_id: str) -> SqliteReader:
+        """Returns a reader of a session; see `SqliteReader`. Raises: SessionError: There is none, or it cannot be read."""
+        self.find(session_id)
+        return SqliteReader(self.folder, session_id, self.folder_of(session_id))
+
+    def folder_of(self, session_id: str) -> Path:
+        """The session's own folder, for files; it is removed with the session. It need not exist.
+
+        Raises:
+            SessionError: That is no session's id.
+        """
+        if not _ID.fullmatch(session_id):
+            raise SessionError(f"{session_id!r} is no id of a session")
+        return self.folder / FOLDERS / session_id
+
+    def lock(self, session_id: str) -> SessionLock:
+        """Returns the lock of a session."""
+        return SessionLock(self.folder_of(session_id), session_id)
+
+    def agents(self) -> dict[str, list[str]]:
+        """The ids of all agents, by session. Raises: SessionError: They cannot be read."""
+        found: dict[str, list[str]] = {}
+        with self._reading() as connection:
+            rows = [] if connection is None else connection.execute("SELECT session_id, agent_id FROM agents").fetchall()
+        for session_id, agent_id in rows:
+            found.setdefault(session_id, []).append(agent_id)
+        return found
+
+    def size_bytes(self, session_id: str) -> int:
+        """The bytes of the session's folder on disk, without its rows in the database."""
+        return sum(found.st_size for found in stats_below(str(self.folder_of(session_id))))
+
+    @property
+    def database_bytes(self) -> int:
+        """The bytes of the database on disk."""
+        size = 0
+        for path in self.folder.glob(f"{NAME}*"):
+            with suppress(FileNotFoundError):  # another program has closed the database: its log is removed then
+                size += path.stat().st_size
+        return size
+
+    def open(self, session_id: str, *, secrets: Sequence[str], on_failure: Callable[[str], None]) -> SqliteWriter:
+        """See `SessionStore`."""
+        lock, folder = self.lock(session_id), self.folder_of(session_id)
+        lock.take()
+        return SqliteWriter(
+            self.folder, session_id, session_folder=folder, secrets=secrets, on_failure=on_failure, lock=lock
+        )
+
+    def is_open(self, session_id: str) -> bool:
+        """See `SessionStore`."""
+        return not self.lock(session_id).is_free()
+
+    def is_sweep_due(self) -> bool:
+        """See `SessionStore`."""
+        return sweeping.is_due(self)
+
+    def sweep(
+        self, workspace: Path, *, archive_after_days: float | None, max_bytes: int | None, stop: threading.Event
+    ) -> Swept:
+        """See `SessionStore`."""
+        return sweeping.sweep(self, workspace, archive_after_days=archive_after_days, max_bytes=max_bytes, stop=stop)
+
+    def remove(self, session_id: str) -> None:
+        """See `SessionStore`."""
+        sweeping.remove_session(self, session_id)
+
+    def drop(self, session_id: str) -> None:
+        """Removes a session: its rows and its folder, and not the outputs of its agents.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be removed.
+        """
+        session_id = self.find(session_id).session_id
+        with self._changing(session_id, "removed"):
+            with closing(connect(self.folder)) as connection:
+                connection.execute("DELETE FROM sessions WHERE session_id = ?", (session_id,))
+                connection.execute("PRAGMA incremental_vacuum").fetchall()
+            remove(str(self.folder_of(session_id)))
+
+    def archive(self, session_id: str, folders: Sequence[str]) -> None:
+        """Removes large files of a session and keeps the conversation. Args: folders: names in the session's own folder.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: It cannot be written.
+        """
+        with self._changing(session_id, "archived"):
+            for name in folders:
+                remove(str(self.folder_of(session_id) / name))
+            with closing(connect(self.folder)) as connection:
+                connection.execute("UPDATE sessions SET archived = 1 WHERE session_id = ?", (session_id,))
+
+    def fork(self, session_id: str, *, is_mine: bool = False) -> str:
+        """Copies a session as a new one. Returns: the new id.
+
+        Args:
+            session_id: The session.
+            is_mine: This program has it open, and nothing runs in it.
+
+        Raises:
+            SessionBusyError: It is open.
+            SessionError: There is none, or it cannot be copied.
+        """
+        session_id, new_id = self.find(session_id).session_id, new_session_id()
+        with self._changing(session_id, "forked", is_mine=is_mine):
+            folder = self.folder_of(new_id)
+            try:
+                copy_files(self.folder_of(session_id), folder)
+                with closing(connect(self.folder)) as connection:
+                    copy_rows(connection, session_id, new_id)
+            except (sqlite3.Error, OSError):
+                remove(str(folder))
+                raise
+        return new_id
+
+    @contextmanager
+    def _changing(self, session_id: str, what: str, *, is_mine: bool = False) -> Iterator[None]:
+        """Have the lock of a session inside. Args: what: is done, for the error. is_mine: this program has the lock."""
+        lock = self.lock(session_id)
+        try:
+            if not is_mine:
+                lock.take()
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise SessionError(f"the session {session_id} cannot be {what}: {error}") from error
+        finally:
+            lock.give_back()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        connection = connect_to_read(self.folder)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise SessionError(f"the sessions in {self.folder} cannot be read: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _session(self, connection: sqlite3.Connection, row: sqlite3.Row) -> StoredSession:
+        session_id, bodies = row["session_id"], Bodies(self.folder_of(row["session_id"]))
+        agents = connection.execute("SELECT COUNT(*) FROM agents WHERE session_id = ?", (session_id,)).fetchone()[0]
+        usages, status = Usage(), ""
+        for run in connection.execute(
+            "SELECT ending, status, parent_id FROM runs JOIN agents USING(session_id, agent_id) "
+            "WHERE session_id = ? ORDER BY began",
+            (session_id,),
+        ):
+            usages += _usage(run["ending"], bodies)
+            status = run["status"] if run["parent_id"] is None else status
+        facts = _json_object(row["model_facts"], bodies)
+        converted = {
+            "workspace": Path(row["workspace"]),
+            "archived": bool(row["archived"]),
+            "model_settings": settings if isinstance(settings := facts.get("settings"), dict) else {},
+            "addresses": texts(facts.get("addresses")),
+        }
+        return record_of(StoredSession, row, **converted, agents=agents, usage=usages, status=status)
+
+
+def _usage(ending: str | None, bodies: Bodies) -> Usage:
+    return usage_of(_json_object("{}" if ending is None else ending, bodies).get("usage"))
+
+
+def _json_object(stored: str, bodies: Bodies) -> dict[str, Any]:
+    """An object as it was stored. Empty: it cannot be read, and the rest of the session can."""
+    try:
+        value = json.loads(bodies.text(stored))
+    except UNREADABLE as error:
+        logger.warning("a part of a session cannot be read: %s", error)
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "sessions": {"created": ":now", "updated": ":now"},
+    "agents": {"head": "head + :shift"},
+    "runs": {"head": "head + :shift"},
+    "entries": {"entry_id": "entry_id + :shift", "parent": "parent + :shift"},
+    "calls": {"call_id": "NULL"},
+    "answers": {"answer_id": "NULL"},
+    "events": {"event_id": "NULL"},
+}
+"""All tables, and the columns whose values change. NULL: the next number."""
+IN_PLACE: Final = ".saved-up-to"
+"""The suffix of files that are overwritten in place."""
+
+
+def copy_rows(connection: sqlite3.Connection, session_id: str, new_id: str) -> None:
+    """Copies all rows of a session, in one transaction. Raises: sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        last, first = connection.execute(
+            "SELECT COALESCE(MAX(entry_id), 0), (SELECT MIN(entry_id) FROM entries WHERE session_id = ?) FROM entries",
+            (session_id,),
+        ).fetchone()
+        values = {"old": session_id, "new": new_id, "now": time.time(), "shift": last + 1 - (first or 0)}
+        for table, changed in TABLES.items():
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            taken = [{"session_id": ":new", **changed}.get(column, column) for column in columns]
+            connection.execute(
+                f"INSERT INTO {table}({', '.join(columns)}) SELECT {', '.join(taken)} FROM {table} "  # noqa: S608  # names of ours
+                "WHERE session_id = :old ORDER BY rowid",
+                values,
+            )
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def copy_files(folder: Path, new: Path) -> None:
+    """Copies a session's folder. Files that are only ever replaced become hard links. Raises: OSError."""
+    for place, _, names in os.walk(folder):
+        there = new / Path(place).relative_to(folder)
+        there.mkdir(mode=0o700, parents=True)
+        for name in names:
+            if name == LOCK:
+                continue
+            source = Path(place) / name
+            if source.parent == folder or name.endswith(IN_PLACE):
+                shutil.copy2(source, there / name, follow_symlinks=False)
+            else:
+                _link(source, there / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:  # another file system, or too many links
+        if os.path.lexists(source):  # else git, which still reads the workspace, has removed it
+            shutil.copy2(source, target, follow_symlinks=False)
