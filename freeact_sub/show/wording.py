@@ -102,6 +102,14 @@ def ending_notes(event: AgentFinished) -> list[str]:
     return [note for note in notes if note]
 
 
+def spent(event: AgentFinished) -> str:
+    """The usage of a run, its children's share counted once."""
+    usage = event.tree_usage
+    tokens = f"{usage.tokens_text} tokens" + (f" ({usage.cache_text})" if usage.cache_text else "")
+    parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), tokens, usage.cost_text]
+    return " · ".join(part for part in parts if part)
+
+
 def strategy_text(step: StrategyProgress) -> str:
     """The progress of a strategy, in one line."""
     number = counted(step.step, "step") if step.of is None else f"{step.step} of {step.of}"

@@ -21,7 +21,6 @@ from freeact_sub.system.standard_output import PIPE_CLOSED
 from freeact_sub.terminal.approver import Approver
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.input.mentions import pictures_of, texts_of
 from freeact_sub.terminal.input.piped import Piped
 from freeact_sub.terminal.interrupts import INTERRUPTED, Interrupts
@@ -187,12 +186,12 @@ def _writer(
         case "text":
             return lambda event: _answer(event, complains=complains)
         case "rich":
-            return _drawing(Transcript(views) if verbose else Story(views, whole="--verbose"), make_console(stream))
+            return _drawing(Story(views, verbose=verbose, whole="--verbose"), make_console(stream))
 
 
-def _drawing(transcript: Transcript | Story, console: Console) -> Callable[[Event], str]:
+def _drawing(story: Story, console: Console) -> Callable[[Event], str]:
     def draw(event: Event) -> str:
-        drawn = transcript.draw(event)
+        drawn = story.draw(event)
         if drawn is None:
             return ""
         with console.capture() as capture:

@@ -34,14 +34,15 @@ from prompt_toolkit.layout import (
 from prompt_toolkit.layout.menus import CompletionsMenu
 from prompt_toolkit.layout.processors import BeforeInput, ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.patch_stdout import patch_stdout
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 from rich.console import RenderableType
 
 from freeact_sub.terminal.attention import Attention, Notify
-from freeact_sub.terminal.drawing.borrowed_reflow import ReflowingApplication, WipingOutput
 from freeact_sub.terminal.drawing.parts import SidewaysConsole, make_console
+from freeact_sub.terminal.drawing.reflow import WipingOutput
 from freeact_sub.terminal.driver import Keyboard, Picture
 from freeact_sub.terminal.input.line import InputLine
 from freeact_sub.terminal.pager import Pager
@@ -84,7 +85,9 @@ class Screen:
         if isinstance(self._stdout, io.TextIOWrapper):
             self._stdout.reconfigure(errors="replace")  # not every terminal knows every character
         self.console = make_console(self._stdout)
-        self._output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
+        output = WipingOutput.from_pty(self._stdout, term=os.environ.get("TERM"))
+        assert isinstance(output, WipingOutput)
+        self._output = output
         # answers of the terminal to position requests would land in the shell if the program is ended at once
         self._output.enable_cpr = False
         self._settings: list[Any] | None = None
@@ -94,13 +97,13 @@ class Screen:
         self._drained = asyncio.Event()
         self._shown = asyncio.Event()
         self._closing = False
-        self._is_given_away = False
         self._end_other: Callable[[], None] | None = None
         """Ends the program or pager that the terminal is given to."""
         self._live = ""
         self.attention = Attention(self._write, notify)
         self.line = InputLine(keyboard)
         self._application = self._make_application()
+        self._output.drawn = lambda: self._application.renderer.last_rendered_screen
         self._patch = patch_stdout()  # for what warnings and other libraries print
         self._group = asyncio.TaskGroup()
 
@@ -216,7 +219,7 @@ class Screen:
             if self._closing:  # it has waited for another one
                 return
             # an input of its own: the line's would take an Escape that follows at once for its own
-            application = pager.application(create_input(), self._output)
+            application = pager.application(create_input(), Vt100_Output.from_pty(self._stdout, term=os.environ.get("TERM")))
             self._end_other = pager.leave
             with suppress(EOFError, OSError):  # the terminal is gone; the input line learns it too
                 await application.run_async(handle_sigint=False, set_exception_handler=False)
@@ -226,11 +229,11 @@ class Screen:
         """Draws nothing else meanwhile; posted blocks wait."""
         with set_app(self._application):
             async with in_terminal():
-                self._is_given_away = True
+                self._output.is_away = True
                 try:
                     yield
                 finally:
-                    self._is_given_away, self._end_other = False, None
+                    self._output.is_away, self._end_other = False, None
                     self._changed.set()
 
     def restore(self) -> None:
@@ -238,7 +241,7 @@ class Screen:
 
         A signal's handler calls it, maybe in the middle of a write: the stream's buffer must not be used.
         """
-        pages = "\x1b[?1049l" if self._is_given_away else ""  # the alternate screen
+        pages = "\x1b[?1049l" if self._output.is_away else ""  # the alternate screen
         end = f"{pages}{self.attention.ending()}\x1b[?2004l\x1b[?25h\x1b[0m\r\n"  # end of bracketed paste; show the cursor
         with suppress(OSError):
             os.write(self._stdout.fileno(), end.encode())
@@ -258,7 +261,7 @@ class Screen:
         while self._printed or not self._closing:
             await self._changed.wait()
             self._changed.clear()
-            if self._is_given_away and not self._closing:
+            if self._output.is_away and not self._closing:
                 continue
             text = "".join(self._printed)
             self._printed.clear()
@@ -305,7 +308,7 @@ class Screen:
             height=Dimension(min=1, max=INPUT_ROWS),
         )
         status = Window(FormattedTextControl(self._picture.status), height=1, style="class:status")
-        application: Application[None] = ReflowingApplication(
+        application: Application[None] = Application(
             layout=Layout(
                 HSplit([live, line, found, CompletionsMenu(max_height=MENU_ROWS), status], align=VerticalAlign.TOP),
                 focused_element=line,

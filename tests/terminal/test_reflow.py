@@ -1,6 +1,5 @@
 """A terminal that becomes narrower: nothing that was drawn stays behind. In tmux, which folds rows as most terminals do."""
 
-import asyncio
 import io
 import shutil
 import subprocess
@@ -8,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from prompt_toolkit.application import in_terminal
-from prompt_toolkit.application.current import set_app
 from prompt_toolkit.data_structures import Size
-from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.renderer import Renderer
+from prompt_toolkit.styles import DummyStyle
 from support.terminal import CONVERSATION
-from support.waiting import eventually, wait_until
+from support.waiting import wait_until
 
-from freeact_sub.terminal.drawing.borrowed_reflow import ReflowingApplication, WipingOutput, folds_rows
+from freeact_sub.terminal.drawing.reflow import WipingOutput, folds_rows
 
 
 @pytest.mark.parametrize(
@@ -33,19 +31,16 @@ def test_which_terminals_fold_rows(environment: dict[str, str], folds: bool) -> 
     assert folds_rows(environment) == folds
 
 
-async def test_a_window_that_changes_while_something_else_has_the_terminal_is_left_as_it_is() -> None:
+def test_while_something_else_has_the_terminal_nothing_is_written() -> None:
     written = io.StringIO()
-    with create_pipe_input() as keys:
-        application = ReflowingApplication(input=keys, output=WipingOutput(written, lambda: Size(rows=10, columns=40)))
-        running = asyncio.create_task(application.run_async(handle_sigint=False))
-        await eventually(lambda: application.is_running and written.getvalue())
-        with set_app(application):
-            async with in_terminal():
-                before = written.getvalue()
-                application._on_resize()  # noqa: SLF001  # a signal calls it, and a timer of prompt_toolkit
-                assert written.getvalue() == before
-        application.exit()
-        await running
+    output = WipingOutput(written, lambda: Size(rows=10, columns=40))
+    renderer = Renderer(DummyStyle(), output)
+    before, output.is_away = written.getvalue(), True
+    renderer.erase(leave_alternate_screen=False)  # what prompt_toolkit does when the window changes
+    assert written.getvalue() == before
+    output.is_away = False
+    renderer.erase(leave_alternate_screen=False)
+    assert "\x1b[J" in written.getvalue()
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")

@@ -13,7 +13,6 @@ from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
-from prompt_toolkit.application import Application
 from pydantic_ai.models import Model, StreamedResponse
 from traitlets import HasTraits
 
@@ -21,7 +20,6 @@ from benchmarks.structure import BORROWED, Source
 
 SOURCE = Source(Path(__file__).parents[2])
 PLACES = {
-    Application: "_on_resize _running_in_terminal",
     IPKernelApp: "_bind_socket",
     IPythonKernel: "_restore_input _supports_kernel_subshells _allow_stdin _parent_ident",
     IOPubThread: (
@@ -58,7 +56,7 @@ def test_each_name_that_is_used_stands_in_the_list_which_is_short():
 def test_the_library_still_has_the_name(place, name):
     if hasattr(place, name):
         return
-    ours_to_set = [kind for kind in place.__mro__ if kind.__module__.startswith(("ipykernel", "prompt_toolkit"))]
+    ours_to_set = [kind for kind in place.__mro__ if kind.__module__.startswith("ipykernel")]
     assert any(f"self.{name}" in inspect.getsource(kind) for kind in ours_to_set)
 
 

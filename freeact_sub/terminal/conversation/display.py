@@ -17,10 +17,8 @@ from freeact_sub.terminal.conversation.present import Present
 from freeact_sub.terminal.conversation.status import Status
 from freeact_sub.terminal.conversation.written import WrittenFiles
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
-from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.driver import Expected, Keyboard
 from freeact_sub.terminal.pager import Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
@@ -70,8 +68,8 @@ class Display:
         """Forgets all that was seen of agents."""
         self.views = Stories()
         self.questions = Questions(asks_always=True)
-        self._records = Records(self.views)
-        self._transcript: Transcript | Story = Transcript(self.views) if self._verbose else Story(self.views)
+        self._records = Records()
+        self._story = Story(self.views, verbose=self._verbose)
         self._status.forget()
         self._presented: str | None = None
         """The question whose call is known to be on the screen as a whole."""
@@ -80,8 +78,8 @@ class Display:
         """Takes in an event, and prints what it adds."""
         view = self.views.observe(event)
         found = [*rows(view, event)]
-        self._records.add(view, found)
-        drawn = self._transcript.draw(event, found)
+        self._records.add(event, found)
+        drawn = self._story.draw(event, found)
         if drawn is not None:
             self.screen.post(drawn)
         was_asked = self.questions.current is not None
@@ -113,13 +111,13 @@ class Display:
 
     def print(self, drawn: RenderableType) -> None:
         """Puts something into the scrollback."""
-        self._transcript.forget_last()
+        self._story.forget_last()
         self.screen.post(drawn)
 
     def refresh(self) -> None:
         """Draws the changing rows again."""
         request = self.questions.current
-        if request is not None and request.request_id != self._presented and not self._is_above(request):
+        if request is not None and request.request_id != self._presented:
             self._presented = request.request_id
             drawn = drawn_call(request, self._present.config.workspace)
             if self.screen.rows_of(drawn) > self.screen.room - CARD_ROWS:
@@ -140,7 +138,7 @@ class Display:
             self.note("nothing to show yet")
             return
         records = self._records
-        self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view)), at_end=True)
+        self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view.agent_id)), at_end=True)
 
     def page_drawn(self, drawn: RenderableType) -> None:
         """Shows something long in a pager."""
@@ -161,25 +159,15 @@ class Display:
         can_send = present.phase == "running" and card is None
         waiting = waiting_lines(present.waiting.typed, self._hint, can_send=can_send)
         room = max(rows - len(waiting), 1)
-        if isinstance(self._transcript, Story):
-            area = story_area(self.views, self._transcript, card, room)
-        else:
-            area = live_area(self.views, card, room)
+        area = story_area(self.views, self._story, card, room)
         parts = [*([area] if area is not None else []), *waiting]
         return Group(*parts) if parts else None
 
     def _card(self, rows: int) -> RenderableType:
         request = self.questions.waiting[0]
         keys = key_line(self.questions, counts=self.screen.line.keys_count)
-        is_above = self._is_above(request)
         workspace = self._present.config.workspace
-        return question_card(
-            self.views, self.questions, request, rows, keys=keys, workspace=workspace, with_call=not is_above
-        )
-
-    def _is_above(self, request: ApprovalRequest | QuestionRequest) -> bool:
-        """Whether what the request is about stands right above the card."""
-        return isinstance(request, ApprovalRequest) and self._transcript.is_last(request)
+        return question_card(self.views, self.questions, request, rows, keys=keys, workspace=workspace)
 
     def status(self) -> str:
         """The status line: the state, and the keys that count."""

@@ -9,10 +9,9 @@ from rich.text import Text
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
-from freeact_sub.terminal.drawing.live import silence
 from freeact_sub.terminal.drawing.parts import Cut
 from freeact_sub.terminal.drawing.story import FOLD_ROWS, Story, head_lines
-from freeact_sub.text import clean, visible, whole_line
+from freeact_sub.text import busy, clean, visible, whole_line
 
 CARD_ALONE = 15
 """With at most so many rows a question stands alone."""
@@ -81,3 +80,15 @@ def waiting_lines(prompts: Sequence[str], hint: str, *, can_send: bool) -> list[
     if hint:
         lines.append(Text(visible(hint), "dim", overflow="fold"))
     return [*lines]
+
+
+def silence(view: AgentStory) -> Text | None:
+    """A line about the seconds for which the model of an agent has been silent; None if it is not."""
+    progress = view.progress
+    if progress is None:
+        return None
+    if progress.paused_seconds is not None:
+        return Text(busy(progress.paused_seconds), "dim italic")
+    rate = progress.tokens_per_second
+    speed = f", {rate:.1f} tokens/s" if rate is not None else "" if progress.tokens else ", no token yet"
+    return Text(f"waiting for the model: {progress.seconds:.0f} s{speed}", "dim italic")

@@ -1,4 +1,4 @@
-"""The parts that drawn rows are made of: the console's settings, colours, an agent's bar, bounded heights.
+"""The parts that drawings are made of: the console's settings, colours, indentation, bounded heights, texts and calls.
 
 Markup is no danger as long as text is drawn as `rich.text.Text`, which parses none.
 """
@@ -6,7 +6,8 @@ Markup is no danger as long as text is drawn as `rich.text.Text`, which parses n
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final, TextIO
+from pathlib import Path
+from typing import Any, Final, TextIO
 
 from rich.ansi import AnsiDecoder
 from rich.cells import chop_cells
@@ -16,17 +17,33 @@ from rich.style import Style
 from rich.text import Text
 from rich.theme import Theme
 
+from freeact_sub.calls import value_text
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.text import colours_only
+from freeact_sub.show.rows import Part, Tone
+from freeact_sub.text import colours_only, one_line, visible
 
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """One colour for each agent, in order of appearance; red is left for errors."""
 
-MAX_INDENT: Final = 10
 MIN_WIDTH: Final = 20
 TAB_COLUMNS: Final = 8
 MAX_COLUMNS: Final = 2_000
 """Bound on a line that scrolls sideways."""
+
+CODE_THEME: Final = "ansi_dark"  # the terminal's own colours
+
+STYLES: Final[dict[Tone, str]] = {
+    "": "",
+    "good": "green",
+    "bad": "red",
+    "success": "bold green",
+    "failure": "bold red",
+    "warning": "yellow",
+    "question": "bold yellow",
+    "prompt": "bold",
+    "thought": "dim italic",
+    "quiet": "dim",
+}
 
 # no backgrounds: the terminal may be light or dark
 _THEME: Final = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"})
@@ -73,18 +90,16 @@ def coloured(text: str) -> list[Text]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Barred:
-    """Draws a renderable behind an agent's bar, indented by the agent's depth."""
+class Indented:
+    """Draws a renderable some columns from the left; a line that is too long for the window is not cut."""
 
     body: RenderableType
-    view: AgentStory
+    columns: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        indent = " " * (2 * min(self.view.depth, MAX_INDENT))
-        width = max(MIN_WIDTH, options.max_width - len(indent) - 2)
-        bar = Segment(f"{indent}▌ ", Style.parse(colour(self.view)))
+        width = max(MIN_WIDTH, options.max_width - self.columns)
         for line in Segment.split_lines(console.render(self.body, options.update(width=width, height=None))):
-            yield bar
+            yield Segment(" " * self.columns)
             yield from without_trailing_space(line)
             yield Segment.line()
 
@@ -160,3 +175,50 @@ def _shows_blanks(style: Style | None) -> bool:
         return False
     has_background = style.bgcolor is not None and not style.bgcolor.is_default
     return has_background or bool(style.reverse or style.underline or style.strike)
+
+
+def draw_part(part: Part) -> RenderableType:
+    """The drawing of a part of a row, such as a call in full."""
+    match part.form:
+        case "markdown":
+            from freeact_sub.terminal.drawing.markdown import markdown  # noqa: PLC0415
+
+            return markdown(part.text)
+        case "code":
+            from rich.syntax import Syntax  # noqa: PLC0415
+
+            return Syntax(part.text, "python", theme=CODE_THEME, background_color="default", word_wrap=True)
+        case "arguments":
+            return _arguments(part.data)
+        case "output" | "bundle":
+            return Folded(lines=coloured(part.text))
+        case "text":
+            return Text(part.text, STYLES[part.tone], overflow="fold")
+
+
+def _arguments(args: dict[str, Any]) -> RenderableType:
+    lines = [Text.assemble((f"{visible(name)} = ", "bold"), visible(value_text(value))) for name, value in args.items()]
+    return Text("\n", overflow="fold").join(lines) if lines else Text("(no arguments)", "dim")
+
+
+def highlighted(code: str) -> list[Text]:
+    """Lines of Python in the terminal's own colours."""
+    from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
+
+    text = Syntax("", "python", theme=CODE_THEME, background_color="default").highlight(code)
+    text.rstrip()
+    lines = [*text.split("\n", allow_blank=True)]
+    for line in lines:
+        line.overflow = "fold"
+    return lines
+
+
+def link(path: str) -> Text:
+    """A file's path, relative to the present folder if it is below it; a click opens it if the terminal can."""
+    shown = one_line(path, 300)
+    file = Path(path)
+    if shown != path or not file.is_absolute():
+        return Text(shown, "dim")
+    here = Path.cwd()
+    shown = str(file.relative_to(here)) if file.is_relative_to(here) else shown
+    return Text(shown, Style(dim=True, link=file.as_uri()), overflow="fold")

@@ -1,20 +1,18 @@
 """`Story`: a run as people follow it, one below the other in the terminal's scrollback.
 
-The root's part: the person's prompts, the agent's words, each action as one head line with its code and output, folded.
-The children's part: only their ends. While they work they stand in a region of their own (`children.py`), and `Records`
-keeps all that they do. Only blanks stand in front of text that people copy.
+The told agents' part: prompts, words, each action as one head line with its code and output. The root is told, folded; with
+`--verbose` all agents are, whole, each below its name; a pager tells one agent, whole. Of the other agents only the ends
+are drawn: while they work they stand in a region of their own (`children.py`). Only blanks stand in front of text that
+people copy.
 
 An action is held back until it has output: while there is a question about it, or no output yet, it is drawn among the
 changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.style import Style
 from rich.text import Text
 
 from freeact_sub.agent_names import short_id
@@ -24,8 +22,10 @@ from freeact_sub.events import (
     AgentMessage,
     AgentStarted,
     ApprovalAnswered,
+    Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
+    Compacted,
     Event,
     KernelLost,
     Notice,
@@ -39,10 +39,9 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import shows
-from freeact_sub.show.wording import MESSAGES, ending_notes, question_and_answer
-from freeact_sub.terminal.drawing.parts import Folded, colour, coloured
-from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
-from freeact_sub.text import clean, counted, one_line
+from freeact_sub.show.wording import MESSAGES, ending_notes, question_and_answer, spent
+from freeact_sub.terminal.drawing.parts import Folded, Indented, colour, coloured, draw_part, highlighted, link
+from freeact_sub.text import clean, one_line
 
 FOLD_ROWS: Final = 12
 """Lines of code, of output, or of an error, that one action shows."""
@@ -51,6 +50,8 @@ ERROR_ENDS: Final = 5
 SLOW_SECONDS: Final = 2.0
 """Seconds of a cell after which its head line shows them."""
 INDENT: Final = 2
+MAX_DEPTH: Final = 10
+"""Levels of agents that are indented."""
 
 Drawn = Iterator[RenderableType]
 
@@ -58,20 +59,33 @@ Drawn = Iterator[RenderableType]
 class Story:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Stories, *, whole: str = "ctrl-o") -> None:
-        """Args: views: observes each event before it is drawn here. whole: the key or option that shows what is folded."""
+    def __init__(self, views: Stories, *, verbose: bool = False, of: str | None = None, whole: str = "ctrl-o") -> None:
+        """Makes it; nothing is drawn yet.
+
+        Args:
+            views: Observes each event before it is drawn here.
+            verbose: Tell all agents, unfolded.
+            of: The id of the only agent that is told, unfolded. None: the root is, or all.
+            whole: The key or option that shows what is folded.
+        """
         self._views = views
+        self._verbose = verbose
+        self._main = of
+        self._folds = not verbose and of is None
         self._whole = whole
-        self._prompt = ""
+        self._speaker: str | None = None
+        """The id of the agent that was drawn last. Empty: unknown. None: nothing was drawn."""
+        self._prompts: dict[str, str] = {}
+        """The prompt of each told agent, by id."""
         self._stands = False
         self._after_head = False
         """Whether the last block is a head without code: the next head needs no space above it."""
         self._after_code = False
         """Whether the last block is code: its output is set apart."""
-        self._held: dict[tuple[str | None, str, str], ToolCallStarted] = {}
-        """The heads of calls without output yet, by `tool_call_id`, tool and `call_id`."""
-        self._lines: dict[str, int] = {}
-        """The number of output lines of each call of the root."""
+        self._held: dict[tuple[str | None, ...], ToolCallStarted] = {}
+        """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
+        self._lines: dict[tuple[str, str | None], int] = {}
+        """The number of output lines of each cell, by agent and `tool_call_id`."""
         self._parents: set[str] = set()
         """The calls that have started children."""
 
@@ -84,82 +98,113 @@ class Story:
         """
         view = self._views.of(event)
         shown = list(rows(view, event) if found is None else found)
-        drawn = [*(self._root(view, event, shown) if view.parent_id is None else self._child(view, event))]
+        drawn = list(self._child_starts(event)) if isinstance(event, AgentStarted) and event.parent_id else []
+        if isinstance(event, AgentStarted) and self._is_main(view):
+            self._speaker = view.agent_id  # the prompt is a person's, or a parent's
+        if self._is_told(view):
+            drawn += self._placed(view, self._told(view, event, shown))
+        if not self._is_main(view):
+            drawn += self._beside(view, event)
         return Group(*drawn) if drawn else None
 
     @property
     def pending(self) -> Sequence[ToolCallStarted]:
-        """The root's actions without output yet."""
-        return tuple(self._held.values())
-
-    def is_last(self, _request: object) -> bool:
-        """Whether a question's call was drawn last: it never is."""
-        return False
+        """The actions without output yet of the root, or of the only agent that is told."""
+        return tuple(event for event in self._held.values() if self._is_main(event))
 
     def forget_last(self) -> None:
         """Takes in that something was drawn that is no event."""
         self._stands, self._after_head, self._after_code = True, False, False
 
-    # The root
+    # Which agent
 
-    def _root(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
+    def _is_main(self, whose: AgentStory | Event) -> bool:
+        return whose.parent_id is None if self._main is None else whose.agent_id == self._main
+
+    def _is_told(self, view: AgentStory) -> bool:
+        return self._verbose or self._is_main(view)
+
+    def _placed(self, view: AgentStory, drawn: Drawn) -> Drawn:
+        """What is drawn of an agent, indented by its depth, and below its name if another one was drawn before it."""
+        before = self._stands, self._after_head, self._after_code
+        changes = self._verbose and self._speaker not in (view.agent_id, None)
+        if changes:
+            self._stands = self._after_head = self._after_code = False  # it stands right below its name
+        body = list(drawn)
+        if not body:
+            self._stands, self._after_head, self._after_code = before
+            return
+        if changes:
+            yield from [Text()] if before[0] else []
+            yield Indented(body=Text(self._views.name(view), f"bold {colour(view)}"), columns=_indent(view))
+        self._speaker = view.agent_id
+        if self._is_main(view):
+            yield from body
+        else:
+            yield Indented(body=Group(*body), columns=_indent(view))
+
+    # Agents that are told
+
+    def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case ToolCallStarted():
-                if event.args.get("code") != self._prompt:  # a command that a person has typed stands there already
-                    self._held[event.tool_call_id, event.tool_name, event.call_id] = event
+                if event.args.get("code") != self._prompts.get(view.agent_id):  # a person's own command stands there already
+                    self._held[view.agent_id, event.tool_call_id, event.tool_name, event.call_id] = event
             case CodeExecutionOutputChunk():
-                yield from self._release(event.tool_call_id)
-                yield from self._output(event.tool_call_id or "", shown)
+                yield from self._release(view, event.tool_call_id)
+                yield from self._output(view, event.tool_call_id, shown)
             case CodeExecutionOutput():
-                yield from self._release(event.tool_call_id)
-                yield from self._output(event.tool_call_id or "", [row for row in shown if row.goes_on])
+                yield from self._release(view, event.tool_call_id)
+                yield from self._output(view, event.tool_call_id, [row for row in shown if row.goes_on])
                 yield from self._cell_end(event)
             case ToolOutput():
-                yield from self._release(event.tool_call_id, event.tool_name, event.call_id)
+                yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id)
                 yield from self._result(event, shown)
             case ApprovalAnswered():
                 yield from self._answered(view, event)
             case QuestionAnswered():
-                yield from self._release(event.tool_call_id)
+                yield from self._release(view, event.tool_call_id)
                 yield from self._note(question_and_answer(event), "dim" if event.answered else "red")
             case AgentFinished():
-                yield from self._release_all()
-                yield from self._ended(event, shown)
+                yield from self._release(view)
+                yield from self._ended(view, event, shown)
             case _:
-                yield from self._said(event, shown)
+                yield from self._said(view, event, shown)
 
-    def _said(self, event: Event, shown: list[Row]) -> Drawn:
+    def _said(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case AgentStarted():
-                self._lines.clear()
-                self._parents.clear()
-                self._prompt = event.prompt
+                if view.parent_id is None:
+                    self._lines.clear()
+                    self._parents.clear()
+                self._prompts[view.agent_id] = event.prompt
                 lines = clean(event.prompt).strip("\n").split("\n")
                 yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in _quoted(lines)))
             case Thoughts() | Response():
                 for row in shown:
                     folded = self._folded(coloured(row.parts[0].text)) if isinstance(event, Thoughts) else ()
                     styled: list[RenderableType] = [_styled(line, "dim italic") for line in folded]
-                    whole = styled or [draw_part(row.parts[0])]
-                    yield from self._block(*whole)
+                    yield from self._block(*(styled or [draw_part(row.parts[0])]))
             case KernelLost():
                 yield from self._note(f"the kernel was lost, with all its variables: {clean(event.reason)}", "bold red")
             case Notice():
                 yield from self._note(clean(event.content), "yellow")
-            case AgentMessage():
-                other = self._views.by_id.get(event.recipient_id)
-                name = self._views.name(other) if other else short_id(event.recipient_id)
-                yield from self._note(f"{MESSAGES[event.kind]} {name}: {clean(event.content)}", "yellow")
+            case AgentMessage() if _is_news(event):
+                yield from self._note(self._message(event), "yellow")
+            case Compacted() | Cancelled() if not self._folds:
+                for row in shown:
+                    yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
+                    yield from self._below(*(draw_part(part) for part in row.parts))
 
     def _answered(self, view: AgentStory, event: ApprovalAnswered) -> Drawn:
         request = view.asked(event.request_id)
         if event.code is not None:
-            for key in [key for key in self._held if key[0] == event.tool_call_id]:
+            for key in [key for key in self._held if key[:2] == (view.agent_id, event.tool_call_id)]:
                 del self._held[key]
             yield from self._head(head_of_call(CodeAction(code=event.code)))
             yield from self._note("you changed the code; the agent is told", "dim")
             return
-        yield from self._release(event.tool_call_id)
+        yield from self._release(view, event.tool_call_id)
         if request is not None and not self._is_shown(view, event, request.call):
             yield from self._head(head_of_call(request.call))
         if not event.allowed:
@@ -180,7 +225,8 @@ class Story:
                 yield from self._below(*(_styled(line, tone) for line in self._folded(coloured(part.text))))
 
     def _cell_end(self, event: CodeExecutionOutput) -> Drawn:
-        more = self._lines.pop(event.tool_call_id or "", 0) - FOLD_ROWS
+        lines = self._lines.pop((event.agent_id, event.tool_call_id), 0)
+        more = lines - FOLD_ROWS if self._folds else 0
         file = event.output_file
         if more > 0:
             where = Text(", or ", "dim") + link(file) if file else Text()
@@ -196,65 +242,76 @@ class Story:
         elif event.seconds >= SLOW_SECONDS:
             yield from self._below(Text(f"{event.seconds:.1f} s", "dim"))
 
-    def _output(self, call_id: str, shown: list[Row]) -> Drawn:
+    def _output(self, view: AgentStory, call_id: str | None, shown: list[Row]) -> Drawn:
         """The first lines of a cell's output; of an error also the last ones."""
         for row in shown:
             for part in row.parts:
                 lines = coloured(part.text)
                 if row.tone == "bad":
                     lines = self._folded(lines, ends=ERROR_ENDS)
-                else:
-                    count = self._lines.get(call_id, 0)
-                    self._lines[call_id] = count + len(lines)
+                elif self._folds:
+                    count = self._lines.get((view.agent_id, call_id), 0)
+                    self._lines[view.agent_id, call_id] = count + len(lines)
                     lines = lines[: max(0, FOLD_ROWS - count)]
                 if lines:
                     if self._after_code:
                         yield Text()
                     yield from self._below(Folded(lines=lines))
 
-    def _ended(self, event: AgentFinished, shown: list[Row]) -> Drawn:
-        done = event.status == "completed"
-        answers = [part for row in shown for part in row.parts if part.name == "answer"]
-        for part in answers:
+    def _ended(self, view: AgentStory, event: AgentFinished, shown: list[Row]) -> Drawn:
+        for part in [part for row in shown for part in row.parts if part.name == "answer"]:
             yield from self._block(draw_part(part))
-        if not done:
-            error = f": {clean(event.error)}" if event.error else ""
+        error = f": {clean(event.error)}" if event.error else ""
+        if event.status != "completed":
             yield from self._note(f"✗ {event.status.replace('_', ' ')}{error}", "bold red", indent=0)
         for warning in event.warnings:
             yield from self._note(clean(warning), "yellow")
-        files = [note for note in ending_notes(event) if note.startswith("files")]
-        for note in files:
+        for note in [note for note in ending_notes(event) if note.startswith("files")]:
             yield from self._note(note, "dim", indent=0)
-        self.forget_last()
-        if event.tree_usage.turns:
-            yield Text()
-            yield Text(spent(event), "dim", overflow="fold")
+        if self._is_main(view):
+            self.forget_last()
+            if event.tree_usage.turns:
+                yield Text()
+                yield Text(spent(event), "dim", overflow="fold")
 
-    # Children
+    # Other agents
 
-    def _child(self, view: AgentStory, event: Event) -> Drawn:
+    def _child_starts(self, event: AgentStarted) -> Drawn:
+        """The head of the call that starts a child, where its parent is told."""
+        if event.tool_call_id:
+            self._parents.add(event.tool_call_id)
+        parent = self._views.by_id.get(event.parent_id or "")
+        if parent is not None and self._is_told(parent):
+            yield from self._placed(parent, self._release(parent, event.tool_call_id))
+
+    def _beside(self, view: AgentStory, event: Event) -> Drawn:
+        """A line about an agent that is not told, or about the end of one."""
+        if isinstance(event, AgentFinished):
+            yield from self._child_ended(view, event)
+        elif not self._is_told(view) and (said := self._news(view, event)) is not None:
+            yield from self._line(view, *said)
+
+    def _news(self, view: AgentStory, event: Event) -> tuple[str, str] | None:
+        """What people are told of an agent at work, in one line with its style."""
         match event:
-            case AgentStarted():
-                if event.tool_call_id:
-                    self._parents.add(event.tool_call_id)
-                parent = self._views.by_id.get(event.parent_id or "")
-                if parent is not None and parent.parent_id is None:
-                    yield from self._release(event.tool_call_id)
-            case AgentFinished():
-                yield from self._child_ended(view, event)
             case ApprovalAnswered(allowed=False) if request := view.asked(event.request_id):
                 reason = f": {one_line(event.reason, 200)}" if event.reason else ""
-                yield from self._line(view, f"was denied {head_of_call(request.call).text}{reason}", "red")
+                return f"was denied {head_of_call(request.call).text}{reason}", "red"
             case QuestionAnswered():
-                yield from self._line(view, question_and_answer(event), "dim" if event.answered else "red")
+                return question_and_answer(event), "dim" if event.answered else "red"
             case KernelLost():
-                yield from self._line(view, f"lost its kernel and all variables: {clean(event.reason)}", "red")
+                return f"lost its kernel and all variables: {clean(event.reason)}", "red"
             case Notice():
-                yield from self._line(view, clean(event.content), "yellow")
-            case AgentMessage() if event.kind != "status" or event.success is None:  # its end has a line of its own
-                other = self._views.by_id.get(event.recipient_id)
-                to = self._views.name(other) if other else short_id(event.recipient_id)
-                yield from self._line(view, f"{MESSAGES[event.kind]} {to}: {one_line(event.content, 200)}", "yellow")
+                return clean(event.content), "yellow"
+            case AgentMessage() if _is_news(event):
+                return one_line(self._message(event), 300), "yellow"
+        return None
+
+    def _message(self, event: AgentMessage) -> str:
+        other = self._views.by_id.get(event.recipient_id)
+        return f"{MESSAGES[event.kind]} {self._views.name(other) if other else short_id(event.recipient_id)}: " + clean(
+            event.content
+        )
 
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         done = event.status == "completed"
@@ -262,30 +319,26 @@ class Story:
         first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
         words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
         name = Text(self._views.name(view), f"bold {colour(view)}")
-        line = Text.assemble(" " * (INDENT * max(view.depth, 1)), mark, name, "  ", words.removesuffix(": "))
+        line = Text.assemble(" " * _indent(view), mark, name, "  ", words.removesuffix(": "))
         line.append(f"  ({spent(event)})", "dim")
         yield from self._line_of(line)
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
-        indent = " " * (INDENT * max(view.depth, 1))
-        yield from self._line_of(
-            Text.assemble(indent, (self._views.name(view), f"bold {colour(view)}"), "  ", (words, style))
-        )
+        name = (self._views.name(view), f"bold {colour(view)}")
+        yield from self._line_of(Text.assemble(" " * _indent(view), name, "  ", (words, style)))
 
     def _line_of(self, line: Text) -> Drawn:
         line.overflow = "fold"
+        self._speaker = ""
         self.forget_last()
         yield line
 
     # The parts of all this
 
-    def _release(self, *call: str | None) -> Drawn:
-        """Draws the heads that were held back of this call, as its output is drawn next. Args: call: how its key begins."""
-        for key in [key for key in self._held if key[: len(call)] == call]:
-            yield from self._head(head_of_tool(self._held.pop(key)))
-
-    def _release_all(self) -> Drawn:
-        for key in [*self._held]:
+    def _release(self, view: AgentStory, *call: str | None) -> Drawn:
+        """Draws the heads of an agent's calls that were held back. Args: call: how the rest of their keys begins."""
+        beginning = (view.agent_id, *call)
+        for key in [key for key in self._held if key[: len(beginning)] == beginning]:
             yield from self._head(head_of_tool(self._held.pop(key)))
 
     def _head(self, head: Head) -> Drawn:
@@ -297,7 +350,7 @@ class Story:
     def _folded(self, lines: Iterable[Text], ends: int = 0) -> list[Text]:
         whole = list(lines)
         more = len(whole) - FOLD_ROWS
-        if more <= 0:
+        if more <= 0 or not self._folds:
             return whole
         return [*whole[: FOLD_ROWS - ends], Text(f"… {more:,} more ({self._whole})", "dim"), *whole[len(whole) - ends :]]
 
@@ -310,11 +363,11 @@ class Story:
     def _below(self, *drawn: RenderableType) -> Drawn:
         self.forget_last()
         for item in drawn:
-            yield Padding(item, (0, 0, 0, INDENT), expand=False)
+            yield Indented(body=item, columns=INDENT)
 
     def _note(self, text: str, style: str, *, indent: int = INDENT) -> Drawn:
         self.forget_last()
-        yield Padding(Text(text, style, overflow="fold"), (0, 0, 0, indent), expand=False)
+        yield Indented(body=Text(text, style, overflow="fold"), columns=indent)
 
 
 def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● ") -> Drawn:
@@ -323,38 +376,7 @@ def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None =
     yield line
     if head.code:
         code = highlighted(head.code)
-        yield Padding(Text("\n").join(fold(code) if fold else code), (0, 0, 0, INDENT), expand=False)
-
-
-def highlighted(code: str) -> list[Text]:
-    """Lines of Python in the terminal's own colours."""
-    from rich.syntax import Syntax  # noqa: PLC0415  # slow to import
-
-    text = Syntax("", "python", theme=CODE_THEME, background_color="default").highlight(code)
-    text.rstrip()
-    lines = [*text.split("\n", allow_blank=True)]
-    for line in lines:
-        line.overflow = "fold"
-    return lines
-
-
-def link(path: str) -> Text:
-    """A file's path, relative to the present folder if it is below it; a click opens it if the terminal can."""
-    shown = one_line(path, 300)
-    file = Path(path)
-    if shown != path or not file.is_absolute():
-        return Text(shown, "dim")
-    here = Path.cwd()
-    shown = str(file.relative_to(here)) if file.is_relative_to(here) else shown
-    return Text(shown, Style(dim=True, link=file.as_uri()), overflow="fold")
-
-
-def spent(event: AgentFinished) -> str:
-    """The usage of a run, its children's share counted once."""
-    usage = event.tree_usage
-    tokens = f"{usage.tokens_text} tokens" + (f" ({usage.cache_text})" if usage.cache_text else "")
-    parts = [f"{event.seconds:.1f} s", counted(usage.turns, "turn"), tokens, usage.cost_text]
-    return " · ".join(part for part in parts if part)
+        yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)
 
 
 def _quoted(lines: Sequence[str]) -> Iterator[str]:
@@ -366,3 +388,12 @@ def _styled(line: Text, style: str) -> Text:
     line.stylize_before(style)
     line.overflow = "fold"
     return line
+
+
+def _is_news(event: AgentMessage) -> bool:
+    """Whether it says more than that its agent has ended, which has a line of its own."""
+    return event.kind != "status" or event.success is None
+
+
+def _indent(view: AgentStory) -> int:
+    return INDENT * min(view.depth, MAX_DEPTH)

@@ -14,8 +14,7 @@ from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
 from freeact_sub.show.wording import asked_text
-from freeact_sub.terminal.drawing.parts import Cut, colour
-from freeact_sub.terminal.drawing.transcript import CODE_THEME, draw_part
+from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
 from freeact_sub.text import whole_line
 
 SMALL_ROWS = 14
@@ -37,7 +36,6 @@ def question_card(
     *,
     keys: str,
     workspace: Path,
-    with_call: bool = True,
 ) -> RenderableType:
     """The card of the current question.
 
@@ -48,7 +46,6 @@ def question_card(
         rows: The rows that the card may take; the call is cut to them.
         keys: The line of keys, or a question about the answer.
         workspace: The start of relative paths.
-        with_call: False: the call stands right above.
     """
     kind = "Approval" if isinstance(request, ApprovalRequest) else "Question"
     number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
@@ -58,11 +55,11 @@ def question_card(
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
     room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
-    call = [Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))] if with_call else []
+    call = Padding(Cut(body=drawn_call(request, workspace), rows=room), (0, 0, 0, 2))
     always = [Text(f"a and p: do not ask again about {suggested}", "dim")] if suggested else []
     if is_small:
-        return Group(number, asks, *call, *always, Text(keys, "yellow"))
-    return Group(Text(), number, asks, *call, *always, Text(keys, "yellow"), *others)
+        return Group(number, asks, call, *always, Text(keys, "yellow"))
+    return Group(Text(), number, asks, call, *always, Text(keys, "yellow"), *others)
 
 
 def _others(views: Stories, questions: Questions) -> Iterator[str]:

@@ -16,9 +16,8 @@ from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk, Re
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.rows import call_part
 from freeact_sub.terminal.drawing.markdown import markdown
-from freeact_sub.terminal.drawing.parts import Folded, coloured, make_console
+from freeact_sub.terminal.drawing.parts import Folded, Indented, coloured, draw_part, make_console
 from freeact_sub.terminal.drawing.story import Story
-from freeact_sub.terminal.drawing.transcript import Transcript, draw_part
 
 CODE = "import math\nfor r in range(3):\n    print(r)   \n\nx = '''a  \n'''"
 CELL = {**ROOT, "tool_call_id": "c"}
@@ -55,13 +54,14 @@ def lines(drawn: RenderableType, width: int = 80) -> list[str]:
     "drawn",
     [
         Padding(Folded(lines=coloured("r=1\n\x1b[1mbold\x1b[0m  \n")), (0, 0, 0, 2), expand=False),
+        Indented(body=Folded(lines=coloured("r=1\n\x1b[1mbold\x1b[0m  \n")), columns=2),
         draw_part(call_part(CodeAction(code=CODE))),
         Padding(draw_part(call_part(CodeAction(code=CODE))), (0, 0, 0, 2)),
         markdown("# Head\n\ntext\n\n```\ncode\nlonger code\n```\n\n1. one\n2. two\n"),
         table(),
         Group(Text("a   "), Padding(Text("b"), (1, 30))),
     ],
-    ids=["output", "code", "padded code", "markdown", "table", "group"],
+    ids=["output", "indented output", "code", "padded code", "markdown", "table", "group"],
 )
 def test_no_line_ends_with_blanks(drawn: RenderableType, width: int) -> None:
     found = lines(drawn, width)
@@ -69,10 +69,10 @@ def test_no_line_ends_with_blanks(drawn: RenderableType, width: int) -> None:
     assert [line for line in found if line != line.rstrip()] == []
 
 
-@pytest.mark.parametrize("whole", [Story, Transcript])
-def test_no_line_of_a_run_ends_with_blanks(whole: type[Story] | type[Transcript]) -> None:
+@pytest.mark.parametrize("verbose", [False, True])
+def test_no_line_of_a_run_ends_with_blanks(verbose: bool) -> None:
     views = Stories()
-    story = whole(views)
+    story = Story(views, verbose=verbose)
     text: list[str] = []
     for event in EVENTS:
         views.observe(event)

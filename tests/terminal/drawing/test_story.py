@@ -24,13 +24,14 @@ from freeact_sub.events import (
     StrategyProgress,
     ToolCallStarted,
     ToolOutput,
+    UsageUpdated,
 )
 from freeact_sub.events.strategy_step import SearchedState
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.questions import Questions
+from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
-from freeact_sub.terminal.drawing.live import live_area
 from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured, make_console
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
@@ -43,9 +44,9 @@ CODE = "# count rows per file\nfor name in names:\n    print(name)"
 class DrawnStory:
     """A story as a terminal shows it."""
 
-    def __init__(self, *, columns: int = 80, colours: bool = False) -> None:
+    def __init__(self, *, columns: int = 80, colours: bool = False, verbose: bool = False) -> None:
         self.views = Stories()
-        self.story = Story(self.views)
+        self.story = Story(self.views, verbose=verbose)
         self.console = make_console(io.StringIO())
         self.console.size = (columns, 40)
         if colours:
@@ -272,7 +273,6 @@ def test_a_strategy_at_work_is_one_line_in_place_until_it_or_its_cell_or_its_run
     assert lines()[0].startswith("  ◆ search: 7 steps · 0.1 0.80 play(")
     assert "\x1b" not in lines()[0]
     assert max(map(len, lines())) <= 80
-    assert "◆ search" in drawn.text(live_area(drawn.views, None, 24))
     drawn.draw(StrategyProgress(**header, strategy="vote", strategy_id="v", step=5, of=5, done=True))
     assert len(lines()) == 1
     drawn.draw(ToolOutput(**cell, tool_name="ask", content="4"))
@@ -345,17 +345,34 @@ def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int,
 
 
 def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from freeact_sub.show.rows import rows
-
     monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
-    drawn, records = DrawnStory(), Records(Stories())
+    drawn, records = DrawnStory(), Records()
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
-        records.add(drawn.views.observe(event), rows(drawn.views.of(event), event))
-    text = drawn.text(records.drawn(drawn.views.by_id["agent-aaaa0000"]))
+        records.add(event, rows(drawn.views.observe(event), event))
+    text = drawn.text(records.drawn(drawn.views.root))
     assert "answer 199" in text
     assert "answer 1\n" not in text
     assert "earlier entries are not kept" in text
+
+
+def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
+    records, views = Records(), Stories()
+    answer = Response(**CHILD, content="first line\nsecond line")
+    end = AgentFinished(**CHILD, status="completed", output=answer.content, usage=USAGE, tree_usage=USAGE, seconds=2)
+    started = AgentStarted(**CHILD, prompt="look north", description="the north")
+    events = [AgentStarted(**ROOT, prompt="go"), call(), output("x\n" * 40), started, answer, end]
+    events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
+    for event in events:
+        records.add(event, rows(views.observe(event), event))
+    root, child = (DrawnStory().text(records.drawn(view)) for view in views.by_id.values())
+    assert root.count("  x\n") == 40
+    assert "✓ bbbb the north  first line" in root
+    assert "second line" not in root
+    assert child.startswith("bbbb the north\n> look north\n")
+    assert "second line" in child
+    assert child.count("import os") == 30, "the call that has no output yet"
+    assert records.count("agent-aaaa0000") == 5
 
 
 def test_a_line_that_is_scrolled_sideways_has_a_bound() -> None:

@@ -24,7 +24,7 @@ from freeact_sub.models.failures import key_of
 from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import foot_text
 from freeact_sub.show.agent_story import Stories
-from freeact_sub.terminal.drawing.live import live_area
+from freeact_sub.terminal.drawing.area import silence
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.testing import FakeKernelProvider, ScriptedModel, first_prompt
 
@@ -200,18 +200,13 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
         lines.append(plain.write(event))
         block.apply(event)
         if event in told:
-            shown.append(str(live_area_text(views)))
+            shown.append(str(silence(views.of(event))))
             assert "the provider is busy" in activities.of(event.agent_id)
             assert "the provider is busy; trying again in" in foot_text(block, event.time)
     assert all("the provider is busy; trying again in" in text for text in shown)
     assert sum("the provider is busy" in line for line in lines) == 1, "one line, where nothing can be drawn over"
     assert "busy" not in foot_text(block, 0)
     assert activities.of(events[0].agent_id) == ""
-
-
-def live_area_text(views):
-    [part] = live_area(views, None, 20).renderables
-    return part.body.renderables[1].body
 
 
 async def test_what_code_and_children_ask_pauses_with_the_rest(tmp_path):

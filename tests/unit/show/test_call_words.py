@@ -27,7 +27,6 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import event_html
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.typed_answers import always_means
-from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.plain_lines import PlainLines
 from freeact_sub.terminal.questions.card import question_card
 from freeact_sub.text import visible
@@ -71,9 +70,6 @@ def shown_by(request):
     questions.observe(request)
     yield f"{request.call.question}\n{request.call.text}"
     yield PlainLines(views).write(request)
-    transcript = Transcript(views)
-    yield drawn(transcript.draw(request))
-    transcript.forget_last()
     yield drawn(question_card(views, questions, request, 100, keys="", workspace=Path.cwd()))
     yield question_text(request)
     yield html.unescape(re.sub(r"<[^>]*>", "", question_html(request)))

@@ -1,0 +1,60 @@
+"""`WipingOutput`: a terminal from which rows are wiped whole, also when it has become narrower.
+
+Most terminals then fold the rows on the screen, so that the picture takes more rows than prompt_toolkit
+knows, and its upper ones would stay behind, doubled. Terminals that cut rows instead are known by their variables.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+
+from prompt_toolkit.layout.screen import Char, Screen
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+
+class WipingOutput(Vt100_Output):
+    """Erases all that was drawn, and writes nothing while another program has the terminal."""
+
+    drawn: Callable[[], Screen | None] = staticmethod(lambda: None)
+    """Returns what was drawn last."""
+    is_away = False
+    """Whether another program has the terminal."""
+
+    def write_raw(self, data: str) -> None:
+        """See prompt_toolkit."""
+        if not self.is_away:
+            super().write_raw(data)
+
+    def write(self, data: str) -> None:
+        """See prompt_toolkit."""
+        if not self.is_away:
+            super().write(data)
+
+    def erase_down(self) -> None:
+        """Erases the rest of this row, and then the rows below it, from where folding has moved the first row.
+
+        tmux takes an erasure from the top left corner downwards for a cleared screen, and moves the whole screen into its
+        history: the input line, or a question, would stand there once more, each time that it is drawn from the first row.
+        """
+        drawn = self.drawn()
+        if drawn is not None and folds_rows(os.environ):
+            self.cursor_up(folded_above(drawn, self.get_size().columns))
+        self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
+
+
+def folds_rows(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal folds rows that no longer fit. xterm, GNU screen and Linux's console cut them."""
+    cuts = "XTERM_VERSION" in environment or environment.get("TERM", "").startswith(("linux", "screen", "vt"))
+    return "TMUX" in environment or not cuts
+
+
+def folded_above(drawn: Screen, columns: int) -> int:
+    """The number of rows that folding at so many columns adds above the cursor."""
+    cursor = next(iter(drawn.cursor_positions.values()), None)
+    if cursor is None or columns < 1:
+        return 0
+    above = sum(max(0, _width(drawn.data_buffer[row]) - 1) // columns for row in range(cursor.y))
+    return above + cursor.x // columns
+
+
+def _width(row: Mapping[int, Char]) -> int:
+    return max((column + char.width for column, char in row.items() if not char.char.isspace()), default=0)
