@@ -156,7 +156,7 @@ class Agent(Generic[OutputT]):
     @property
     def usage(self) -> Usage:
         """The spending of the agent and its descendants over all runs."""
-        return self._shared.ledger.spent
+        return self._tree.ledger.spent
 
     def agents(self) -> tuple[AgentInfo, ...]:
         """Return the root and its descendants, in the order in which they started; of earlier runs the newest 200."""

@@ -42,7 +42,7 @@ def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
         free_slots=shared.slots.value,
         kernel_holders=tuple(sorted(holder.agent_id for holder in shared.kernel_places.holders)),
         waiting_for_kernels=shared.kernel_places.waiting,
-        waiting_for_budget=shared.ledger.waiting,
-        waiting_messages=tuple(tree.between_runs.messages),
+        waiting_for_budget=tree.ledger.waiting,
+        waiting_messages=tuple(shared.stream.messages),
         open_tasks=0 if loop is None else loop.tasks.open_tasks,
     )

@@ -24,7 +24,7 @@ from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
 from freeact_sub.agents.tree import AgentNode, Tree
-from freeact_sub.channel import DirectChannel, EventChannel, Tap
+from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
@@ -142,7 +142,7 @@ class Root:
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """See `Agent.follow_background`."""
-        self.tree.shared.between_runs = lambda: DirectChannel(hear, self.taps)
+        self.tree.shared.stream.follow(hear, self.taps)
 
     async def settle(self) -> None:
         """Wait for the end of a run that is ending, unless the caller is a part of it."""
@@ -174,6 +174,7 @@ class Root:
     async def _open(self) -> None:
         shared = self.tree.shared
         shared.renew()
+        self.tree.histories.models_are_closed()
         if recover(shared.config.workspace):
             self.tree.notice(UNDONE)
         if self._closes_provider:

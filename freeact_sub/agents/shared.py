@@ -1,4 +1,4 @@
-"""`Shared`: the settings, services and accounts that all agents of one root share."""
+"""`Shared`: the settings and services that all agents of one root share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,18 +12,14 @@ from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
 from freeact_sub.agents.budgets.capacity import KernelPlaces
-from freeact_sub.agents.budgets.ledger import Ledger
 from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.files.attribution import FileAttribution
-from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.other_models import OtherModels
-from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.runs.results import PictureUse
+from freeact_sub.agents.root_stream import RootStream
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
-from freeact_sub.channel import EventChannel
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
 from freeact_sub.kernels import KernelProvider, make_provider
@@ -34,7 +30,7 @@ from freeact_sub.models.traffic import Traffic
 
 @dataclass(kw_only=True)
 class Shared:
-    """Refers to agents by id only."""
+    """What agents use; it knows none of them."""
 
     config: Config
     model: Model
@@ -53,24 +49,14 @@ class Shared:
     """Decides what a child is."""
     traffic: Traffic
     """Slots and pauses that all model requests share."""
-    pictures: PictureUse = "saved"
-    """How pictures that cells display reach the user, in the root's present run."""
-    channel: EventChannel = field(default_factory=EventChannel)
-    """That of the root's present run."""
-    between_runs: Callable[[], EventChannel] | None = None
-    """Makes the channel of background children while the root has no run. None: nobody follows them then."""
-    ledger: Ledger = field(default_factory=Ledger)
+    stream: RootStream = field(default_factory=RootStream)
     answer_cache: AnswerCache = field(default_factory=AnswerCache)
     """Answers of children, if `subagents.cache` is set."""
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
-    histories: KeptHistories = field(default_factory=KeptHistories)
-    """Of children that have ended."""
     activities: Activities = field(default_factory=Activities)
     file_attribution: FileAttribution = field(default_factory=FileAttribution)
     """Which agent wrote which file, in the root's present run."""
-    runs: dict[str, PresentRun] = field(default_factory=dict)
-    """The present or last run of each agent, by id."""
     kernel_places: KernelPlaces = field(init=False)
     other_models: OtherModels = field(init=False)
     slots: anyio.Semaphore = field(init=False)
@@ -91,7 +77,6 @@ class Shared:
         self.other_models = OtherModels(self.config, self.traffic)
         self.slots = anyio.Semaphore(self.config.subagents.max_concurrent, fast_acquire=True)
         self.catalogue = McpCatalogue()
-        self.histories.models_are_closed()
 
 
 def make_shared(  # noqa: PLR0913  # what a user may replace; all are given by name

@@ -11,10 +11,10 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, short_id
-from freeact_sub.agents.between_runs import BetweenRuns
-from freeact_sub.agents.budgets.ledger import Account
+from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.files.attribution import RunFiles
+from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.identity import AgentFacts, child_key, depth_of, root_key
 from freeact_sub.agents.ports import AtWork
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
@@ -74,11 +74,16 @@ class AgentNode:
     """It may outlive its parent's run."""
     keeps_kernel: bool = False
     """Its kernel outlives its run as a node."""
+    _run: list[PresentRun] = field(init=False, default_factory=list)
 
     @property
     def run(self) -> PresentRun:
         """Its present or last run."""
-        return self.shared.runs[self.agent_id]
+        return self._run[0]
+
+    def use_run(self, run: PresentRun) -> None:
+        """Note a new run."""
+        self._run[:] = [run]
 
     @property
     def principal(self) -> "AgentNode":
@@ -128,7 +133,7 @@ class AgentNode:
     @property
     def emitter(self) -> Emitter:
         """Writes its events to the root's present stream."""
-        channel = self.shared.channel
+        channel = self.shared.stream.channel
         return Emitter(channel=channel, agent_id=self.agent_id, parent_id=self.parent_id, depth=self.depth)
 
     @property
@@ -217,7 +222,9 @@ class Tree:
     """By agent id, oldest first."""
     outliving: set[Callable[[], Awaitable[None]]] = field(default_factory=set)
     """Each closes what has outlived an agent's run; called when the root is closed."""
-    between_runs: BetweenRuns = field(default_factory=BetweenRuns)
+    ledger: Ledger = field(default_factory=Ledger)
+    histories: KeptHistories = field(default_factory=KeptHistories)
+    """Of children that have ended."""
     _short_ids: set[str] = field(default_factory=set)
     """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
 
@@ -229,7 +236,7 @@ class Tree:
     def notice(self, text: str) -> None:
         """Show a notice in the root's stream, or in its next one if no run is live."""
         if not self.nodes or self.root.agent_id not in self.at_work:  # a stream starts with AgentStarted
-            self.between_runs.notices.append(text)
+            self.shared.stream.notice_later(text)
         else:
             self.root.emitter.put(Notice(content=text))
 
@@ -241,7 +248,7 @@ class Tree:
         )
         shared.kernel_places.take_now(root)
         self.nodes[agent_id] = root
-        run = self._make_run(root, shared.policy, shared.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
+        run = self._make_run(root, shared.policy, self.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
         run.record.history = history
         return root
 
@@ -249,7 +256,7 @@ class Tree:
         """Begin a run of the root. Args: budget: overrides the configured one."""
         root, last = self.root, self.root.run
         self._forget_ended()
-        account = self.shared.ledger.open(root.agent_id, self._root_budget(budget))
+        account = self.ledger.open(root.agent_id, self._root_budget(budget))
         self.shared.file_attribution.clear()
         run = self._make_run(root, last.policy, account, None)
         run.record.history = last.record.history
@@ -297,7 +304,7 @@ class Tree:
         budget = request.budget.over(config.budget).cut(parent.run.left)
         if budget.depth is not None:  # one that is asked on by an agent further above has fewer levels below it
             budget = budget.model_copy(update={"depth": max(0, budget.depth - (node.depth - parent.depth - 1))})
-        account = self.shared.ledger.open(node.agent_id, budget, parent.run.account)
+        account = self.ledger.open(node.agent_id, budget, parent.run.account)
         self.nodes[node.agent_id] = node
         self._make_run(node, node.policy, account, parent.run).begin()
         return node
@@ -308,13 +315,9 @@ class Tree:
         needed = at_work | {holder.agent_id for holder in self.shared.kernel_places.holders} | {self.root.agent_id}
         ended = [agent_id for agent_id in self.nodes if agent_id not in needed]
         for agent_id in ended[:-MAX_ENDED]:
-            del self.nodes[agent_id], self.shared.runs[agent_id]
+            del self.nodes[agent_id]
 
-    def known(self, agent_id: str) -> tuple[AgentNode, PresentRun] | None:
-        """An agent with its present or last run, to be put back by `withdraw`. None: there is none."""
-        return (self.nodes[agent_id], self.shared.runs[agent_id]) if agent_id in self.nodes else None
-
-    def withdraw(self, node: AgentNode, before: tuple[AgentNode, PresentRun] | None = None) -> None:
+    def withdraw(self, node: AgentNode, before: AgentNode | None = None) -> None:
         """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent.
 
         Args:
@@ -322,9 +325,9 @@ class Tree:
             before: What it was before, if it was asked on. None: it is no agent of the tree.
         """
         node.run.account.withdraw()
-        del self.nodes[node.agent_id], self.shared.runs[node.agent_id]
+        del self.nodes[node.agent_id]
         if before is not None:
-            self.nodes[node.agent_id], self.shared.runs[node.agent_id] = before
+            self.nodes[node.agent_id] = before
 
     def _add_ended(self, lineage: Lineage, parent: AgentNode) -> AgentNode:
         """An agent of an earlier program: it stands above one that is asked on, and does nothing itself."""
@@ -339,12 +342,12 @@ class Tree:
             model=parent.model,
             agent_type=lineage.agent_type,
         )
-        self._make_run(node, node.policy, self.shared.ledger.open(node.agent_id, NO_BOUNDS), None)
+        self._make_run(node, node.policy, self.ledger.open(node.agent_id, NO_BOUNDS), None)
         return node
 
     def _make_run(self, node: AgentNode, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
-        run = shared.runs[node.agent_id] = PresentRun(
+        run = PresentRun(
             record=RunRecord(files=RunFiles(key=node.key, label=node.label)),
             account=account,
             parent=parent,
@@ -353,6 +356,7 @@ class Tree:
             kernel_places=shared.kernel_places,
             holder=node,
         )
+        node.use_run(run)
         return run
 
     def _new_id(self) -> str:

@@ -14,7 +14,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.children.type_effects import startable
-from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
@@ -63,12 +62,12 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
     Raises:
         InvalidRequestError: There is none with this id below the agent, it is at work, or nothing is kept of it.
     """
-    if (other := tree.shared.histories.answered_by(agent_id)) != agent_id:
+    if (other := tree.histories.answered_by(agent_id)) != agent_id:
         try:
             return await earlier_child(other, caller, tree)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{agent_id} reused the answer of {other}, and {error}") from error
-    node, kept = tree.nodes.get(agent_id), tree.shared.histories.get(agent_id)
+    node, kept = tree.nodes.get(agent_id), tree.histories.get(agent_id)
     ended_child(agent_id, tree)
     if node is not None and caller.agent_id not in {above.agent_id for above in _above(node)}:
         raise _no_child(agent_id)
@@ -102,18 +101,18 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
     )
 
 
-def ended_child(agent_id: str, tree: Tree) -> tuple[AgentNode, PresentRun] | None:
-    """A child with its last run. None: it is of an earlier program.
+def ended_child(agent_id: str, tree: Tree) -> AgentNode | None:
+    """A child. None: it is of an earlier program.
 
     Raises:
         InvalidRequestError: It is at work.
     """
-    known = tree.known(agent_id)
-    if known is not None and known[0].parent is not None and known[1].is_live:
+    node = tree.nodes.get(agent_id)
+    if node is not None and node.parent is not None and node.run.is_live:
         raise InvalidRequestError(
-            f"{known[0].label} is at work: wait for its end, or send it a message (subagents, action message)"
+            f"{node.label} is at work: wait for its end, or send it a message (subagents, action message)"
         )
-    return known
+    return node
 
 
 def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: AgentNode) -> SpawnRequest:

@@ -49,7 +49,7 @@ class Messages:
             if not child.waiters and not self._deliver(self._node, asks):
                 if self._node.parent is not None:
                     return f"Your parent's run has ended: {NO_ANSWER}."
-                self._tree.between_runs.messages.append(asks)
+                self._tree.shared.stream.messages.append(asks)
             async with asyncio.timeout(seconds):
                 return await question.answer
         except TimeoutError:
@@ -95,7 +95,7 @@ class Messages:
             error=result.error,
         )
         if child.node.outlives(self._node):
-            self._tree.between_runs.emit_or_keep(message, child.node.emitter)
+            self._tree.shared.stream.emit_or_keep(message, child.node.emitter)
         else:
             child.node.emitter.put(message)
 
@@ -107,7 +107,7 @@ class Messages:
         if self._node.parent is not None:
             text = f"[For {self._node.agent_id}, whose run has ended]\n{text}"
         if not any(self._deliver(above, text) for above in itertools.islice(self._node.ancestors(), 1, None)):
-            self._tree.between_runs.messages.append(text)
+            self._tree.shared.stream.messages.append(text)
 
     def _deliver(self, node: AgentNode, text: str) -> bool:
         loop = self._tree.at_work.get(node.agent_id)

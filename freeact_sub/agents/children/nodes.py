@@ -8,18 +8,22 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
 from freeact_sub.agents.budgets.capacity import no_kernel_left
-from freeact_sub.agents.children.node_code import NodeCode
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
+from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.approvals import Policy
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite
+from freeact_sub.channel import Emitter
 from freeact_sub.errors import FreeactError, InvalidRequestError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput
 from freeact_sub.kernels import Changes, OwnFiles, give_values, hand_over, promote
@@ -31,6 +35,54 @@ CALLS: Final = "cell_"
 """The prefix of the ids of calls that run a cell in a node."""
 PROMOTE_SECONDS: Final = 600.0
 """Seconds that promoting files may take, even after a cancel."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NodeCode(AgentNode):
+    """The code in a node; its parent is the node's owner."""
+
+    owner: AgentNode
+    folders: list[Path] = field(default_factory=list)
+    """Its kernel's folders."""
+
+    @property
+    def principal(self) -> AgentNode:
+        """See `AgentNode`."""
+        return self.owner.principal
+
+    @property
+    def run(self) -> PresentRun:
+        """See `AgentNode`; the owner's."""
+        return self.owner.run
+
+    @property
+    def emitter(self) -> Emitter:
+        """See `AgentNode`; the owner's."""
+        return self.owner.emitter
+
+    @property
+    def output_folder(self) -> Path:
+        """See `AgentNode`; the owner's."""
+        return self.owner.output_folder
+
+    @property
+    def label(self) -> str:
+        """See `AgentNode`."""
+        return f"node {super().label}"
+
+    @property
+    def name(self) -> str:
+        """See `AgentNode`."""
+        return f"node {super().name}"
+
+    @property
+    def present_policy(self) -> Policy:
+        """See `AgentNode`."""
+        return self.policy.with_scratch(self.folders)
+
+    def use_kernel(self, folders: tuple[Path, ...]) -> None:
+        """See `AgentNode`."""
+        self.folders[:] = folders
 
 
 class OwnedNode(KernelNode):

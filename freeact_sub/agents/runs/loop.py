@@ -132,7 +132,7 @@ class AgentLoop:
         node.shared.journal.run_begins(node.facts, work.prompt, run.account.budget)
         self._emit(self._started(work))
         if node.parent is None:
-            self._tree.between_runs.emit(node.emitter)
+            node.shared.stream.emit_held_back(node.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._digest = None, True, work.digest
         try:
@@ -238,14 +238,14 @@ class AgentLoop:
             descendant = self._tree.nodes[agent_id]
             if other is not self and node in descendant.ancestors() and not descendant.outlives(node):
                 other.give_up()
-        if node.parent is None and node.shared.between_runs is None:
+        if node.parent is None and not node.shared.stream.is_followed:
             node.shared.questions.abandon()
             node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
         del at_work[node.agent_id]
         keep_answer(node, self._digest, result)
         node.shared.journal.run_ends(result, node.run.record.history, of_root=node.parent is None)
         if node.parent is not None:
-            node.shared.histories.keep(node.agent_id, node.run.record.history, node.model, result.reused_from)
+            self._tree.histories.keep(node.agent_id, node.run.record.history, node.model, result.reused_from)
         node.run.end(result.status)
         if node.in_background and self._parent is not None:
             self._parent.child_ends(node.agent_id, result)
@@ -305,7 +305,7 @@ class AgentLoop:
 
     def _emit(self, event: AgentStarted | AgentFinished) -> None:
         if self.node.outlives(self._tree.root):
-            self._tree.between_runs.emit_or_keep(event, self.node.emitter)
+            self.node.shared.stream.emit_or_keep(event, self.node.emitter)
         else:
             self.node.emitter.put(event)
 
@@ -317,7 +317,7 @@ class AgentLoop:
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
-        messages = self._tree.between_runs.take_messages() if self.node.parent is None else ()
+        messages = self.node.shared.stream.take_messages() if self.node.parent is None else ()
         return opening_prompt(
             work.prompt, note=work.note, messages=messages, kernel_news=news, branched=kernel.is_branch, values=values
         )

@@ -52,7 +52,7 @@ def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequenc
     config, servers = node.shared.config, ", ".join(map(_server, mcp_servers))
     text = _template("system.md").substitute(
         kernel=kernel,
-        pictures=PICTURES[node.shared.pictures],
+        pictures=PICTURES[node.shared.stream.pictures],
         outside=SANDBOXED if node.policy.wall == "workspace" else "",
         mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
         spawning=_spawning(node) if node.may_spawn and has_tool(node, "task") else "",

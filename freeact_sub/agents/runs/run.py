@@ -97,7 +97,7 @@ class Run(Generic[AnswerT]):
     def pictures(self, pictures: PictureUse) -> None:
         self._pictures = pictures
         if self._present is not None:
-            self._shared.pictures = pictures
+            self._shared.stream.pictures = pictures
 
     @property
     def is_ending(self) -> bool:
@@ -249,7 +249,7 @@ class Run(Generic[AnswerT]):
         self.start()
 
     def _begin(self) -> None:
-        self._shared.pictures, self._shared.channel = self._pictures, self._channel
+        self._shared.stream.begin(self._channel, self._pictures)
         self._loop.begin(self._budget)
         self._present = self._node.run
 
@@ -270,8 +270,7 @@ class Run(Generic[AnswerT]):
             return await self._loop.run(self._work)
         finally:
             self._channel.finish()
-            if self._shared.between_runs is not None:
-                self._shared.channel = self._shared.between_runs()
+            self._shared.stream.end()
             if reading is not None:
                 await asyncio.wait({reading})
             self._runs.forget(self)

@@ -119,9 +119,9 @@ class AgentSession:
         if self.resumed is None:
             return tree.add_root(history)
         root = tree.add_root(self.resumed.history, self.resumed.root_id)
-        tree.shared.ledger.spent = self.resumed.usage
+        tree.ledger.spent = self.resumed.usage
         for agent_id, other in self.resumed.answered_by.items():
-            tree.shared.histories.same_as(agent_id, other)
+            tree.histories.same_as(agent_id, other)
         tree.notice(self.resumed.summary())
         if self._set_aside is not None:
             tree.notice(
