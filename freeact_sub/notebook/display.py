@@ -22,13 +22,14 @@ from typing import Self
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import AgentStarted, ApprovalAnswered, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
-from freeact_sub.notebook.agent_block import AgentBlock, Note
+from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.notebook.block_steps import LIMITS
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
 from freeact_sub.notebook.ipython_shell import running_kernel
 from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.system.closing import carry_out, end_task
 
 INTERVAL_SECONDS = 0.1
@@ -130,7 +131,7 @@ class _Part:
 
     display_id: str
     foot: bool
-    block: AgentBlock
+    story: AgentStory
     dirty: bool = True
     shown: MimeBundle | None = None
     drawn: float = 0.0
@@ -141,13 +142,13 @@ class _Part:
     @property
     def counts(self) -> bool:
         """Whether it shows a running count of seconds."""
-        return self.foot and self.block.finished is None
+        return self.foot and self.story.finished is None
 
     def bundle(self) -> MimeBundle:
         if self.foot:
             now = time.time()
-            return {"text/html": foot_html(self.block, now), "text/plain": foot_text(self.block, now)}
-        return {"text/html": body_html(self.block), "text/plain": body_text(self.block)}
+            return {"text/html": foot_html(self.story, now), "text/plain": foot_text(self.story, now)}
+        return {"text/html": body_html(self.story), "text/plain": body_text(self.story)}
 
 
 class Page:
@@ -162,7 +163,7 @@ class Page:
         """
         self.screen = screen or CellDisplay()
         self._names = names
-        self.blocks: dict[str, AgentBlock] = {}
+        self.stories = Stories(LIMITS)
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
         self._parts: list[_Part] = []
         self._changed = asyncio.Event()
@@ -170,26 +171,25 @@ class Page:
 
     def take(self, event: Event) -> None:
         """Applies an event and wakes the task that draws."""
-        if isinstance(event, AgentStarted) and event.agent_id not in self.blocks:
-            self._add(AgentBlock(event))
-        block = self.blocks[event.agent_id]
+        is_new = event.agent_id not in self.stories.by_id
+        story = self.stories.of(event)
+        if is_new:
+            self._add(story)
+        version = story.kept.version
         for notice in self._names.notices(event) if self._names is not None else ():
-            block.steps.append(Note(notice))
-        body_changed = block.apply(event)
+            story.kept.remark(notice)
+        self.stories.observe(event)
         for part in self._parts:
-            if part.block is block and (part.foot or body_changed):
+            if part.story is story and (part.foot or story.kept.version != version):
                 part.dirty = True
         self._changed.set()
 
     def show(self, other: "Page") -> None:
         """Draw all blocks of another page here, once."""
-        for block in other.in_order():
-            self._add(block)
+        self.stories = other.stories
+        for story in self.stories.in_order():
+            self._add(story)
         self._draw(float("inf"))
-
-    def in_order(self) -> Iterator[AgentBlock]:
-        """All blocks, children below their parents."""
-        return self._in_order(None)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._draw_changes(), name="notebook page")
@@ -200,23 +200,14 @@ class Page:
             await end_task(self._task)
         self._draw(float("inf"))
 
-    def _add(self, block: AgentBlock) -> None:
-        self.blocks[block.view.agent_id] = block
+    def _add(self, story: AgentStory) -> None:
         for foot in (False, True):
             display_id = f"{self._prefix}-{len(self._parts)}"
-            self._parts.append(_Part(display_id=display_id, foot=foot, block=block))
-        for place, placed in enumerate(self._in_order(None) if self.screen.live else ()):
+            self._parts.append(_Part(display_id=display_id, foot=foot, story=story))
+        for place, placed in enumerate(self.stories.in_order() if self.screen.live else ()):
             for part in self._parts[2 * place : 2 * place + 2]:
-                if part.block is not placed:
-                    part.block, part.dirty = placed, True
-
-    def _in_order(self, parent_id: str | None) -> Iterator[AgentBlock]:
-        """All blocks, children below their parents. A parent that never started counts as the root's parent."""
-        for block in self.blocks.values():
-            parent = block.view.parent_id if block.view.parent_id in self.blocks else None
-            if parent == parent_id:
-                yield block
-                yield from self._in_order(block.view.agent_id)
+                if part.story is not placed:
+                    part.story, part.dirty = placed, True
 
     async def _draw_changes(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -235,7 +226,7 @@ class Page:
     def _draw(self, now: float) -> None:
         """Draw the changed parts that are due at `now`; at infinity, all changed ones."""
         for part in self._parts:
-            if not part.dirty or now < part.drawn + part.pause or not (self.screen.live or part.block.finished):
+            if not part.dirty or now < part.drawn + part.pause or not (self.screen.live or part.story.finished):
                 continue
             part.dirty = False
             bundle = part.bundle()

@@ -1,4 +1,4 @@
-"""An `AgentBlock` as HTML for notebooks, and as text for consoles.
+"""The block of an agent, made from its story: as HTML for notebooks, and as text for consoles.
 
 A block is drawn in two parts. The *body* holds what is settled: steps that have happened, with their pictures. The *foot*
 holds what moves: text that still streams, and the status line. So a cell that prints a line every millisecond redraws a
@@ -9,23 +9,18 @@ notebooks may lose any one output. `mathjax_ignore`: sums of money in an answer 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from freeact_sub.agent_names import short_id
 from freeact_sub.calls import CodeAction
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult
-from freeact_sub.events import ApprovalRequest, QuestionRequest
-from freeact_sub.notebook.agent_block import (
-    FIRST_STEPS,
-    SPAWN_TOOL,
-    WAITING,
-    AgentBlock,
-    CallQuestion,
-    CallStep,
-    GrowingText,
-    Note,
-    Step,
+from freeact_sub.events import (
+    ApprovalRequest,
+    QuestionAnswered,
+    QuestionRequest,
 )
+from freeact_sub.notebook.block_steps import WAITING, Said, Step, notes_of, result_of, shown_status, status_line, steps_of
+from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.questions import asks_for
 from freeact_sub.show.safe_html import (
     bundle_html,
@@ -36,8 +31,14 @@ from freeact_sub.show.safe_html import (
     markdown_html,
     text_html,
 )
-from freeact_sub.show.wording import asked_text, ending_notes, error_text, strategy_text, who_asks
-from freeact_sub.text import busy, clean, counted, one_line, visible
+from freeact_sub.show.steps import (
+    Approval,
+    CallItem,
+    CallStep,
+    GrowingText,
+)
+from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, who_asks
+from freeact_sub.text import clean, counted, one_line, visible
 
 STREAMING_CHARS = 8_000
 """Characters at the end of a streaming text that are drawn."""
@@ -78,20 +79,20 @@ _COLOURS = {"completed": "#2a8f4a", "running": "#2f6fde", WAITING: "#e08e00", "q
 _COLOUR_OF_ENDING = "#d03434"
 
 
-def body_html(block: AgentBlock) -> str:
+def body_html(story: AgentStory) -> str:
     """The settled part of a block."""
-    steps = list(block.steps)
+    steps = steps_of(story)
     answer = ""
-    if block.depth and block.finished:  # a finished child takes little room: its answer, and the rest at a click
+    if story.depth and story.finished:  # a finished child takes little room: its answer, and the rest at a click
         last = next((index for index in reversed(range(len(steps))) if _is_answer(steps[index])), None)
         answer = _step_html(steps.pop(last)) if last is not None else ""
-    inner = "".join(_steps_html(block, steps))
-    if block.depth and block.finished and inner:
-        notes = "".join(_step_html(step) for step in steps if isinstance(step, Note))
+    inner = "".join(map(_step_html, steps))
+    if story.depth and story.finished and inner:
+        notes = "".join(_step_html(step) for step in steps if isinstance(step, Said) and step.kind in ("note", "error"))
         inner = f"<details><summary>{_counted(steps)}</summary>{inner}</details>{notes}"
-    head = f'<span class="fsub-id">{escaped(short_id(block.view.agent_id))}</span>{escaped(one_line(block.label))}'
-    prompt = _fold("prompt", text_html(block.prompt)) if block.depth else ""
-    return _framed(block, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
+    head = f'<span class="fsub-id">{escaped(short_id(story.agent_id))}</span>{escaped(_label(story))}'
+    prompt = _fold("prompt", text_html(story.prompt)) if story.depth else ""
+    return _framed(story, f'{STYLE}<div class="fsub-head">{head}</div>{prompt}{inner}{answer}', line=True)
 
 
 def prompt_html(prompt: str) -> str:
@@ -99,54 +100,49 @@ def prompt_html(prompt: str) -> str:
     return f'{STYLE}<div class="fsub-head">Prompt</div>{text_html(prompt)}'
 
 
-def foot_html(block: AgentBlock, now: float) -> str:
+def foot_html(story: AgentStory, now: float) -> str:
     """The moving part of a block. `now`: seconds since the epoch."""
     moving = ""
-    if block.finished is None:
-        for call in block.running_calls:
-            moving += "".join(_live_html(output) for output in call.outputs[call.settled :])
-        if block.streaming is not None:
-            text = str(block.streaming)[-STREAMING_CHARS:]
-            moving += _thinking_html(text) if block.streaming.kind == "thoughts" else markdown_html(text)
-    status = block.shown_status
+    if story.finished is None:
+        for call in story.calls_made:
+            moving += "".join(_live_html(output) for output in call.outputs[call.settled :] if call.running)
+        moving += _streaming_html(story)
+    status = shown_status(story)
     colour = _COLOURS.get(status, _COLOUR_OF_ENDING)
     dot = f'<span class="fsub-dot" style="background:{colour}"></span>'
-    return _framed(block, f'{moving}<div class="fsub-status">{dot}{escaped(_foot_line(block, now))}</div>')
+    return _framed(story, f'{moving}<div class="fsub-status">{dot}{escaped(_foot_line(story, now))}</div>')
 
 
-def body_text(block: AgentBlock) -> str:
+def _streaming_html(story: AgentStory) -> str:
+    if story.streaming is None:
+        return ""
+    text = story.streaming.end(STREAMING_CHARS)
+    if story.streaming.kind == "answer":
+        return markdown_html(text)
+    return "" if story.depth else f'<div class="fsub-note">thinking … {escaped(one_line(text[-300:], 300))}</div>'
+
+
+def body_text(story: AgentStory) -> str:
     """The settled part of a block, as text."""
-    lines = [f"{short_id(block.view.agent_id)}  {one_line(block.label)}"]
-    for step in block.steps:
+    lines = [f"{short_id(story.agent_id)}  {_label(story)}"]
+    for step in steps_of(story):
         lines += _step_lines(step)
-    return _indented(block, lines)
+    return _indented(story, lines)
 
 
-def foot_text(block: AgentBlock, now: float) -> str:
+def _label(story: AgentStory) -> str:
+    return one_line(story.description or story.prompt)
+
+
+def foot_text(story: AgentStory, now: float) -> str:
     """The status line, as text."""
-    return _indented(block, [_foot_line(block, now)])
+    return _indented(story, [_foot_line(story, now)])
 
 
-def _foot_line(block: AgentBlock, now: float) -> str:
+def _foot_line(story: AgentStory, now: float) -> str:
     """The status; while it changes, with the time of day, since a page that was reloaded stands still."""
-    at = "" if block.finished else f" · as of {time.strftime('%H:%M:%S', time.localtime(now))}"
-    return status_line(block, now) + at
-
-
-def status_line(block: AgentBlock, now: float) -> str:
-    """Status, spending and duration."""
-    if block.finished:
-        return " · ".join([block.shown_status, *ending_notes(block.finished)])
-    view = block.view
-    parts = [block.shown_status]
-    if view.paused_seconds is not None:
-        parts.append(busy(view.paused_seconds))
-    parts += map(strategy_text, view.strategies.values())
-    if view.usage.turns or view.usage.tokens:
-        parts.append(str(view.usage))
-    if view.tree_usage != view.usage:
-        parts.append(f"with its children: {view.tree_usage}")
-    return " · ".join([*parts, f"{max(0.0, now - view.started):.0f} s"])
+    at = "" if story.finished else f" · as of {time.strftime('%H:%M:%S', time.localtime(now))}"
+    return status_line(story, now) + at
 
 
 def question_html(request: ApprovalRequest | QuestionRequest) -> str:
@@ -170,10 +166,10 @@ def question_text(request: ApprovalRequest | QuestionRequest) -> str:
     return "\n".join(lines)
 
 
-def _framed(block: AgentBlock, inner: str, *, line: bool = False) -> str:
+def _framed(story: AgentStory, inner: str, *, line: bool = False) -> str:
     """Indents a child under its parent, with a line at the side of its body."""
-    indent = INDENT_PX * min(block.depth, MAX_INDENTS)
-    line = line and block.depth > 0
+    indent = INDENT_PX * min(story.depth, MAX_INDENTS)
+    line = line and story.depth > 0
     style = f' style="margin-left:{indent - 15 * line}px"' if indent else ""
     return f'<div class="fsub tex2jax_ignore mathjax_ignore{" fsub-line" * line}"{style}>{inner}</div>'
 
@@ -183,19 +179,12 @@ def _fold(summary: str, inner: str) -> str:
 
 
 def _is_answer(step: Step) -> bool:
-    return isinstance(step, GrowingText) and step.kind == "answer"
-
-
-def _steps_html(block: AgentBlock, steps: Sequence[Step]) -> Iterator[str]:
-    for index, step in enumerate(steps):
-        if block.left_out_steps and index == FIRST_STEPS:
-            yield f'<div class="fsub-note">… {counted(block.left_out_steps, "step")} left out …</div>'
-        yield _step_html(step)
+    return isinstance(step, Said) and step.kind == "answer"
 
 
 def _counted(steps: Sequence[Step]) -> str:
     calls = [step for step in steps if isinstance(step, CallStep)]
-    pictures = sum(_is_display_of_picture(output) for call in calls for output in call.outputs)
+    pictures = sum(_is_display_of_picture(output) for call in calls for output in call.shown)
     parts = [counted(len(calls), "call")]
     if pictures:
         parts.append(counted(pictures, "picture"))
@@ -208,65 +197,82 @@ def _is_display_of_picture(output: object) -> bool:
 
 def _step_html(step: Step) -> str:
     match step:
-        case GrowingText(kind="thoughts"):
-            return _fold("thoughts", text_html(str(step)))
-        case GrowingText():
-            return markdown_html(str(step))
-        case Note():
-            return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
         case CallStep():
             return _call_html(step)
+        case Approval():
+            return _output_html(step)
+        case Said(kind="thoughts"):
+            return _fold("thoughts", text_html(step.text))
+        case Said(kind="answer"):
+            return markdown_html(step.text)
+        case Said():
+            return f'<div class="fsub-note{" fsub-bad" * (step.kind == "error")}">{escaped(visible(step.text))}</div>'
 
 
 def _call_html(call: CallStep) -> str:
-    code = call.code
-    own = [_answer_html(question) for question in call.questions.values() if not question.asked]
-    parts = [] if code is None else [code_html(code)]
-    head = own if code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>', *own]
+    head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
+    head += map(_answer_html, call.approvals)
+    parts = [] if call.code is None else [code_html(call.code)]
     if head:
         parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
-    for question in call.questions.values():
-        if question.asked:
-            asked = escaped(one_line(question.asked, 300))
-            parts.append(f'<div class="fsub-asked">{_answer_html(question)} · {asked}</div>')
     if call.left_out:
         parts.append(f'<div class="fsub-note">… {counted(call.left_out, "earlier output")} left out …</div>')
     parts += [_output_html(output) for output in call.outputs[: call.settled]]
-    parts += [f'<div class="fsub-note">{escaped(visible(note))}</div>' for note in call.notes]
-    if call.result:
+    parts += [f'<div class="fsub-note">{escaped(visible(note))}</div>' for note in notes_of(call)]
+    if result := result_of(call):
         failed = call.outcome in ("failed", "denied")
         parts.append(
-            f'<div class="fsub-note fsub-bad">{escaped(visible(call.result))}</div>'
+            f'<div class="fsub-note fsub-bad">{escaped(visible(result))}</div>'
             if failed
-            else _fold("result", text_html(call.result))
+            else _fold("result", text_html(result))
         )
     return "".join(parts)
 
 
 def _title(call: CallStep) -> str:
-    if call.name == SPAWN_TOOL:
+    if call.name == "task":
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
     args = ", ".join(f"{name}={value!r}" for name, value in call.args.items() if name != "label" or not call.label)
     label = f"{call.label}: " if call.label else ""
     return one_line(f"{label}{call.name or 'tool'}({args})", 300)
 
 
-def _answer_html(question: CallQuestion) -> str:
-    kind = "open" if question.answer is None else "yes" if question.answer.allowed else "no"
-    return f'<span class="fsub-{kind}">{escaped(visible(question.status))}</span>'
+def _answered(approval: Approval) -> str:
+    """The answer in words; `WAITING` while there is none."""
+    answer = approval.answer
+    if answer is None:
+        return WAITING
+    reason = f": {answer.reason}" if answer.reason else ""
+    return visible(f"{'approved' if answer.allowed else 'denied'}{reason}")
 
 
-def _output_html(output: GrowingText | DisplayData | ExecuteResult | CellError) -> str:
+def _answer_html(approval: Approval) -> str:
+    kind = "open" if approval.answer is None else "yes" if approval.answer.allowed else "no"
+    return f'<span class="fsub-{kind}">{escaped(_answered(approval))}</span>'
+
+
+def _asked(question: QuestionRequest | QuestionAnswered) -> str:
+    if isinstance(question, QuestionAnswered):
+        return visible(given_answer(question))
+    return visible(f"{asked_title(question)}: {asked_text(question)}")
+
+
+def _output_html(output: CallItem) -> str:
     match output:
         case GrowingText():
             return text_html(str(output), output.kind)
         case CellError():
             return text_html(error_text(output), "error")
+        case Approval():
+            asked = escaped(one_line(output.request.call.summary, 300))
+            return f'<div class="fsub-asked">{_answer_html(output)} · {asked}</div>'
+        case QuestionRequest() | QuestionAnswered():
+            return f'<div class="fsub-note">{escaped(_asked(output))}</div>'
         case _:
             return bundle_html(output.data)
 
 
-def _live_html(output: GrowingText | DisplayData | ExecuteResult | CellError) -> str:
+def _live_html(output: CallItem) -> str:
     """The newest lines, since a reader cannot scroll a box that is redrawn all the time."""
     if not isinstance(output, GrowingText):
         return _output_html(output)
@@ -275,37 +281,42 @@ def _live_html(output: GrowingText | DisplayData | ExecuteResult | CellError) ->
     return text_html("\n".join(more + lines[-LIVE_LINES:]), output.kind)
 
 
-def _thinking_html(text: str) -> str:
-    return f'<div class="fsub-note">thinking … {escaped(one_line(text[-300:], 300))}</div>'
-
-
 def _step_lines(step: Step) -> list[str]:
     match step:
-        case GrowingText(kind="thoughts"):
-            return []
-        case GrowingText():
-            return clean(str(step)).splitlines()
-        case Note():
-            return [visible(step.text)]
         case CallStep():
             return _call_lines(step)
+        case Approval():
+            return _output_lines(step)
+        case Said(kind="thoughts"):
+            return []
+        case Said(kind="answer"):
+            return clean(step.text).splitlines()
+        case Said():
+            return [visible(step.text)]
 
 
 def _call_lines(call: CallStep) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
-    questions = ([visible(question.status), one_line(question.asked)] for question in call.questions.values())
-    lines += [" · ".join(filter(None, words)) for words in questions]
+    lines += map(_answered, call.approvals)
     for output in call.outputs[: call.settled]:
-        match output:
-            case GrowingText():
-                lines += clean(str(output)).splitlines()
-            case CellError():
-                lines += clean(error_text(output)).splitlines()
-            case _:
-                lines += bundle_text(output.data).splitlines()
-    return [*lines, *map(visible, call.notes), *clean(call.result).splitlines()]
+        lines += _output_lines(output)
+    return [*lines, *map(visible, notes_of(call)), *clean(result_of(call)).splitlines()]
 
 
-def _indented(block: AgentBlock, lines: Sequence[str]) -> str:
-    return "\n".join("    " * block.depth + line for line in lines)
+def _output_lines(output: CallItem) -> list[str]:
+    match output:
+        case GrowingText():
+            return clean(str(output)).splitlines()
+        case CellError():
+            return clean(error_text(output)).splitlines()
+        case Approval():
+            return [f"{_answered(output)} · {one_line(output.request.call.summary)}"]
+        case QuestionRequest() | QuestionAnswered():
+            return [_asked(output)]
+        case _:
+            return bundle_text(output.data).splitlines()
+
+
+def _indented(story: AgentStory, lines: Sequence[str]) -> str:
+    return "\n".join("    " * story.depth + line for line in lines)

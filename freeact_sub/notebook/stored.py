@@ -37,8 +37,8 @@ def show_stored(
         for prompt, page in pages_of(events):
             _show_prompt(prompt, screen)
             if not goes_on:
-                for block in page.blocks.values():
-                    block.cut_off()
+                for story in page.stories.by_id.values():
+                    story.cut_off()
             Page(screen).show(page)
     return session
 
@@ -61,13 +61,13 @@ def pages_of(events: Iterable[Event]) -> Iterator[tuple[str, Page]]:
     """One page for each prompt of the root; a single page for the events of a child alone."""
     prompt, page = "", Page()
     for event in events:
-        if isinstance(event, AgentStarted) and (event.parent_id is None or not page.blocks):
-            if page.blocks:
+        if isinstance(event, AgentStarted) and (event.parent_id is None or not page.stories.by_id):
+            if page.stories.by_id:
                 yield prompt, page
             prompt, page = event.prompt, Page()
-        if isinstance(event, AgentStarted) or event.agent_id in page.blocks:
+        if isinstance(event, AgentStarted) or event.agent_id in page.stories.by_id:
             page.take(event)
-    if page.blocks:
+    if page.stories.by_id:
         yield prompt, page
 
 

@@ -6,14 +6,15 @@ import json
 import pytest
 from support.agents import cell, of_kind, read
 from support.sample_events import ROOT
+from support.stories import apply, block_of
 
 from freeact_sub import Agent, Config
 from freeact_sub.cells import ClearOutput, StreamText
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.export import export_events, export_session
-from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import body_text
-from freeact_sub.show.agent_story import MAX_HELD, Stories
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.undrawn import MAX_HELD
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.parts import make_console
 from freeact_sub.terminal.drawing.story import Story
@@ -61,9 +62,9 @@ def in_a_log(events):
 
 def in_a_block(events):
     """The text of a notebook's block."""
-    block = AgentBlock(events[0])
+    block = block_of(events[0])
     for event in events[1:]:
-        block.apply(event)
+        apply(block, event)
     return body_text(block)
 
 

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 from support.sample_events import CHILD, ROOT, one_of_each, picture, request
+from support.stories import apply, block_of
 from test_safe_html import ATTACKS, assert_harmless
 
 from freeact_sub import events
 from freeact_sub.calls import CodeAction, McpCall, SpawnCall, ToolCall
 from freeact_sub.cells import CellError, DisplayData, ExecuteResult, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.notebook import agent_block
-from freeact_sub.notebook.agent_block import AgentBlock, GrowingText
+from freeact_sub.notebook.block_steps import LIMITS, shown_status, status_line
 from freeact_sub.notebook.render import (
     STYLE,
     body_html,
@@ -22,17 +22,17 @@ from freeact_sub.notebook.render import (
     foot_text,
     question_html,
     question_text,
-    status_line,
 )
+from freeact_sub.show.steps import GrowingText
 
 CELL = {**ROOT, "tool_call_id": "call-1"}
 NOW = 100.0
 
 
 def block(*happened, header=None, **started):
-    made = AgentBlock(events.AgentStarted(**(header or ROOT), **{"prompt": "the prompt", "time": 90.0, **started}))
+    made = block_of(events.AgentStarted(**(header or ROOT), **{"prompt": "the prompt", "time": 90.0, **started}))
     for event in happened:
-        made.apply(event)
+        apply(made, event)
     return made
 
 
@@ -63,9 +63,9 @@ def finish(header=None, **kwargs):
 
 def test_every_event_of_an_agent_is_shown():
     first, *rest = one_of_each("readable")
-    made = AgentBlock(first)
+    made = block_of(first)
     for event in rest:
-        made.apply(event)
+        apply(made, event)
     shown = body(made) + foot_html(made, NOW)
     for part in (
         "readable",
@@ -88,9 +88,9 @@ def test_every_event_of_an_agent_is_shown():
 def test_hostile_text_in_any_event_is_harmless(header):
     for attack in ATTACKS:
         first, *rest = [replace(event, **header) for event in one_of_each(attack)]
-        made = AgentBlock(first)
+        made = block_of(first)
         for event in rest:
-            made.apply(event)
+            apply(made, event)
         assert_harmless(body(made).replace(' style="margin-left:9px"', ""))
         foot = foot_html(made, NOW).replace(' style="margin-left:24px"', "")
         assert_harmless(foot.replace("background:#", "color:var(#"))
@@ -101,11 +101,11 @@ def test_hostile_text_in_any_event_is_harmless(header):
 
 def test_text_streams_in_the_foot_and_settles_in_the_body():
     made = block()
-    assert made.apply(events.ResponseChunk(**ROOT, content="It is **4")) is False
-    made.apply(events.ResponseChunk(**ROOT, content="2**"))
+    assert apply(made, events.ResponseChunk(**ROOT, content="It is **4")) is False
+    apply(made, events.ResponseChunk(**ROOT, content="2**"))
     assert "<strong>42</strong>" in foot_html(made, NOW)
     assert "42" not in body(made)
-    assert made.apply(events.Response(**ROOT, content="It is **42**")) is True
+    assert apply(made, events.Response(**ROOT, content="It is **42**")) is True
     assert "42" not in foot_html(made, NOW)
     assert "<strong>42</strong>" in body(made)
 
@@ -114,7 +114,7 @@ def test_thoughts_of_the_root_are_folded_and_those_of_children_hidden():
     thinking = [events.ThoughtsChunk(**ROOT, content="hm"), events.Thoughts(**ROOT, content="hm, hm")]
     made = block(thinking[0])
     assert "thinking … hm" in foot_html(made, NOW)
-    made.apply(thinking[1])
+    apply(made, thinking[1])
     assert "<details><summary>thoughts</summary>" in body(made)
     assert "hm, hm" in body(made)
     assert "hm" not in body_text(made)
@@ -124,15 +124,15 @@ def test_thoughts_of_the_root_are_folded_and_those_of_children_hidden():
 
 def test_output_of_a_running_cell_moves_to_the_body_when_it_is_settled():
     made = block(start_cell())
-    assert made.apply(out("one\n")) is False
+    assert apply(made, out("one\n")) is False
     assert "one" in foot_html(made, NOW)
     assert "one" not in body(made)
-    assert made.apply(chunk(picture())) is True
-    made.apply(out("two\n"))
+    assert apply(made, chunk(picture())) is True
+    apply(made, out("two\n"))
     assert body(made).index("one") < body(made).index("<img")
     assert "two" in foot_html(made, NOW)
     assert "<img" not in foot_html(made, NOW)
-    made.apply(end_cell(displays=(picture().data,)))
+    apply(made, end_cell(displays=(picture().data,)))
     assert body(made).count("<img") == 1
     assert body(made).index("<img") < body(made).index("two")
     assert "two" not in foot_html(made, NOW)
@@ -174,10 +174,10 @@ def test_a_display_is_updated_in_place_also_from_a_later_cell():
     assert "50%" in body(made)
     assert "10%" not in body(made)
     other = {**ROOT, "tool_call_id": "call-2"}
-    made.apply(events.ToolCallStarted(**other, tool_name="execute_ipython_cell", args={"code": "more()"}))
-    assert made.apply(events.CodeExecutionOutputChunk(**other, output=bar("100%", update=True))) is True
+    apply(made, events.ToolCallStarted(**other, tool_name="execute_ipython_cell", args={"code": "more()"}))
+    assert apply(made, events.CodeExecutionOutputChunk(**other, output=bar("100%", update=True))) is True
     assert (
-        made.apply(events.CodeExecutionOutputChunk(**other, output=DisplayData(data={}, display_id="gone", update=True)))
+        apply(made, events.CodeExecutionOutputChunk(**other, output=DisplayData(data={}, display_id="gone", update=True)))
         is False
     )
     assert body(made).index("100%") < body(made).index("more")
@@ -209,12 +209,12 @@ def test_a_cell_that_could_not_run_shows_why():
 )
 def test_a_question_about_a_call_stands_beside_it(tool, call):
     made = block(tool, request("q", call, **CELL))
-    assert made.shown_status == "waiting for your answer"
+    assert shown_status(made) == "waiting for your answer"
     assert body(made).count("fsub-asked") == 1
     assert "waiting for your answer" in body(made)
-    made.apply(events.ApprovalAnswered(**CELL, request_id="q", allowed=False, reason="too <risky>"))
-    made.apply(events.ToolOutput(**CELL, tool_name="any", content="denied: too risky", outcome="denied"))
-    assert made.shown_status == "running"
+    apply(made, events.ApprovalAnswered(**CELL, request_id="q", allowed=False, reason="too <risky>"))
+    apply(made, events.ToolOutput(**CELL, tool_name="any", content="denied: too risky", outcome="denied"))
+    assert shown_status(made) == "running"
     assert body(made).count("denied: too") == 1
     assert "denied: too &lt;risky&gt;" in body(made)
 
@@ -222,7 +222,7 @@ def test_a_question_about_a_call_stands_beside_it(tool, call):
 def test_a_question_from_inside_a_cell_says_what_it_is_about():
     made = block(start_cell("agent.mcp.srv.add(1)"), request("q", McpCall(server="srv", tool="add", args={"a": 1}), **CELL))
     assert "MCP srv.add(a=1)" in body(made)
-    made.apply(events.ApprovalAnswered(**CELL, request_id="q", allowed=True))
+    apply(made, events.ApprovalAnswered(**CELL, request_id="q", allowed=True))
     assert "approved" in body(made)
 
 
@@ -238,7 +238,7 @@ def test_a_finished_child_shows_its_answer_and_folds_the_rest():
     cell = [replace(event, **CHILD) for event in (start_cell("code_of_child()"), chunk(picture()), end_cell())]
     made = block(*cell, answer, header=CHILD, description="label of it")
     assert "<details><summary>1 call" not in body(made)
-    made.apply(finish(CHILD, output="the **answer**"))
+    apply(made, finish(CHILD, output="the **answer**"))
     folded, _, rest = body(made).rpartition("</details>")
     assert "<summary>1 call, 1 picture</summary>" in folded
     assert "code_of_child" in folded
@@ -266,7 +266,7 @@ def test_the_status_line_has_the_step_of_a_strategy_while_it_is_at_work():
     made = block(step)
     assert status_line(made, NOW) == "running · <b>: 2 of 6 · 10 s"
     assert "<b>" not in foot_html(made, NOW)
-    made.apply(replace(step, done=True))
+    apply(made, replace(step, done=True))
     assert status_line(made, NOW) == "running · 10 s"
 
 
@@ -274,7 +274,7 @@ def test_the_status_line_tells_what_was_spent():
     usage = Usage(turns=2, input_tokens=1000, output_tokens=234, cost_usd=Decimal("0.01"))
     made = block(events.UsageUpdated(**ROOT, usage=usage, tree_usage=usage + usage))
     assert status_line(made, NOW) == f"running · {usage} · with its children: {usage + usage} · 10 s"
-    made.apply(finish(usage=usage, tree_usage=usage, seconds=12.34, status="kernel_lost"))
+    apply(made, finish(usage=usage, tree_usage=usage, seconds=12.34, status="kernel_lost"))
     assert status_line(made, NOW) == f"kernel lost · {usage}, 12.3 s"
     made.finished = replace(made.finished, files_written=("a.csv", "b.csv"))
     assert status_line(made, NOW) == f"kernel lost · {usage}, 12.3 s · files written: a.csv, b.csv"
@@ -287,15 +287,15 @@ def test_what_still_changes_says_of_when_it_is():
     drawn = time.strftime("%H:%M:%S", time.localtime(NOW))
     assert f"running · 10 s · as of {drawn}" in foot_html(made, NOW)
     assert f"running · 10 s · as of {drawn}" in foot_text(made, NOW)
-    made.apply(finish())
+    apply(made, finish())
     assert "as of" not in foot_html(made, NOW) + foot_text(made, NOW)
 
 
 def test_a_queued_agent_runs_from_its_first_event_on():
     made = block(queued=True)
     assert status_line(made, NOW) == "queued · 10 s"
-    made.apply(events.ResponseChunk(**ROOT, content="x"))
-    assert made.shown_status == "running"
+    apply(made, events.ResponseChunk(**ROOT, content="x"))
+    assert shown_status(made) == "running"
 
 
 def test_progress_bars_overwrite_themselves():
@@ -309,7 +309,7 @@ def test_a_growing_output_shows_its_newest_lines():
     assert "line 99" in foot_html(made, NOW)
     assert "line 9\n" not in foot_html(made, NOW)
     assert "88 lines above" in foot_html(made, NOW)
-    made.apply(end_cell())
+    apply(made, end_cell())
     assert "line 9\n" in body(made)
 
 
@@ -329,22 +329,22 @@ def test_a_block_is_bounded_whatever_happens():
     made = block()
     for n in range(400):
         header = {**ROOT, "tool_call_id": f"call-{n}"}
-        made.apply(events.ToolCallStarted(**header, tool_name="execute_ipython_cell", args={"code": f"cell_{n}()"}))
+        apply(made, events.ToolCallStarted(**header, tool_name="execute_ipython_cell", args={"code": f"cell_{n}()"}))
         for name in ("stdout", "stderr") * 40:
-            made.apply(events.CodeExecutionOutputChunk(**header, output=StreamText(name=name, text="y" * 1000)))
+            apply(made, events.CodeExecutionOutputChunk(**header, output=StreamText(name=name, text="y" * 1000)))
         for m in range(60):
             asked = McpCall(server="s", tool="t", args={"m": m})
-            made.apply(events.ApprovalRequest(**header, request_id=f"{n}-{m}", call=asked))
-            made.apply(events.ApprovalAnswered(**header, request_id=f"{n}-{m}", allowed=True))
-        made.apply(events.CodeExecutionOutputChunk(**header, output=DisplayData(data={"image/png": "A" * 800_000})))
-        made.apply(events.CodeExecutionOutput(**header, text="", status="ok"))
+            apply(made, events.ApprovalRequest(**header, request_id=f"{n}-{m}", call=asked))
+            apply(made, events.ApprovalAnswered(**header, request_id=f"{n}-{m}", allowed=True))
+        apply(made, events.CodeExecutionOutputChunk(**header, output=DisplayData(data={"image/png": "A" * 800_000})))
+        apply(made, events.CodeExecutionOutput(**header, text="", status="ok"))
     shown = body(made)
     assert "cell_0<" in shown.replace("</span>", "<") or "cell_0()" in shown
     assert "cell_399" in shown
     assert "330 steps left out" in shown
-    assert len(made.steps) == agent_block.FIRST_STEPS + agent_block.LAST_STEPS
+    assert len(made.items) == LIMITS.first + LIMITS.last
     assert shown.count("<img") == 7  # of 800 kB each
-    assert len(shown) < agent_block.DISPLAY_CHARS + 4_000_000
+    assert len(shown) < LIMITS.display_chars + 4_000_000
 
 
 def test_the_question_shows_all_that_is_asked():

@@ -8,6 +8,7 @@ from support.chat_server import ChatCall, ChatServer, by_turn
 
 from freeact_sub import events, list_sessions
 from freeact_sub.errors import SessionError
+from freeact_sub.notebook.block_steps import shown_status, steps_of
 from freeact_sub.notebook.stored import pages_of, show_stored
 from freeact_sub.sessions import session_store, state_folder
 from freeact_sub.sessions.sqlite import SqliteStore
@@ -43,13 +44,13 @@ def test_there_is_a_page_for_each_prompt_and_a_child_that_is_asked_on_has_one_bl
         pages_of([*first, ended(CHILD, "right"), ended(ROOT, "done"), events.Notice(**CHILD, content="x"), *second])
     )
     assert [prompt for prompt, _ in pages] == ["one", "two"]
-    assert [[*page.blocks] for _, page in pages] == [["agent-root", "agent-child"], ["agent-root"]]
-    block = pages[0][1].blocks["agent-child"]
-    assert [str(getattr(step, "text", step)) for step in block.steps[:3]] == ["reviewed", "asked on: and now?", "right"]
+    assert [[*page.stories.by_id] for _, page in pages] == [["agent-root", "agent-child"], ["agent-root"]]
+    block = pages[0][1].stories.by_id["agent-child"]
+    assert [step.text for step in steps_of(block)[:3]] == ["reviewed", "asked on: and now?", "right"]
     assert block.finished.output == "right"
-    cut_off = pages[1][1].blocks["agent-root"]
+    cut_off = pages[1][1].stories.by_id["agent-root"]
     cut_off.cut_off()
-    assert cut_off.shown_status == "interrupted"
+    assert shown_status(cut_off) == "interrupted"
     assert list(pages_of([])) == []
 
 

@@ -9,11 +9,11 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from rich.console import Console
 from support.agents import of_kind, read
+from support.stories import apply, block_of
 
 from freeact_sub import export_events
 from freeact_sub.activity import Activities
 from freeact_sub.events import AgentEvent, AgentStarted, ToolCallStarted, ToolOutput
-from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import body_html, body_text
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of_tool
@@ -133,10 +133,10 @@ async def test_the_terminal_draws_each_answer_below_its_question(events):
 
 
 async def test_a_notebook_shows_each_answer_in_its_call(events):
-    block = AgentBlock(next(event for event in events if isinstance(event, AgentStarted)))
+    block = block_of(next(event for event in events if isinstance(event, AgentStarted)))
     for event in events:
-        block.apply(event)
-    assert {step.label: step.result for step in block.steps if hasattr(step, "label")} == {
+        apply(block, event)
+    assert {call.label: call.result for call in block.calls_made} == {
         f"judge {place}": f"answer of {place}" for place in PLACES
     }
     for place in PLACES:

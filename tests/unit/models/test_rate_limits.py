@@ -13,6 +13,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 from support.agents import finished, of_kind, read, task
 from support.chat_server import ChatCall, ChatServer, HttpError
+from support.stories import apply, block_of
 from support.waiting import eventually
 
 from freeact_sub import Agent, Budget, Config
@@ -21,7 +22,6 @@ from freeact_sub.config.load import load_config
 from freeact_sub.errors import ConfigError
 from freeact_sub.events import ModelProgress
 from freeact_sub.models.failures import key_of
-from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.notebook.render import foot_text
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.terminal.drawing.area import silence
@@ -193,12 +193,12 @@ async def test_a_pause_is_counted_down_on_the_stream_and_drawn(tmp_path):
     assert len(told) >= 2
     assert [event.paused_seconds for event in told] == sorted((event.paused_seconds for event in told), reverse=True)
     views, activities, lines, shown = Stories(), Activities(), [], []
-    plain, block = PlainLines(views), AgentBlock(events[0])
+    plain, block = PlainLines(views), block_of(events[0])
     for event in events:
         views.observe(event)
         activities.observe(event)
         lines.append(plain.write(event))
-        block.apply(event)
+        apply(block, event)
         if event in told:
             shown.append(str(silence(views.of(event))))
             assert "the provider is busy" in activities.of(event.agent_id)

@@ -5,6 +5,7 @@ import json
 
 from support.agents import cell, task
 from support.sample_events import CHILD, USAGE, request
+from support.stories import apply, block_of
 from support.waiting import eventually
 
 from freeact_sub.activity import Activities
@@ -21,7 +22,6 @@ from freeact_sub.events import (
     ToolOutput,
     UsageUpdated,
 )
-from freeact_sub.notebook.agent_block import AgentBlock
 from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.feed import Feed
 
@@ -66,7 +66,7 @@ async def test_all_that_shows_agents_at_work_says_the_same():
         ToolOutput(**cell, tool_name="execute_ipython_cell", content=""),
         AgentFinished(**CHILD, status="limit", usage=USAGE, tree_usage=USAGE),
     ]
-    activities, views, block, feed = Activities(), Stories(), AgentBlock(stream[0]), Feed()
+    activities, views, block, feed = Activities(), Stories(), block_of(stream[0]), Feed()
 
     async def read():
         for event in stream:
@@ -78,10 +78,10 @@ async def test_all_that_shows_agents_at_work_says_the_same():
     for event in stream:
         activities.observe(event)
         view = views.observe(event)
-        block.apply(event)
+        apply(block, event)
         page = json.loads((await anext(messages))[1])
-        assert activities.of(event.agent_id) == view.text == block.view.text == page["does"]
-        assert (view.status, view.tree_usage) == (block.view.status, block.view.tree_usage)
+        assert activities.of(event.agent_id) == view.text == block.text == page["does"]
+        assert (view.status, view.tree_usage) == (block.status, block.tree_usage)
         said.append(view.text)
     await messages.aclose()
     assert [text.partition(":")[0] for text in said] == [

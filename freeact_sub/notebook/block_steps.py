@@ -1,0 +1,97 @@
+"""The steps of an agent's block in a notebook, and its status, as its story has them; `render.py` draws them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from freeact_sub.events import AgentFinished, AgentStarted, Response, Thoughts
+from freeact_sub.show.agent_story import AgentStory
+from freeact_sub.show.rows import rows
+from freeact_sub.show.safe_html import TEXT_CHARS, bounded
+from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, StoryItem, StoryLimits, StrategySteps
+from freeact_sub.show.wording import ending_notes, strategy_text
+from freeact_sub.text import busy, counted
+
+WAITING: Final = "waiting for your answer"
+LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
+"""An agent may run for hours, and each step draws its block anew. The first item is its start."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text of the model, or a remark on the run."""
+
+    text: str
+    kind: str = "note"
+    """`answer`, `thoughts`, `note`, `gap` for items that were left out, or `error`."""
+
+
+Step = CallStep | Approval | Said
+
+
+def steps_of(story: AgentStory) -> list[Step]:
+    """What a block shows, in order."""
+    first = next((item for item in story.items if isinstance(item, AgentStarted)), None)
+    steps: list[Step] = []
+    for index, item in enumerate(story.items):
+        if index == LIMITS.first and story.kept.left_out:
+            steps.append(Said(f"… {counted(story.kept.left_out, 'step')} left out …", "gap"))
+        if item is not first:
+            steps += _steps_of(story, item)
+    return steps
+
+
+def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
+    match item:
+        case CallStep() | Approval():
+            yield item
+        case Response():
+            yield Said(bounded(item.content, ANSWER_CHARS), "answer")
+        case Thoughts():  # those of a child are for readers of the stream
+            yield from [] if story.depth else [Said(bounded(item.content, ANSWER_CHARS), "thoughts")]
+        case AgentStarted():
+            yield Said(f"asked on: {item.prompt}")
+        case AgentFinished():
+            yield from [Said(item.error, "error")] if item.error else []
+            yield from map(Said, item.warnings)
+            is_said = any(isinstance(other, Response) and other.content == item.output for other in story.items)
+            yield from [Said(bounded(item.output, ANSWER_CHARS), "answer")] if item.output.strip() and not is_said else []
+        case StrategySteps():
+            pass  # the foot shows it
+        case str():
+            yield Said(item)
+        case _:
+            yield from (Said(row.text) for row in rows(story, item) if not row.passing)
+
+
+def shown_status(story: AgentStory) -> str:
+    """The status in a person's words."""
+    return WAITING if story.questions else story.status.replace("_", " ")
+
+
+def status_line(story: AgentStory, now: float) -> str:
+    """Status, spending and duration."""
+    if story.finished:
+        return " · ".join([shown_status(story), *ending_notes(story.finished)])
+    parts = [shown_status(story)]
+    if story.paused_seconds is not None:
+        parts.append(busy(story.paused_seconds))
+    parts += map(strategy_text, story.strategies.values())
+    if story.usage.turns or story.usage.tokens:
+        parts.append(str(story.usage))
+    if story.tree_usage != story.usage:
+        parts.append(f"with its children: {story.tree_usage}")
+    return " · ".join([*parts, f"{max(0.0, now - story.started):.0f} s"])
+
+
+def notes_of(call: CallStep) -> list[str]:
+    """What is told below its outputs."""
+    ended = call.status.replace("_", " ")
+    return [*([f"the cell ended: {ended}"] if ended not in ("", "ok", "error") else []), *call.notes]
+
+
+def result_of(call: CallStep) -> str:
+    """The result, unless it stands there already: as output of the cell, or as the answer to an approval request."""
+    cell_ran = call.code is not None and call.status
+    was_denied = call.outcome == "denied" and any(approval.answer for approval in call.approvals)
+    return "" if cell_ran or was_denied else bounded(call.result)
