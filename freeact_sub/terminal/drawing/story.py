@@ -5,8 +5,8 @@ The told agents' part: prompts, words, each action as one head line with its cod
 are drawn: while they work they stand in a region of their own (`children.py`). Only blanks stand in front of text that
 people copy.
 
-An action is held back until it has output: while there is a question about it, or no output yet, it is drawn among the
-changing rows (`pending`), so that it is on the screen once.
+An action of the root is held back until it has output: while there is a question about it, or no output yet, it is drawn
+among the changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -148,7 +148,9 @@ class Story:
     def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case ToolCallStarted():
-                if event.args.get("code") != self._prompts.get(view.agent_id):  # a person's own command stands there already
+                if not self._is_main(view):  # nothing else shows its code while it runs
+                    yield from self._head(head_of_tool(event))
+                elif event.args.get("code") != self._prompts.get(view.agent_id):  # else a person has typed it
                     self._held[view.agent_id, event.tool_call_id, event.tool_name, event.call_id] = event
             case CodeExecutionOutputChunk():
                 yield from self._release(view, event.tool_call_id)
@@ -309,9 +311,8 @@ class Story:
 
     def _message(self, event: AgentMessage) -> str:
         other = self._views.by_id.get(event.recipient_id)
-        return f"{MESSAGES[event.kind]} {self._views.name(other) if other else short_id(event.recipient_id)}: " + clean(
-            event.content
-        )
+        name = self._views.name(other) if other else short_id(event.recipient_id)
+        return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
 
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         done = event.status == "completed"
@@ -319,9 +320,8 @@ class Story:
         first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
         words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
         name = Text(self._views.name(view), f"bold {colour(view)}")
-        line = Text.assemble(" " * _indent(view), mark, name, "  ", words.removesuffix(": "))
-        line.append(f"  ({spent(event)})", "dim")
-        yield from self._line_of(line)
+        usage = (f"  ({spent(event)})", "dim")
+        yield from self._line_of(Text.assemble(" " * _indent(view), mark, name, "  ", words.removesuffix(": "), usage))
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         name = (self._views.name(view), f"bold {colour(view)}")

@@ -39,8 +39,6 @@ from freeact_sub.terminal.drawing.story import Story
 HOSTILE = "a[/x]\x1b]0;title\x07\x1b]52;c;cm0=\x07\x1b[2J\x1b[3A\x1b[8mb\x07\x08 [red]c[/red] \u202e d"
 BELOW = (ThoughtsChunk, ResponseChunk, UsageUpdated, ModelProgress, StrategyProgress, ApprovalRequest, QuestionRequest)
 """Events that are drawn below the scrollback, if at all."""
-HELD = (ToolCallStarted, CodeExecutionOutput)
-"""Events that draw nothing by themselves: a call waits for its output, an end has none."""
 CELL = {"tool_call_id": "call-1"}
 
 
@@ -86,7 +84,7 @@ def test_everything_that_is_drawn_of_a_child_stands_below_its_name() -> None:
         text = drawn.draw(event)
         if isinstance(event, Thoughts):
             assert text == "", "thoughts of children are for readers of the stream"
-        elif text or not isinstance(event, (*BELOW, *HELD)):
+        elif text or not isinstance(event, (*BELOW, CodeExecutionOutput)):
             assert "bbbb" in text, event
 
 
@@ -112,6 +110,14 @@ def test_two_that_work_at_once_have_their_name_again_where_the_other_one_was_dra
         "agent",
         "  five",
     ]
+
+
+def test_the_code_of_a_child_is_seen_while_it_runs_and_that_of_the_root_below_the_scrollback() -> None:
+    drawn = Drawn()
+    assert drawn.draw(AgentStarted(**ROOT, prompt="go"), call()) == "> go\n"
+    assert [event.agent_id for event in drawn.story.pending] == [ROOT["agent_id"]]
+    assert "print(2)" in drawn.draw(call(**CHILD))
+    assert "print" not in drawn.draw(output("2\n", **CHILD))
 
 
 def test_nothing_is_folded() -> None:
