@@ -17,8 +17,9 @@ ENVELOPE: Final = "freeact_sub/answer"
 NAMES_IN_NOTE: Final = 10
 
 
-def ordered(method: str, result: dict[str, Any]) -> dict[str, Any]:
+def ordered(method: str, sent: Any) -> dict[str, Any]:
     """The result of one of our requests as the SDK takes it. Args: method: the request's."""
+    result = sent if isinstance(sent, dict) else _object_of(method, sent)
     match method:
         case "initialize":
             return _greeting(result)
@@ -28,6 +29,18 @@ def ordered(method: str, result: dict[str, Any]) -> dict[str, Any]:
             return {"content": [], "structuredContent": {ENVELOPE: _strict(result)}, "resultType": "complete"}
         case _:
             return result
+
+
+def _object_of(method: str, sent: Any) -> dict[str, Any]:
+    """The result that a server means which sends no object."""
+    match method, sent:
+        case "tools/list", list():
+            return {"tools": sent}
+        case "tools/call", None | str():
+            return {"content": sent or []}
+        case "tools/call", _:
+            return {"structuredContent": sent}
+    return {}
 
 
 def _greeting(result: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Garbage:
         self._count += 1
         if anyio.current_time() - self._logged_at >= GARBAGE_SECONDS:
             self._logged_at = anyio.current_time()
-            line = _line_of(error) or error
+            line = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
             logger.warning(
                 "MCP server %r writes to its standard output what is not a message (%d lines so far), such as: %.80r",
                 self._server,
@@ -272,23 +272,45 @@ class WatchedStream(_Stream):
 def _read_again(error: Exception) -> SessionMessage | None:
     """The message of a line that only a strict reader refuses. None: it is none."""
     line = _line_of(error)
-    if line is None or (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
+    if line is None:
+        answer = _odd_answer(error)
+        return None if answer is None else SessionMessage(answer)
+    if (text := readable(line.encode(errors="replace"), is_first=True).decode()) == line:
         return None
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-    except ValueError:
+    except ValidationError as again:
+        answer = _odd_answer(again)
+        return None if answer is None else SessionMessage(answer)
+
+
+def _odd_answer(error: Exception) -> JSONRPCMessage | None:
+    """The answer that a message means which is none of the protocol: its result is no object, its error no error object."""
+    problems = error.errors() if isinstance(error, ValidationError) else []
+    message = next((each["input"] for each in problems if isinstance(each["input"], dict) and "id" in each["input"]), {})
+    answer_id = message.get("id")
+    if isinstance(answer_id, float) and answer_id.is_integer():
+        answer_id = int(answer_id)
+    if "method" in message or isinstance(answer_id, bool) or not isinstance(answer_id, int | str):
         return None
+    if (problem := message.get("error")) is not None:
+        said = problem.get("message", problem) if isinstance(problem, dict) else problem
+        return _error(answer_id, said if isinstance(said, str) else json.dumps(said))
+    if "result" not in message:
+        return _error(answer_id, "the answer has neither a result nor an error")
+    # it is brought into order before anybody reads it
+    return JSONRPCResponse.model_construct(jsonrpc="2.0", id=answer_id, result=message["result"])
 
 
 def _line_of(error: Exception) -> str | None:
-    """The line that the SDK could not read."""
-    line = error.errors()[0]["input"] if isinstance(error, ValidationError) else None
-    return line if isinstance(line, str) else None
+    """The line that is no JSON."""
+    problem = error.errors()[0] if isinstance(error, ValidationError) else {"type": "", "input": None}
+    return str(problem["input"]) if problem["type"] == "json_invalid" else None
 
 
 def _bounded(message: JSONRPCMessage) -> JSONRPCMessage:
     """Replaces an answer by an error if checking it would block the event loop for seconds."""
-    if isinstance(message, JSONRPCResponse):
+    if isinstance(message, JSONRPCResponse) and isinstance(message.result, dict):
         for name, value in message.result.items():
             if isinstance(value, list) and len(value) > MAX_PARTS:
                 return _error(message.id, f"`{name}` of the answer has {len(value):,} parts, more than {MAX_PARTS:,}")

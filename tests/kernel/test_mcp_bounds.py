@@ -140,6 +140,27 @@ async def test_what_utf8_cannot_hold_in_an_answer_is_written_out_or_replaced(hos
     assert (await written(host, data, answer=False)).text == read
 
 
+@pytest.mark.parametrize(
+    ("rest", "is_error", "value"),
+    [
+        (b'"result":"just"', False, "just"),
+        (b'"result":null', False, ""),
+        (b'"result":[1,2]', False, [1, 2]),
+        (b'"result":5', False, 5),
+        (b'"result":{"content":[{"type":"text","text":"a"}]},"error":null', False, "a"),
+        (b'"error":"broken"', True, "broken"),
+        (b'"error":{"message":"broken"}', True, "broken"),
+        (b'"error":{"code":"E5","message":"broken","data":5}', True, "broken"),
+        (b'"error":{"code":1.5}', True, '{"code": 1.5}'),
+        (b'"other":1', True, "the answer has neither a result nor an error"),
+    ],
+)
+@pytest.mark.parametrize("head", [b'"jsonrpc":"2.0","id":ID', b'"id":ID', b'"jsonrpc":"1.0","id":ID.0'])
+async def test_an_answer_that_keeps_to_no_protocol_is_read_for_what_it_says(host, head, rest, is_error, value):
+    result = await written(host, b"{%s,%s}\n" % (head, rest), answer=False)
+    assert (result.is_error, result.value) == (is_error, value)
+
+
 async def test_two_answers_are_one(host):
     first = message(id=0, result={"content": [{"type": "text", "text": "first"}]}).replace(b'"id": 0', b'"id": ID')
     assert (await written(host, first)).text == "first"

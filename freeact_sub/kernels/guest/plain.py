@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_DEPTH = 200
+SHOWN_CHARS = 60
+"""Of the place of a value."""
 HALF = re.compile(r"[\ud800-\udfff]")
 
 
@@ -38,6 +40,7 @@ def plain(value: Any, where: str = "value", depth: int = 0) -> Any:
     if isinstance(value, str):
         return whole_text(str(value)) if not isinstance(value, enum.Enum) else plain(value.value, where, depth)
     if depth > MAX_DEPTH:
+        where = where if len(where) < SHOWN_CHARS else f"{where[:SHOWN_CHARS]}[…]"
         raise TypeError(f"{where} has more than {MAX_DEPTH} lists and dicts inside each other, or contains itself")
     simple = of_simple(value)
     if simple is not value:
@@ -55,6 +58,8 @@ def of_simple(value: Any) -> Any:
     """A simpler form of a value; itself where there is none."""
     if isinstance(value, enum.Enum):
         return value.value
+    if type(value).__name__ == "NAType":  # pandas' NA, which compares to nothing
+        return None
     if isinstance(value, dt.date | dt.time):
         return None if value != value else value.isoformat().replace("+00:00", "Z")  # noqa: PLR0124  # as pandas' NaT
     if isinstance(value, dt.timedelta):

@@ -130,6 +130,14 @@ def test_what_jupyters_encoder_can_write_is_written_as_by_it(value: Any) -> None
     assert pack(value) == json_packer(value)
 
 
+def test_the_place_of_a_value_that_contains_itself_is_cut() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    with pytest.raises(TypeError, match="contains itself") as caught:
+        plain({"x": circle}, "argument 'v'")
+    assert len(str(caught.value)) < 200
+
+
 def test_values_are_not_too_deep_to_be_refused() -> None:
     value: Any = 1
     for _ in range(MAX_DEPTH + 5):
