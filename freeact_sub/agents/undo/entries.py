@@ -6,33 +6,8 @@ A table maps each path to the mode that the system gives it, kind and permission
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
-ROOT: Final = "."
-"""The path of the workspace itself."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileChange:
-    """One difference between two states: an entry to make, to change or to remove."""
-
-    path: str
-    """Relative to the workspace."""
-    before: int
-    """Kind and permission bits in the first state. 0: there was nothing."""
-    mode: int
-    """Kind and permission bits in the second state. 0: there is nothing."""
-    old_blob: str = ""
-    blob: str = ""
-    """The new content of a file, or the target of a link. Empty: the content stays, or there is none."""
-    is_implied: bool = False
-    """A folder that comes or goes with what is in it."""
-
-
-def is_content(mode: int) -> bool:
-    """Return whether git stores it."""
-    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+from freeact_sub.kernels.files import ROOT, FileChange, folders_above, is_content
 
 
 def known(root: str, tracked: Mapping[str, bool], left_out: Collection[str]) -> tuple[dict[str, int], list[str]]:
@@ -61,12 +36,6 @@ def found_in(root: str, paths: Iterable[str]) -> tuple[dict[str, int], list[str]
     entries = {path: mode for path in paths if (mode := _mode_of(root, path))}
     folders = [path for path, mode in entries.items() if stat.S_ISDIR(mode)]
     return entries, [path for folder in folders for path in _others(root, folder, ())]
-
-
-def folders_above(path: str) -> list[str]:
-    """Return the folders above a path, the outermost first, without the workspace."""
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _mode_of(root: str, path: str) -> int:

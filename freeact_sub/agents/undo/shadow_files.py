@@ -1,18 +1,17 @@
-"""`ShadowFiles`: earlier states of a workspace's files, stored by git (`git.py`), written back by us (`placing.py`)."""
+"""`ShadowFiles`: earlier states of a workspace's files, stored by git (`git.py`), written back by us (`kernels/files/`)."""
 
 import asyncio
 import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.undo.differences import MAX_FILE_BYTES, ChangedFile
-from freeact_sub.agents.undo.entries import FileChange, is_content
 from freeact_sub.agents.undo.git import ShadowError, ShadowRepository, TooLargeError
-from freeact_sub.agents.undo.placing import closed_again, has_mode, opened_up, removed, was_made, was_put
+from freeact_sub.kernels.files import FileChange, Stage, is_content
 from freeact_sub.system.private_folders import make_folder, remove_soon
 
 RECORD_SECONDS: Final = 15.0
@@ -114,41 +113,29 @@ class ShadowFiles:
         return [*first, *done], failed
 
     async def _apply(self, changes: list[FileChange]) -> tuple[list[str], list[str]]:
-        modes = opened_up(self._workspace, [change.path for change in changes])
+        stage = Stage(self._workspace)
         try:
-            failed = await self._placed(changes)
-            modes |= {change.path: change.mode for change in changes if stat.S_ISDIR(change.mode)}
-        finally:  # only now: a folder may be closed to its owner
-            closed = closed_again(self._workspace, modes)
-        failed |= closed
+            await asyncio.to_thread(stage.__enter__)
+            failed = await self._staged(stage, changes)
+            rest = [change for change in changes if change.path not in failed]
+            failed |= await asyncio.to_thread(stage.take_over, rest, whole=False)
+        finally:
+            await asyncio.to_thread(stage.__exit__)
         done = [change.path for change in changes if change.path not in failed and not change.is_implied]
         return done, [change.path for change in changes if change.path in failed]
 
-    async def _placed(self, changes: list[FileChange]) -> set[str]:
-        """Makes, writes and removes; returns what could not be. Only the modes of folders are left."""
+    async def _staged(self, stage: Stage, changes: list[FileChange]) -> set[str]:
+        """Makes what is new; returns what could not be made."""
         failed = set()
-
-        async def each(wanted: list[FileChange], work: Callable[[Path, FileChange], bool]) -> None:
-            for change in wanted:
-                if not await asyncio.to_thread(work, self._workspace, change):
-                    failed.add(change.path)
-
-        goes = [change for change in changes if change.before and stat.S_IFMT(change.before) != stat.S_IFMT(change.mode)]
-        await each([change for change in goes if not stat.S_ISDIR(change.before)], removed)
-        await each([change for change in reversed(goes) if stat.S_ISDIR(change.before)], removed)
-        made = [change for change in changes if change.mode and stat.S_IFMT(change.before) != stat.S_IFMT(change.mode)]
-        await each([change for change in made if not is_content(change.mode)], was_made)
         written = [change for change in changes if change.blob and change.mode]
         async with contextlib.aclosing(self._opened.contents([change.blob for change in written])) as contents:
             for change in written:
                 content = await anext(contents)
-                if not await asyncio.to_thread(was_put, self._workspace, change, content):
+                if not await asyncio.to_thread(_made, stage, change, content):
                     failed.add(change.path)
-        moded = [change for change in changes if change.mode and change.before and not change.blob and change not in made]
-        await each(
-            [change for change in moded if not stat.S_ISDIR(change.mode)],
-            lambda root, change: has_mode(root, change.path, change.mode),
-        )
+        for change in changes:
+            if stat.S_ISFIFO(change.mode) and change.is_other_kind:
+                stage.new_pipe(change.path, change.mode)
         return failed
 
     async def changed_paths(self, before: str, now: str) -> list[str]:
@@ -201,6 +188,18 @@ class ShadowFiles:
         if self._repository is None:
             raise ShadowError("no files are kept")
         return self._repository
+
+
+def _made(stage: Stage, change: FileChange, content: bytes) -> bool:
+    try:
+        if stat.S_ISLNK(change.mode):
+            stage.new_link(change.path, content)
+        else:
+            with stage.new_file(change.path, change.mode) as descriptor, os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @contextlib.asynccontextmanager

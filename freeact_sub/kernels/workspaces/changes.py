@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.kernels.workspaces.layer import FOLDER, MAX_DEPTH, OPAQUE, opened
+from freeact_sub.kernels.workspaces.layer import MAX_DEPTH, OPAQUE, opened
 
 MAX_ENTRIES: Final = 200_000
 """Files and folders of a workspace, or of a copy."""
@@ -154,19 +154,3 @@ def _above(path: str) -> Iterator[str]:
 def _with_above(path: str) -> Iterator[str]:
     yield path
     yield from _above(path)
-
-
-def open_below(root: int, path: str) -> int:
-    """Opens the folder in which a path stands, reached without a link.
-
-    Raises:
-        OSError: There is none.
-    """
-    at = os.dup(root)
-    for name in path.split("/")[:-1]:
-        try:
-            inner = os.open(name, FOLDER, dir_fd=at)
-        finally:
-            os.close(at)
-        at = inner
-    return at

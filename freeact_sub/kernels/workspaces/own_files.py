@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelBranchError
-from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, open_below, stamps
+from freeact_sub.kernels.files.places import open_below
+from freeact_sub.kernels.workspaces.changes import Changes, Stamp, difference, found_in, stamps
 from freeact_sub.kernels.workspaces.layer import CHANGES, COPY, FOLDER, Copying, CopyLimitError
 from freeact_sub.system.private_folders import KernelFolder
 

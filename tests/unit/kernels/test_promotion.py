@@ -13,10 +13,10 @@ import pytest
 from support.thorough import THOROUGH
 
 from freeact_sub.errors import KernelBranchError, WorkspaceConflictError
+from freeact_sub.kernels.files import NotUndoneError
 from freeact_sub.kernels.workspaces import OwnFiles, lay_over, promote, promotion, recover
 from freeact_sub.kernels.workspaces import own_files as own_files_module
 from freeact_sub.kernels.workspaces.changes import stamps
-from freeact_sub.kernels.workspaces.journal import NotUndoneError
 from freeact_sub.kernels.workspaces.layer import OPAQUE
 from freeact_sub.system.private_folders import KernelFolder
 
@@ -184,7 +184,7 @@ async def test_what_freeact_and_git_obey_is_left_out(copy, workspace):
     assert tree(workspace) == {**FILES, "fine": "1"}
 
 
-@pytest.mark.parametrize("step", range(10))
+@pytest.mark.parametrize("step", range(9))
 async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(copy, workspace, monkeypatch, step):
     write(copy.root, {"a/one": "new", "x/y/z": "n", "b/deep/three": "new"})
     (copy.root / "four").unlink()
@@ -212,6 +212,25 @@ async def test_a_disk_that_is_full_at_any_step_leaves_the_workspace_as_it_was(co
     monkeypatch.undo()
     promote(copy, changes)
     assert tree(workspace) == tree(copy.root)
+
+
+async def test_files_on_another_file_system_than_the_stage_are_taken_over(copy, workspace, monkeypatch):
+    def to_another(function):
+        def call(*arguments, src_dir_fd=None, dst_dir_fd=None, **options):
+            if src_dir_fd != dst_dir_fd:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            return function(*arguments, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, **options)
+
+        return call
+
+    write(copy.root, {"a/one": "new", "x/y/z": "n", "b/deep/three": "new"})
+    (copy.root / "four").unlink()
+    (copy.root / "link").symlink_to("a/one")
+    for name in ("rename", "link"):
+        monkeypatch.setattr(promotion.os, name, to_another(getattr(os, name)))
+    promote(copy, copy.look())
+    assert tree(workspace) == tree(copy.root)
+    assert os.listdir(workspace / ".freeact") == [".gitignore"]
 
 
 FULL = """

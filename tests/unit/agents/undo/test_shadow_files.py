@@ -33,7 +33,7 @@ def seen(folder):
     return {
         path.relative_to(folder).as_posix(): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
-        if (path.is_symlink() or path.is_file()) and ".git" not in path.parts
+        if (path.is_symlink() or path.is_file()) and not {".git", ".freeact"}.intersection(path.parts)
     }
 
 

@@ -1,7 +1,7 @@
-"""Undoes promotions whose program was killed in the middle: the workspace becomes as it was before.
+"""Undoes take-overs whose program was killed in the middle: the workspace becomes as it was before.
 
 While files are put in place, a journal in the user's own folder says what stood at each path; what was replaced or deleted
-is kept in the stage until all is in place. Removing the journal is the moment from which on the promotion counts. Whoever
+is kept in the stage until all is in place. Removing the journal is the moment from which on the take-over counts. Whoever
 next begins to work in the workspace undoes what a journal tells of whose writer has ended: that is known by its lock. The
 journal is not in the workspace, for whoever can write there could have the host undo what was never done. To undo can be
 interrupted and begun again: each step looks at what is there. What cannot be put back stays in the stage, with its journal.
@@ -13,14 +13,14 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from freeact_sub.config.schema import user_folder
-from freeact_sub.kernels.workspaces.changes import open_below
-from freeact_sub.kernels.workspaces.layer import FOLDER, opened
+from freeact_sub.kernels.files.places import FOLDER, around, identity_of, move, opened, set_mode
 from freeact_sub.system.removal import remove
 
 FOLDER_NAME: Final = "promotions"
@@ -29,30 +29,47 @@ STAGES: Final = "promoted-"
 """In the workspace's folder of freeact: what is staged."""
 
 UNDONE: Final = (
-    "a program was killed while it took over the files of a branch: the workspace has been put back as it was before that"
+    "a program was killed while it wrote files of the workspace, for an undo or from a branch: the workspace has been put "
+    "back as it was before that"
 )
 
 logger = logging.getLogger(__name__)
 
 
 class NotUndoneError(OSError):
-    """A promotion has failed, and what it had done could not be undone: stage and journal stay for `recover`."""
+    """A take-over has failed, and what it had done could not be undone: stage and journal stay for `recover`."""
+
+
+class Step(NamedTuple):
+    """One step of a take-over. All that undoing it needs is known before it is done."""
+
+    kind: str
+    """`remove`, `folder` (made), `place` (what is staged), `mode` (permission bits), `lost` (nothing can be done)."""
+    path: str
+    """Relative to the workspace."""
+    mode: int = 0
+    """Kind and permission bits that the entry gets."""
+    staged: str = ""
+    """The name of what is staged."""
+    kept: str = ""
+    """The name of what stood there; a removed folder has none."""
+    stands: bool = False
+    """Something stands where it is put."""
+    identity: Sequence[int] = ()
+    """That of what is staged."""
+    before: int = 0
+    """Kind and permission bits that the entry had."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The steps of a promotion. All paths are relative to the workspace."""
+    """The steps of a take-over."""
 
     workspace: str
     stage: str
     """The name of the folder in `.freeact` that holds what is staged and what was replaced."""
-    files: list[tuple[str, str, str, bool, list[int]]] = field(default_factory=list)
-    """Path, the names of what is staged and of what was replaced, whether something stood there, and the identity of what is
-    staged."""
-    deleted: list[tuple[str, str]] = field(default_factory=list)
-    """Path, and the name of what stood there; a deleted folder has none."""
-    folders: list[str] = field(default_factory=list)
-    """Those that did not exist, the outermost first."""
+    steps: list[list[Any]]
+    """See `Step`."""
 
 
 @contextlib.contextmanager
@@ -86,7 +103,7 @@ def noted(plan: Plan) -> Iterator[None]:
 
 
 def recover(workspace: Path) -> int:
-    """Undoes promotions into a workspace whose program was killed in the middle; returns how many. It blocks."""
+    """Undoes take-overs in a workspace whose program was killed in the middle; returns how many. It blocks."""
     undone = set[str]()
     with contextlib.suppress(OSError):
         for path in sorted((user_folder() / FOLDER_NAME).glob("*.json")):
@@ -102,10 +119,10 @@ def _sweep(workspace: Path, undone: set[str]) -> None:
     root = os.open(workspace, FOLDER & ~os.O_NOFOLLOW)
     try:
         with opened(root, FREEACT) as freeact:
-            stages = {name for name in os.listdir(freeact) if name.startswith(STAGES)}  # pathlib knows no descriptors
+            stages = {name for name in os.listdir(freeact) if name.startswith(STAGES)}  # noqa: PTH208  # pathlib knows no descriptors
             ended = {name for name in stages if _has_ended(name)}
             for name in (ended - _unsettled() if ended else ended) | (undone & stages):
-                remove(f"/proc/self/fd/{freeact}/{name}")
+                remove_in(workspace, freeact, name)
     finally:
         os.close(root)
 
@@ -113,11 +130,17 @@ def _sweep(workspace: Path, undone: set[str]) -> None:
 def _has_ended(stage: str) -> bool:
     """Whether the program that has made a stage has ended."""
     pid = stage.removeprefix(STAGES).partition("-")[0]
-    return pid.isdigit() and not Path(f"/proc/{pid}").exists()
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, OverflowError, PermissionError):
+        pass
+    return False
 
 
 def _unsettled() -> set[str]:
-    """The stages of promotions that are at work, or could not be undone; of any workspace, for it may have been moved."""
+    """The stages of take-overs that are at work, or could not be undone; of any workspace, for it may have been moved."""
     found = set[str]()
     for path in (user_folder() / FOLDER_NAME).glob("*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -137,7 +160,7 @@ def _recovered(path: Path, workspace: str) -> set[str]:
                 path.unlink()  # it was not written to its end, and so nothing was done
                 return set()
             if _is_into(plan, workspace):
-                _undo(plan, workspace)
+                _undo_at(plan, workspace)
                 path.unlink()
                 return {plan.stage}
     finally:
@@ -154,7 +177,7 @@ def _is_into(plan: Plan, workspace: str) -> bool:
     return os.path.lexists(Path(workspace, stage)) and not os.path.lexists(Path(plan.workspace, stage))
 
 
-def _undo(plan: Plan, workspace: str) -> None:
+def _undo_at(plan: Plan, workspace: str) -> None:
     """Does what it can. Raises OSError: something that stood in the workspace could not be put back; the stage has it."""
     with contextlib.ExitStack() as stack:
         root = os.open(workspace, FOLDER & ~os.O_NOFOLLOW)
@@ -164,69 +187,52 @@ def _undo(plan: Plan, workspace: str) -> None:
             stage = stack.enter_context(opened(freeact, plan.stage))
         except FileNotFoundError:
             return  # somebody has removed it
-        failed = [error for place in reversed(plan.files) if (error := _put_back(root, stage, *place))]
-        for path in reversed(plan.folders):
-            with contextlib.suppress(OSError), _around(root, path) as (folder, name):
-                os.rmdir(name, dir_fd=folder)
-        failed += [error for place in reversed(plan.deleted) if (error := _bring_back(root, stage, *place))]
-        if failed:
+        if failed := undo(plan, root, stage):
             logger.warning(
-                "a promotion that was cut off could not be undone as a whole (%s): what it had replaced is in %s, and it is "
-                "tried again at the next start, until that folder is removed",
+                "files that were being taken over could not be put back as a whole (%s): what they had replaced is in %s, "
+                "and it is tried again at the next start, until that folder is removed",
                 failed[0],
                 Path(workspace, FREEACT, plan.stage),
             )
             raise failed[0]
 
 
-def _put_back(
-    root: int, stage: int, path: str, staged: str, kept: str, existed: bool, identity: list[int]
-) -> OSError | None:
-    """Undoes that a file was put in place. Returns why what stood there is still in the stage, where it should not be."""
-    if identity_of(stage, staged) is not None:
-        return None  # it was never put in place
-    try:
-        with _around(root, path) as (folder, name):
-            if identity_of(folder, name) != identity:
-                if identity_of(stage, kept) is not None:
-                    logger.warning("%s was changed after a promotion had been cut off, and stays as it is", path)
-            elif existed:
-                os.rename(kept, name, src_dir_fd=stage, dst_dir_fd=folder)
+def undo(plan: Plan, root: int, stage: int) -> list[OSError]:
+    """Undoes the steps of a plan that were done. Returns why what stood in the workspace is still in the stage, if it is."""
+    failed = []
+    for step in (Step(*step) for step in reversed(plan.steps)):
+        try:
+            with around(root, step.path) as (folder, name):
+                _undo_step(step, root, stage, folder, name)
+        except OSError as error:
+            if step.kept and identity_of(stage, step.kept) is not None:
+                failed.append(error)
+    return failed
+
+
+def _undo_step(step: Step, root: int, stage: int, folder: int, name: str) -> None:
+    stands = identity_of(folder, name)
+    match step.kind:
+        case "place" if identity_of(stage, step.staged) is None:  # else it was never put in place
+            if stands != list(step.identity):
+                if identity_of(stage, step.kept) is not None:
+                    logger.warning("%s was changed after it had been taken over, and stays as it is", step.path)
+            elif step.stands:
+                move(stage, step.kept, folder, name)
             else:
                 os.unlink(name, dir_fd=folder)
-    except OSError as error:
-        return error if identity_of(stage, kept) is not None else None
-    return None
+        case "remove" if step.kept and stands is None:  # else it was not removed, or somebody has made another one
+            move(stage, step.kept, folder, name)
+        case "remove" if not step.kept:
+            if stands is None:
+                os.mkdir(name, 0o700, dir_fd=folder)
+            set_mode(root, step.path, step.before)
+        case "folder":
+            os.rmdir(name, dir_fd=folder)
+        case "mode" if step.before:
+            set_mode(root, step.path, step.before)
 
 
-def _bring_back(root: int, stage: int, path: str, kept: str) -> OSError | None:
-    """Undoes a deletion. Returns why the file is still in the stage, if it is."""
-    try:
-        with _around(root, path) as (folder, name):
-            if identity_of(folder, name) is not None:
-                return None  # it was not deleted, or somebody has made another one
-            if kept:
-                os.rename(kept, name, src_dir_fd=stage, dst_dir_fd=folder)
-            else:
-                os.mkdir(name, 0o755, dir_fd=folder)
-    except OSError as error:
-        return error if kept and identity_of(stage, kept) is not None else None
-    return None
-
-
-def identity_of(folder: int, name: str) -> list[int] | None:
-    """The identity of a file, link or folder, which changes if somebody replaces or writes it. None: it does not exist."""
-    try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return None
-    return [found.st_ino, found.st_mtime_ns]
-
-
-@contextlib.contextmanager
-def _around(root: int, path: str) -> Iterator[tuple[int, str]]:
-    folder = open_below(root, path.rstrip("/"))
-    try:
-        yield folder, path.rstrip("/").rsplit("/", 1)[-1]
-    finally:
-        os.close(folder)
+def remove_in(workspace: Path, freeact: int, name: str) -> None:
+    """Removes a stage. Args: freeact: the workspace's folder of freeact, open: code may have put a link in its place."""
+    remove(f"/proc/self/fd/{freeact}/{name}" if sys.platform == "linux" else str(workspace / FREEACT / name))

@@ -1,0 +1,132 @@
+"""Reaches entries of a workspace while an agent's code may be changing it: folder by folder, without following a link."""
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+PERMISSIONS: Final = 0o777
+"""Of a file. One that is written again never gets the rights of its owner or group for whoever runs it."""
+
+
+@contextmanager
+def around(root: int, path: str) -> Iterator[tuple[int, str]]:
+    """Opens the folder in which an entry stands; with the entry's name in it. Raises: OSError: There is none."""
+    folder = open_below(root, path)
+    try:
+        yield folder, path.rsplit("/", 1)[-1]
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def opened(folder: int, name: str) -> Iterator[int]:
+    """A folder in a folder. Raises: OSError: There is none, or a link."""
+    descriptor = os.open(name, FOLDER, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def open_below(root: int, path: str) -> int:
+    """Opens the folder in which a path stands, reached without a link.
+
+    Raises:
+        OSError: There is none.
+    """
+    at = os.dup(root)
+    for name in path.split("/")[:-1]:
+        try:
+            inner = os.open(name, FOLDER, dir_fd=at)
+        finally:
+            os.close(at)
+        at = inner
+    return at
+
+
+def mode_of(root: int, path: str) -> int:
+    """Kind and permission bits of an entry. 0: there is none that can be reached without a link."""
+    with contextlib.suppress(OSError, ValueError), around(root, path) as (folder, name):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    return 0
+
+
+def set_mode(root: int, path: str, mode: int) -> bool:
+    """Sets the permission bits of an entry, which is no link. Returns whether it is of this kind, and has all of them.
+
+    Raises:
+        OSError: They cannot be set.
+    """
+    given = stat.S_IMODE(mode) if stat.S_ISDIR(mode) else mode & PERMISSIONS
+    with around(root, path) as (folder, name):
+        if hasattr(os, "O_PATH"):
+            entry = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)  # also what nobody may read
+            try:
+                if stat.S_IFMT(os.fstat(entry).st_mode) != stat.S_IFMT(mode):
+                    return False
+                os.chmod(f"/proc/self/fd/{entry}", given)  # noqa: PTH101
+            finally:
+                os.close(entry)
+        else:
+            os.chmod(name, given, dir_fd=folder, follow_symlinks=False)
+    return given == stat.S_IMODE(mode)
+
+
+def identity_of(folder: int, name: str) -> list[int] | None:
+    """The identity of a file, link or folder, which changes if somebody replaces or writes it. None: it does not exist."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return [found.st_ino, found.st_mtime_ns]
+
+
+def move(source: int, name: str, target: int, new: str) -> None:
+    """Moves an entry from a folder to another one, which may be on another file system."""
+    try:
+        os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        aside = f".{new[:100]}.{secrets.token_hex(4)}"
+        _copy(source, name, target, aside)
+        os.rename(aside, new, src_dir_fd=target, dst_dir_fd=target)
+        os.unlink(name, dir_fd=source)
+
+
+def link(source: int, name: str, target: int, new: str) -> None:
+    """Gives an entry a second name in a folder, or copies it to there: that may be on another file system."""
+    try:
+        os.link(name, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, name, target, new)
+
+
+def _copy(source: int, name: str, target: int, new: str) -> None:
+    """Makes a file, a link or a FIFO in another folder. Raises: OSError: It is of another kind."""
+    mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(name, dir_fd=source), new, dir_fd=target)
+        return
+    if stat.S_ISFIFO(mode):
+        os.mkfifo(new, 0o600, dir_fd=target)
+        set_mode(target, new, mode)
+        return
+    with open(name, "rb", opener=lambda name, _: os.open(name, READ, dir_fd=source)) as reading:
+        mode = os.fstat(reading.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, f"{name} is not a file")
+        with open(new, "wb", opener=lambda new, _: os.open(new, NEW_FILE, 0o600, dir_fd=target)) as writing:
+            shutil.copyfileobj(reading, writing)
+            os.fchmod(writing.fileno(), mode & PERMISSIONS)
