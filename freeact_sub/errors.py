@@ -132,7 +132,7 @@ class McpError(FreeactError):
 
 
 class ContextOverflowError(FreeactError):
-    """The conversation does not fit into the model's context, even with shortened outputs of calls.
+    """The conversation does not fit into the model's context, and there is no long output left that could be shortened.
 
     Attributes:
         context_tokens: The size of the context. None: the server does not report it.
@@ -141,7 +141,7 @@ class ContextOverflowError(FreeactError):
     def __init__(self, *, context_tokens: int | None = None) -> None:
         size = "" if context_tokens is None else f" of {context_tokens:,} tokens"
         super().__init__(
-            f"the conversation does not fit into the model's context{size}, also with the outputs of cells shortened: "
+            f"the conversation does not fit into the model's context{size}, and no long output is left to shorten: "
             "begin a new conversation, ask for less at a time, or serve the model with a larger context"
         )
         self.context_tokens = context_tokens

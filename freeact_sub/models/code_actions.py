@@ -39,7 +39,6 @@ from freeact_sub.models.small.block_mode import as_text, without_tools
 from freeact_sub.models.small.fences import GrowingReply
 from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
 from freeact_sub.models.small.replies import WRITTEN, read_reply, text_of, without_text_after_calls
-from freeact_sub.models.steady import within
 from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(
@@ -150,8 +149,6 @@ class CodeActionsModel(WrapperModel):
     def _prepare(self, messages: list[ModelMessage], parameters: ModelRequestParameters) -> _SentRequest:
         if self.prompt_profile == "small":
             parameters = trimmed(parameters)
-        if self.context_tokens is not None:
-            messages = within(messages, self.context_tokens)
         blocks = self.acts_by_blocks
         offered = [*parameters.function_tools, *parameters.output_tools]
         return _SentRequest(

@@ -10,7 +10,8 @@ from typing import Any, Final
 import anyio
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai.exceptions import FallbackExceptionGroup, RetryModelRequest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
 from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncounted, outdated
@@ -20,7 +21,7 @@ from freeact_sub.agents.runs.prompt import summary_prompt
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.errors import FreeactError
+from freeact_sub.errors import ContextOverflowError, FreeactError
 from freeact_sub.events import Compacted, Notice
 from freeact_sub.kernels import CellClock, CellOutputBuffer
 from freeact_sub.system.safe_files import write_new
@@ -29,6 +30,8 @@ from freeact_sub.tools import KernelAccess, head_and_tail, output_file
 
 KEPT_CHARS: Final = 160
 """Characters that stay of each output, so that the model recognises it."""
+NEWEST_CHARS: Final = 1200
+"""Characters that stay of each of the newest outputs, where the conversation is too long even without all others."""
 SMALL_CHARS: Final = 600
 """Shorter outputs stay: a note would not be much shorter."""
 UNSAVED_CHARS: Final = 400
@@ -45,29 +48,39 @@ class OutputFiles:
     root: Path
     """The folder from which `folder` is reached without following a link."""
 
-    async def without_outputs(self, messages: Sequence[ModelMessage], end: int) -> tuple[list[ModelMessage], int]:
-        """Return the messages with notes instead of the long outputs before an index, and the number of notes."""
+    async def without_outputs(
+        self, messages: Sequence[ModelMessage], end: int, *, keep: int = KEPT_CHARS
+    ) -> tuple[list[ModelMessage], int]:
+        """Return the messages with notes instead of the long outputs before an index, and the number of notes.
+
+        Args:
+            messages: A conversation.
+            end: The index.
+            keep: Characters that stay of each output.
+        """
         shorter, replaced = list(messages), 0
         for index, message in enumerate(messages[:end]):
             if isinstance(message, ModelRequest):
-                parts = [await self._shorter(part) if isinstance(part, ToolReturnPart) else part for part in message.parts]
+                parts = [
+                    await self._shorter(part, keep) if isinstance(part, ToolReturnPart) else part for part in message.parts
+                ]
                 changed = sum(new is not old for new, old in zip(parts, message.parts, strict=True))
                 if changed:
                     shorter[index], replaced = replace(message, parts=parts), replaced + changed
         return shorter, replaced
 
-    async def _shorter(self, part: ToolReturnPart[Any]) -> ToolReturnPart[Any]:
+    async def _shorter(self, part: ToolReturnPart[Any], keep: int) -> ToolReturnPart[Any]:
         items = part.content_items(mode="str")
         text = "\n".join(item for item in items if isinstance(item, str))
         others = sum(not isinstance(item, str) for item in items)
-        if len(text) <= SMALL_CHARS:
+        if len(text) <= keep + SMALL_CHARS - KEPT_CHARS:
             return replace(part, content=f"{text}\n[{_files(others)} left out]") if others else part
         where = await self._file(part, text)
         if not where:
             return replace(part, content=head_and_tail(text, UNSAVED_CHARS))
         also = f" and {_files(others)}" if others else ""
         note = f"[… {len(text):,} characters of output{also} left out to make room; all of the output is in {where}]"
-        return replace(part, content=f"{text[:KEPT_CHARS]}\n{note}")
+        return replace(part, content=f"{text[:keep]}\n{note}")
 
     async def _file(self, part: ToolReturnPart[Any], text: str) -> str:
         """Return the file with the whole output; empty if it cannot be written."""
@@ -134,6 +147,10 @@ class Compactor:
         """The size of the window in tokens. None: unknown."""
         return self.node.shared.config.context.window_tokens or self.node.model.context_window
 
+    @property
+    def _files(self) -> OutputFiles:
+        return OutputFiles(folder=self.node.output_folder, root=self.node.shared.config.workspace)
+
     def use(self, messages: Sequence[ModelMessage]) -> ContextUse:
         """Return what fills the window with this conversation."""
         return context_use(messages, self.parameters, self.window)
@@ -150,6 +167,18 @@ class Compactor:
         left = messages if shortened is None else shortened.messages
         self._again_at = estimate_uncounted(left, self.parameters) + round(window * AGAIN)
         return shortened
+
+    async def when_refused(self, messages: Sequence[ModelMessage]) -> Shortened | None:
+        """Return the conversation that a server has refused, with notes instead of older outputs, else of the newest ones.
+
+        None: there is no long output left.
+        """
+        for end, keep in ((max(0, len(messages) - 1), KEPT_CHARS), (len(messages), NEWEST_CHARS)):
+            shorter, outputs = await self._files.without_outputs(messages, end, keep=keep)
+            if outputs:
+                found = Shortened(messages=list(outdated(shorter)), event=Compacted(outputs=outputs))
+                return self._measured(messages, found)
+        return None
 
     async def on_request(self, messages: Sequence[ModelMessage], keep: str) -> Shortened | None:
         """Return the conversation with a summary of all but its last turn. None: it is too short.
@@ -171,10 +200,15 @@ class Compactor:
         fixed = estimate_uncounted((), parameters)
         room = max(0, room - fixed)
         end = newest_turns(messages, round(room * NEWEST))
-        files = OutputFiles(folder=node.output_folder, root=node.shared.config.workspace)
-        shorter, outputs = await files.without_outputs(messages, end)
+        shorter, outputs = await self._files.without_outputs(messages, end)
         found = Shortened(messages=list(outdated(shorter)), event=Compacted(outputs=outputs)) if outputs else None
         size = estimate_uncounted(shorter, parameters)
+        if size > fixed + room and end < len(messages):
+            shorter, newest = await self._files.without_outputs(shorter, len(messages), keep=NEWEST_CHARS)
+            if newest:
+                outputs += newest
+                found = Shortened(messages=list(outdated(shorter)), event=Compacted(outputs=outputs))
+                messages, size = shorter, estimate_uncounted(shorter, parameters)
         if size > fixed + room * GOAL:
             try:
                 summarised = await self._summarised(messages, end, below=size)
@@ -227,21 +261,78 @@ class Compactor:
         return ""
 
 
+@dataclass
+class _Shorter:
+    """Outputs that were shortened after a request had been made, by the identity of the part that was sent.
+
+    Ids of calls are no help: some servers give each turn's calls the same ones.
+    """
+
+    _parts: dict[int, tuple[ToolReturnPart[Any], ToolReturnPart[Any]]] = field(default_factory=dict)
+
+    def note(self, before: Sequence[ModelMessage], after: Sequence[ModelMessage]) -> None:
+        """Note what became of the parts of a conversation."""
+        for old, new in zip(before, after, strict=True):
+            for part, shorter in zip(old.parts, new.parts, strict=True):
+                if isinstance(part, ToolReturnPart) and isinstance(shorter, ToolReturnPart) and part is not shorter:
+                    self._parts[id(part)] = part, shorter
+
+    def of(self, part: Any) -> Any:
+        """The newest form of a part."""
+        while id(part) in self._parts:
+            part = self._parts[id(part)][1]
+        return part
+
+    def request(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """The messages of a request with the newest forms of outputs."""
+        return [
+            replace(message, parts=[self.of(part) for part in message.parts])
+            if isinstance(message, ModelRequest)
+            else message
+            for message in messages
+        ]
+
+
 @dataclass(kw_only=True)
 class CompactionHooks(AbstractCapability[Any]):
-    """Shortens the conversation before a request that would be too long."""
+    """Shortens the conversation before a request that would be too long, and after one that a server has refused as such."""
 
     turns: Turns
     compactor: Compactor
+    _shorter: _Shorter = field(default_factory=_Shorter, init=False)
+    """Since the request that is being made."""
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. The run continues with the shorter conversation."""
-        self.compactor.parameters = request_context.model_request_parameters
+        self.compactor.parameters, self._shorter = request_context.model_request_parameters, _Shorter()
         if self.turns.ended is not None:
             return request_context
         shortened = await self.compactor.when_full(ctx.messages)
         if shortened is None:
             return request_context
+        await self._go_on_with(shortened, ctx)
+        return replace(request_context, messages=list(shortened.messages))
+
+    async def on_model_request_error(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, error: Exception
+    ) -> ModelResponse:
+        """See pydantic-ai. A request that was too long is made again with a shorter conversation, while there is one."""
+        del request_context
+        refusals = error.exceptions if isinstance(error, FallbackExceptionGroup) else [error]
+        if not any(isinstance(refusal, ContextOverflowError) for refusal in refusals):
+            raise error
+        shortened = await self.compactor.when_refused(ctx.messages)
+        if shortened is None:
+            raise error
+        self._shorter.note(ctx.messages, shortened.messages)
+        await self._go_on_with(shortened, ctx)
+        raise RetryModelRequest from error
+
+    async def prepare_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai. After a refusal the request gets the shorter conversation."""
+        del ctx
+        return replace(request_context, messages=self._shorter.request(request_context.messages))
+
+    async def _go_on_with(self, shortened: Shortened, ctx: RunContext[Any]) -> None:
         ctx.messages[:] = shortened.messages
         await self.turns.node.emitter.emit(shortened.event)
-        return replace(request_context, messages=list(shortened.messages))

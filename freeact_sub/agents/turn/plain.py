@@ -7,6 +7,7 @@ or a provider that is not ready.
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from pydantic_ai import RunContext, ToolDenied
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.direct import model_request
-from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior, UserError
+from pydantic_ai.exceptions import ModelRetry, RetryModelRequest, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -168,7 +169,7 @@ class PlainTurns:
         request = await self._before.before_model_request(self._context, request)
         request = await hooks.before_model_request(self._context, request)
         message.instructions = InstructionPart.join(request.model_request_parameters.instruction_parts or [])
-        response = await hooks.wrap_model_request(self._context, request_context=request, handler=_requested)
+        response = await hooks.wrap_model_request(self._context, request_context=request, handler=self._requested)
         advice: ModelRetry | None = None
         try:
             if response.state != "suspended":
@@ -179,6 +180,16 @@ class PlainTurns:
         response.model_id = response.model_id or self._model.model_id
         self.messages.append(response)
         return response, advice
+
+    async def _requested(self, request: ModelRequestContext) -> ModelResponse:
+        """Make a request, and make it again where the conversation was too long and is shorter now."""
+        while True:
+            request = await self._before.prepare_model_request(self._context, request)
+            try:
+                return await _requested(request)
+            except Exception as error:  # noqa: BLE001  # the hook raises what it cannot mend
+                with contextlib.suppress(RetryModelRequest):
+                    return await self._before.on_model_request_error(self._context, request_context=request, error=error)
 
     def _message(
         self, parts: list[ModelRequestPart], *, state: Literal["complete", "interrupted"] = "complete"

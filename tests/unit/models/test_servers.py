@@ -3,13 +3,14 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
 from support.agents import of_kind, read
 from support.chat_server import ChatCall, ChatServer, Drop, HttpError
 
-from freeact_sub import Agent, Config
-from freeact_sub.events import CodeExecutionOutput, Response
+from freeact_sub import Agent, Budget, Config
+from freeact_sub.events import CodeExecutionOutput, Compacted, Response
 from freeact_sub.models.progress import RequestState, watch
 from freeact_sub.testing import FakeKernelProvider
 
@@ -22,9 +23,9 @@ OVERFLOW = HttpError(
 )
 
 
-def agent_of(server, tmp_path, **settings):
+def agent_of(server, tmp_path, *, output_type=str, **settings):
     config = Config(workspace=tmp_path, model="openai-chat:local", base_url=server.base_url, mode="full", **settings)
-    return Agent(config, kernel_provider=FakeKernelProvider())
+    return Agent(config, kernel_provider=FakeKernelProvider(), output_type=output_type)
 
 
 def turns_of(request):
@@ -95,12 +96,12 @@ async def test_older_outputs_are_shortened_when_the_context_is_full(tmp_path):
     sizes = [len(message["content"]) for message in server.requests[-1]["messages"] if message["role"] == "tool"]
     assert sizes[0] == sizes[1] < 600
     assert sizes[2] == 3000
-    assert "left out here" in server.requests[-1]["messages"][3]["content"]
-    assert kept[-3:] == [3000, 3000, 3000]
+    assert "left out to make room" in server.requests[-1]["messages"][3]["content"]
+    assert kept[-3:] == [*sizes[:2], 3000]
     assert len(server.requests) == 5
 
 
-async def test_the_newest_output_is_shortened_last(tmp_path):
+async def test_the_newest_output_is_shortened_last_and_a_file_has_it_whole(tmp_path):
     def script(request):
         if turns_of(request) == 0:
             return [ChatCall("execute_ipython_cell", {"code": "print('x' * 9000)"})]
@@ -108,28 +109,62 @@ async def test_the_newest_output_is_shortened_last(tmp_path):
 
     async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
         _, result = await read(agent.run("go"))
+        note = server.requests[-1]["messages"][-1]["content"]
+        assert "x" * 9000 in Path(note.rpartition("all of the output is in ")[2].rstrip("]")).read_text()
     assert result.output == "Done."
     assert len(server.requests) == 3
 
 
-async def test_outputs_are_cut_to_the_room_that_a_small_context_leaves(tmp_path):
+@pytest.mark.parametrize("typed", [False, True], ids=["text", "value"])
+async def test_a_request_that_was_refused_keeps_all_but_the_outputs(typed, tmp_path):
+    def script(request):
+        if turns_of(request) == 0:
+            return [ChatCall("execute_ipython_cell", {"code": "print('x' * 9000)"})]
+        if len(request["messages"][-1]["content"]) > 6000:
+            return OVERFLOW
+        return [ChatCall("final_result", {"response": 42})] if typed else ["42"]
+
+    async with ChatServer(script) as server, agent_of(server, tmp_path, output_type=int if typed else str) as agent:
+        events, result = await read(agent.run("go"))
+    assert (result.status, str(result.output)) == ("completed", "42")
+    refused, accepted = server.requests[-2:]
+    assert {**refused, "messages": None} == {**accepted, "messages": None}
+    assert [message for message in refused["messages"] if message["role"] != "tool"] == [
+        message for message in accepted["messages"] if message["role"] != "tool"
+    ]
+    [compacted] = of_kind(events, Compacted)
+    assert compacted.outputs == 1
+
+
+async def test_a_refused_report_at_a_limit_is_asked_for_again(tmp_path):
+    def script(request):
+        if turns_of(request) == 0:
+            return [ChatCall("execute_ipython_cell", {"code": "print('x' * 9000)"})]
+        assert "Your budget is used up" in str(request["messages"])
+        return OVERFLOW if len(request["messages"][-1]["content"]) > 6000 else ["My report."]
+
+    async with ChatServer(script) as server, agent_of(server, tmp_path) as agent:
+        _, result = await read(agent.run("go", budget=Budget(turns=1)))
+    assert (result.status, result.output) == ("limit", "My report.")
+
+
+async def test_outputs_become_notes_where_a_small_context_leaves_no_room(tmp_path):
     listed = [{"id": "local", "object": "model", "owned_by": "x", "meta": {"n_ctx": 4096}}]
-    script = in_order(
-        *[[ChatCall("execute_ipython_cell", {"code": f"print('{word}' * 9000)"})] for word in "abc"], ["Done."]
-    )
-    async with (
-        ChatServer(script, models=listed) as server,
-        agent_of(server, tmp_path, code_actions="tool", context={"compact_at": None}) as agent,
-    ):
+    letters = iter("abc")
+
+    def script(request):
+        if "tools" not in request:
+            return ["The letters were printed."]
+        letter = next(letters, None)
+        return [ChatCall("execute_ipython_cell", {"code": f"print('{letter}' * 9000)"})] if letter else ["Done."]
+
+    async with ChatServer(script, models=listed) as server, agent_of(server, tmp_path, code_actions="tool") as agent:
         _, result = await read(agent.run("go"))
-        assert result.output == "Done."
-        assert len([part for message in agent.history for part in message.parts if part.part_kind == "tool-return"]) == 3
-        whole = max(len(str(message)) for message in agent.history)
-    sizes = [len(json.dumps(request["messages"])) for request in server.requests]
-    assert whole > 9000, "the history keeps them whole"
-    assert max(sizes) < 4096 * 3
+    assert result.output == "Done."
+    assert max(len(json.dumps(request["messages"])) for request in server.requests) < 4096 * 3
     contents = [message["content"] for message in server.requests[-1]["messages"] if message["role"] == "tool"]
-    assert [len(content) < 1000 for content in contents] == [True, True, False], "the newest has the room that is left"
+    assert "all of the output is in" in contents[-1]
+    assert len(contents[-1]) > 1000, "the newest keeps more than a line"
 
 
 async def test_a_context_that_stays_too_small_ends_the_run_clearly(tmp_path):
