@@ -66,6 +66,11 @@ class Action(ABC):
         """The texts that rules' globs match. Empty if the call is decided as a whole."""
         return ""
 
+    @property
+    def acts_outside(self) -> bool:
+        """Whether it may have an effect besides its result, so that it has to be repeated each time."""
+        return True
+
 
 @dataclass(frozen=True, kw_only=True)
 class CodeAction(Action):
@@ -75,6 +80,7 @@ class CodeAction(Action):
     main = "code"
     question = "asks to run this cell"
     whole = True
+    acts_outside = False  # what the code does is judged when it happens
     topic: ClassVar[Topic] = "cells"
 
     kind: Literal["code"] = "code"
@@ -223,6 +229,10 @@ class McpCall(Action):
         return f"{self.server}/{self.tool}"
 
     @property
+    def acts_outside(self) -> bool:
+        return not self.read_only
+
+    @property
     def topic(self) -> Topic:
         """The topic under which a mode decides on it."""
         return "MCP calls that only read" if self.read_only else "MCP calls"
@@ -235,6 +245,7 @@ class SpawnCall(Action):
     form = "a prompt"
     main = "prompt"
     whole = True
+    acts_outside = False  # what the child does is judged when it happens
     topic: ClassVar[Topic] = "children"
 
     kind: Literal["spawn"] = "spawn"
@@ -280,6 +291,7 @@ class SavedVariables(Action):
     form = "their names"
     main = "variables"
     whole = True
+    acts_outside = False
 
     kind: Literal["variables"] = "variables"
     variables: str

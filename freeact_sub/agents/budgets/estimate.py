@@ -7,15 +7,16 @@ carries to the provider.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from freeact_sub.config.budget import Usage
 from freeact_sub.models.inner import models_in
 
 OUTPUT_TOKENS: Final = 4_096
@@ -32,19 +33,28 @@ OUTDATED: Final = "freeact_sub_outdated_count"
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """Quantities that are bounded for a whole subtree and known only after a request."""
+    """Quantities that are bounded for a whole subtree and known only after a request; `Budget` and `Usage` have them too."""
 
     tokens: int = 0
     cost_usd: Decimal = Decimal(0)
 
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(tokens=self.tokens + other.tokens, cost_usd=self.cost_usd + other.cost_usd)
+    @classmethod
+    def of(cls, usage: Usage) -> Self:
+        """The same part of a usage; what is not known counts as nothing."""
+        return cls(**{name: known for name in AMOUNTS if (known := getattr(usage, name)) is not None})
 
-    def __sub__(self, other: "Amount") -> "Amount":
-        return Amount(tokens=self.tokens - other.tokens, cost_usd=self.cost_usd - other.cost_usd)
+    def __add__(self, other: Self) -> Self:
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in AMOUNTS})
+
+    def __sub__(self, other: Self) -> Self:
+        return replace(self, **{name: getattr(self, name) - getattr(other, name) for name in AMOUNTS})
 
 
+AMOUNTS: Final = tuple(amount.name for amount in fields(Amount))
+"""Bounds whose use is known only after a request."""
 NOTHING: Final = Amount()
+LEAST: Final = Amount(tokens=256)
+"""A request that could not answer even this much is not made."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,16 +19,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
-from freeact_sub.agents.budgets.estimate import NOTHING, Amount, Estimate
+from freeact_sub.agents.budgets.estimate import AMOUNTS, LEAST, NOTHING, Amount, Estimate
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError, LimitReachedError
-
-MIN_OUTPUT_TOKENS: Final = 256
-"""A request that could not answer even this much is not made."""
-AMOUNTS: Final = ("tokens", "cost_usd")
-"""Bounds whose use is known only after a request: the fields of `Amount`."""
 
 
 class Reservation:
@@ -91,7 +86,7 @@ class Account:
     @property
     def spent(self) -> Amount:
         """The bounded part of its usage."""
-        return Amount(tokens=self.usage.tokens, cost_usd=self.usage.cost_usd or Decimal(0))
+        return Amount.of(self.usage)
 
     @property
     def counts_amounts(self) -> bool:
@@ -129,9 +124,9 @@ class Account:
         """Return what counts against a bound, by its name in the budget, without requests in flight."""
         if name in AMOUNTS:
             return getattr(self.spent, name)
-        if name == "turns":
-            return self.own_usage.turns - self.turns_of_asks
-        return self.own_usage.tool_calls if name == "tool_calls" else self.counts[name]
+        if name in Budget.OWN:
+            return getattr(self.own_usage, name) - (self.turns_of_asks if name == "turns" else 0)
+        return self.counts[name]
 
     def check(self, name: str, wanted: int = 1) -> None:
         """Raise LimitReachedError if so many more of a counted quantity cannot be taken."""
@@ -162,10 +157,9 @@ class Account:
         self.check("turns")
         self.check("requests", 1 - self.has_report_request)
         for above in self.self_and_ancestors():
-            least = {"tokens": MIN_OUTPUT_TOKENS, "cost_usd": 0}
             for name, bound in above.amount_bounds().items():
                 taken = above.taken(name)
-                if taken + least[name] > bound or taken >= bound:
+                if taken + getattr(LEAST, name) > bound or taken >= bound:
                     raise above.limit_error(name, taken, bound)
 
     def check_spawn(self) -> None:
@@ -313,8 +307,8 @@ class Ledger:
             above, error = short
             if above.in_flight != NOTHING:
                 return None
-            if output_tokens > MIN_OUTPUT_TOKENS:
-                output_tokens = max(MIN_OUTPUT_TOKENS, output_tokens // 2)
+            if output_tokens > LEAST.tokens:
+                output_tokens = max(LEAST.tokens, output_tokens // 2)
             elif not account.taken("turns") and estimate.report_tokens:
                 # better a first request without a last report than none: it may well be the answer
                 estimate = replace(estimate, report_tokens=0)

@@ -12,7 +12,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.tree import AgentNode
-from freeact_sub.calls import Call, FileWrite, McpCall, NetworkConnect, ShellCommand, ToolCall
+from freeact_sub.calls import Call, ToolCall
 from freeact_sub.events import Notice
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest
 
@@ -39,16 +39,8 @@ def note_call(call: Call, node: AgentNode) -> None:
 
 
 def acts_outside(call: Call) -> bool:
-    """Whether a call may have an effect besides its result, so that it has to be repeated each time."""
-    match call:
-        case McpCall():
-            return not call.read_only
-        case ToolCall():
-            return call.tool_name not in TOOL_NAMES
-        case ShellCommand() | FileWrite() | NetworkConnect():
-            return True
-        case _:  # a cell or a child: its own actions are judged when they happen
-            return False
+    """Whether a call may have an effect besides its result; built-in tools have none of their own."""
+    return call.tool_name not in TOOL_NAMES if isinstance(call, ToolCall) else call.acts_outside
 
 
 async def run_once(child: AgentNode, key: str, run: Callable[[Known], Awaitable[RunResult]]) -> RunResult:

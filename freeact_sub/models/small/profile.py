@@ -1,7 +1,7 @@
 """The small profile: less to read for models with a small context.
 
-Tools are offered with what they need and no more: required parameters and a short description; the tools for plans and for
-children in the background are left out. It is chosen by the setting
+Tools are offered with what they need and no more: required parameters and a short description; tools whose definition
+(`tools/NAME.json`) says so are left out. It is chosen by the setting
 `profile`, else by what the server says of the model's context: llama-server tells it with its list of models (`meta.n_ctx`),
 vLLM too (`max_model_len`). Other servers do not; then the full profile counts.
 """
@@ -16,7 +16,6 @@ from pydantic_ai.models import Model, ModelRequestParameters
 
 SMALL_CONTEXT_TOKENS: Final = 16_384
 """A context of at most this many tokens is small."""
-LEFT_OUT: Final = frozenset({"ask", "ask_parent", "delegate", "subagents"})
 DESCRIPTION_SENTENCES: Final = 2
 ASK_SECONDS: Final = 5.0
 """A server that takes longer to list its models is not waited for."""
@@ -45,9 +44,8 @@ async def context_tokens(model: Model) -> int | None:
 
 def trimmed(parameters: ModelRequestParameters) -> ModelRequestParameters:
     """The parameters of a request with shorter tools. Tools for structured output stay as they are."""
-    return replace(
-        parameters, function_tools=[_trimmed(tool) for tool in parameters.function_tools if tool.name not in LEFT_OUT]
-    )
+    offered = (tool for tool in parameters.function_tools if (tool.metadata or {}).get("small_profile", True))
+    return replace(parameters, function_tools=[_trimmed(tool) for tool in offered])
 
 
 def _trimmed(tool: ToolDefinition) -> ToolDefinition:

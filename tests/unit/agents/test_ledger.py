@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from support.thorough import examples
 
-from freeact_sub.agents.budgets.estimate import Estimate
-from freeact_sub.agents.budgets.ledger import MIN_OUTPUT_TOKENS, Account, Ledger
+from freeact_sub.agents.budgets.estimate import LEAST, Estimate
+from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import FreeactError, LimitReachedError
 
@@ -82,7 +82,7 @@ agents = st.lists(
     st.tuples(
         st.integers(0, 3),  # its parent, among those before it
         st.one_of(st.none(), st.integers(0, 20_000)),  # its own bound on tokens
-        st.lists(st.tuples(st.integers(1, 2000), st.integers(MIN_OUTPUT_TOKENS, 5000), st.integers(0, 100)), max_size=5),
+        st.lists(st.tuples(st.integers(1, 2000), st.integers(LEAST.tokens, 5000), st.integers(0, 100)), max_size=5),
     ),
     min_size=1,
     max_size=6,
@@ -170,13 +170,13 @@ async def test_a_child_that_is_short_itself_still_waits_for_what_its_siblings_ma
     assert not waiting.done()
     one.book(Usage(input_tokens=500))
     first.give_up()
-    assert (await asyncio.wait_for(waiting, 120)).output_tokens >= MIN_OUTPUT_TOKENS
+    assert (await asyncio.wait_for(waiting, 120)).output_tokens >= LEAST.tokens
 
 
 async def test_a_request_near_the_bound_may_answer_less():
     account = Ledger().open("root", Budget(tokens=1100))
     reservation = await account.ledger.reserve(account, estimate(100, 4000))
-    assert MIN_OUTPUT_TOKENS <= reservation.output_tokens <= 1000
+    assert LEAST.tokens <= reservation.output_tokens <= 1000
 
 
 async def test_a_request_that_waits_can_be_cancelled_and_leaves_nothing():

@@ -10,7 +10,7 @@ from support.waiting import eventually
 
 from freeact_sub import SpawnRequest
 from freeact_sub.agents.children.reuse import acts_outside
-from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
+from freeact_sub.calls import Action, CodeAction, FileWrite, McpCall, NetworkConnect, ShellCommand, SpawnCall, ToolCall
 from freeact_sub.events import AgentFinished, Notice, ToolOutput
 from freeact_sub.testing import first_prompt
 
@@ -221,3 +221,10 @@ async def test_what_a_child_below_has_done_counts_for_those_above(make):
 )
 def test_what_acts_outside(call, outside):
     assert acts_outside(call) is outside
+
+
+def test_a_kind_of_call_that_does_not_say_so_acts_outside():
+    class Sent(Action):
+        form = summary = question = "a mail"
+
+    assert acts_outside(Sent())
