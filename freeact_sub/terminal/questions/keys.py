@@ -1,12 +1,16 @@
 """`AnswerKeys`: answers the open question by single keys."""
 
-from collections.abc import Callable
+import asyncio
+import os
+import shlex
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import ApprovalRequest, Decision, QuestionRequest, Remember
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.driver import Purpose
-from freeact_sub.terminal.questions.outside import edit, editor
 from freeact_sub.terminal.screen import Screen
 
 REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
@@ -76,13 +80,13 @@ class AnswerKeys:
     def _edit(self, request: ApprovalRequest) -> None:
         if not isinstance(request.call, CodeAction):
             self._note("only code can be edited before it runs")
-        elif editor():
+        elif _editor():
             self._screen.start(self._edit_outside(request, request.call.code))
         else:
             self._screen.line.lend("code", request.call.code)
 
     async def _edit_outside(self, request: ApprovalRequest, code: str) -> None:
-        changed = await edit(code, ".py", self._screen.run_outside)
+        changed = await _edited(code, self._screen.run_outside)
         if changed is None:
             self._note("the editor ($VISUAL, $EDITOR) did not start, or left no readable file")
         elif changed.strip() and changed.strip() != code.strip():
@@ -92,3 +96,25 @@ class AnswerKeys:
         if not request.approve(code=code.strip("\n")):
             self._note("the question has closed: your code did not run")
         self._questions.withdraw(request.request_id)
+
+
+def _editor() -> list[str]:
+    """The person's editor as a command; empty if none is set."""
+    words = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        return shlex.split(words)
+    except ValueError:  # a quotation mark is left open: no program has that name, which is then told
+        return [words]
+
+
+async def _edited(code: str, run: Callable[[Sequence[str]], Awaitable[bool]]) -> str | None:
+    """Lets the person change code in their editor, which `run` starts; returns None if that fails."""
+    with tempfile.TemporaryDirectory(prefix="freeact-sub-") as folder:
+        file = Path(folder) / "edit.py"
+        await asyncio.to_thread(file.write_text, code, encoding="utf-8", errors="surrogatepass")
+        if not await run([*_editor(), str(file)]):
+            return None
+        try:
+            return await asyncio.to_thread(file.read_text, encoding="utf-8", errors="surrogatepass")
+        except (OSError, UnicodeDecodeError):
+            return None
