@@ -27,6 +27,8 @@ from freeact_sub.terminal.drawing.story import Story, head_lines
 
 MAX_CHARS: Final = 1_000_000
 """Characters that are kept of one agent; older events are dropped, and their number is shown."""
+EVENT_CHARS: Final = 50
+"""Characters that an event counts for besides its text, so that a great many short ones are bounded too."""
 PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, UsageUpdated)
 """Events of a moment: nothing of them is kept."""
 
@@ -49,9 +51,9 @@ class Records:
         """Keeps an event. Args: rows: its rows."""
         if isinstance(event, PASSING):
             return
-        chars = sum(len(row.text) for row in rows)
+        chars = EVENT_CHARS + sum(len(row.text) for row in rows)
         if isinstance(event, CodeExecutionOutputChunk):
-            chars = size_of(event.output)  # its rows may come later
+            chars = EVENT_CHARS + size_of(event.output)  # its rows may come later
         self._keep(event.agent_id, event, chars)
         if event.parent_id is not None and isinstance(event, AgentStarted | AgentFinished):
             self._keep(event.parent_id, event, chars)

@@ -33,7 +33,7 @@ from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
 from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured, make_console
-from freeact_sub.terminal.drawing.records import Records
+from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
 from freeact_sub.terminal.drawing.story import Story
 from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
 
@@ -354,6 +354,14 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     assert "answer 199" in text
     assert "answer 1\n" not in text
     assert "earlier entries are not kept" in text
+
+
+def test_a_great_many_short_events_are_bounded_too() -> None:
+    records, views = Records(), Stories()
+    for _ in range(MAX_CHARS // EVENT_CHARS + 100):
+        event = output("")
+        records.add(event, rows(views.observe(event), event))
+    assert "earlier entries are not kept" in DrawnStory().text(records.drawn(views.root))
 
 
 def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
