@@ -6,6 +6,9 @@ the agents are never slowed by a drawing or a person. One task draws what has ch
 Outputs of a cell can only be appended, but a grandchild's block belongs under its parent's. So display ids belong to
 *places*, and `Page` maps agents to places in the order of the tree: one that starts late moves the blocks after it down.
 
+A background child outlives the run that started it. Its block stays where it is, and its page goes on drawing it. Nobody is
+asked between two cells.
+
 Where there is no Jupyter front end (plain IPython), nothing can be updated in place: each block is printed once, when its
 agent has finished.
 """
@@ -22,11 +25,19 @@ from typing import Self
 from freeact_sub.agents import Agent, Run, RunResult
 from freeact_sub.cells import MimeBundle
 from freeact_sub.errors import FreeactError
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events import (
+    AgentFinished,
+    AgentStarted,
+    ApprovalAnswered,
+    ApprovalRequest,
+    Event,
+    QuestionAnswered,
+    QuestionRequest,
+)
 from freeact_sub.notebook.block_steps import LIMITS
 from freeact_sub.notebook.display_area import CellDisplay, DisplayArea
 from freeact_sub.notebook.ipython_shell import running_kernel
-from freeact_sub.notebook.question_forms import QuestionForm, QuestionForms
+from freeact_sub.notebook.question_forms import Asked, QuestionForm, QuestionForms
 from freeact_sub.notebook.render import body_html, body_text, foot_html, foot_text
 from freeact_sub.notebook.user_names import UserNames
 from freeact_sub.show.agent_story import AgentStory, Stories
@@ -45,6 +56,8 @@ CANCEL_SECONDS = 10.0
 """Seconds that an interrupted cell waits for its agents to end."""
 
 
+_living: dict[str, "Page"] = {}
+"""The page of each agent that works."""
 _latest: list["Page"] = []
 """That of the latest run, for a page that was reloaded and has missed what was drawn."""
 
@@ -78,18 +91,23 @@ async def display_run(agent: Agent | Run, prompt: str | None = None, *, question
     if isinstance(agent, Agent):
         if prompt is None:
             raise FreeactError("display_run needs a prompt: await display_run(agent, 'What is ...?')")
+        agent.follow_background(_hear)
         agent = agent.run(prompt)
     agent.pictures, names = "shown", UserNames()
     agent.add_note(names.for_model(agent.prompt))
     async with agent as run, Page(names=names) as page, QuestionForms(questions, page.screen) as asking:
         _latest[:] = [page]
+        open_requests: dict[str, Asked] = {}
         try:
             with _interrupts_cancel():
-                await _read(run, page, asking)
+                await _read(run, page, asking, open_requests)
         except (asyncio.CancelledError, KeyboardInterrupt):
             run.cancel()
-            await carry_out(_read(run, page, asking), timeout_seconds=CANCEL_SECONDS)
+            await carry_out(_read(run, page, asking, open_requests), timeout_seconds=CANCEL_SECONDS)
             raise RunInterruptedError("interrupted: the run was cancelled") from None
+        finally:
+            for request in open_requests.values():  # of children that live on
+                _refuse(request)
     return await run.result()
 
 
@@ -101,14 +119,33 @@ def show_again() -> bool:
     return True
 
 
-async def _read(run: Run, page: "Page", asking: QuestionForms) -> None:
+async def _read(run: Run, page: "Page", asking: QuestionForms, open_requests: dict[str, Asked]) -> None:
     async for event in run:
         page.take(event)
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+            open_requests[event.request_id] = event
             asking.ask(event)
             event.shown()
         elif isinstance(event, ApprovalAnswered | QuestionAnswered):
+            open_requests.pop(event.request_id, None)
             asking.withdraw(event.request_id)
+
+
+def _hear(event: Event) -> None:
+    """Takes an event of a background child while no run is live."""
+    page = _living.get(event.agent_id) or _living.get(event.parent_id or "")
+    if page is not None:
+        page.take(event)
+    if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
+        asyncio.get_running_loop().call_soon(_refuse, event)
+
+
+def _refuse(request: Asked) -> None:
+    """Gives the answer that counts where nobody is asked."""
+    if isinstance(request, ApprovalRequest):
+        request.decide(request.if_nobody)
+    else:
+        request.skip()
 
 
 @contextlib.contextmanager
@@ -168,10 +205,22 @@ class Page:
         self._parts: list[_Part] = []
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._ends = False
+        """The run has ended; the task draws until the children that live on have ended as well."""
 
     def take(self, event: Event) -> None:
-        """Applies an event and wakes the task that draws."""
+        """Applies an event and wakes the task that draws. An agent that began in an earlier cell stays on its page."""
+        page = _living.get(event.agent_id, self)
+        if page is not self:
+            page.take(event)
+            return
         is_new = event.agent_id not in self.stories.by_id
+        if isinstance(event, AgentStarted):
+            _living[event.agent_id] = self
+        elif isinstance(event, AgentFinished):
+            _living.pop(event.agent_id, None)
+        if is_new and not isinstance(event, AgentStarted):
+            return  # nobody has seen it begin
         story = self.stories.of(event)
         if is_new:
             self._add(story)
@@ -196,9 +245,17 @@ class Page:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._task is not None:
+        self._ends = True
+        if self._task is not None and not self._has_living_children:
+            for agent_id in [agent_id for agent_id, page in _living.items() if page is self]:
+                del _living[agent_id]
             await end_task(self._task)
         self._draw(float("inf"))
+
+    @property
+    def _has_living_children(self) -> bool:
+        stories = self.stories.by_id.values()
+        return all(story.finished for story in stories if not story.depth) and any(not story.finished for story in stories)
 
     def _add(self, story: AgentStory) -> None:
         for foot in (False, True):
@@ -211,7 +268,7 @@ class Page:
 
     async def _draw_changes(self) -> None:
         clock = asyncio.get_running_loop().time
-        while True:
+        while self._has_living_children or not self._ends:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOCK_SECONDS):
                     await self._changed.wait()
@@ -222,6 +279,7 @@ class Page:
             await asyncio.sleep(INTERVAL_SECONDS)  # this sets the pace of drawing; nothing waits for it
             if any(part.dirty for part in self._parts):
                 self._changed.set()
+        self._draw(float("inf"))
 
     def _draw(self, now: float) -> None:
         """Draw the changed parts that are due at `now`; at infinity, all changed ones."""

@@ -86,6 +86,8 @@ class NotebookKernel:
         self.comms: dict[str, dict] = {}
         """State of the widgets that are there, by comm id."""
         self.comms_changed = asyncio.Event()
+        self.displays: dict[str, NotebookCell] = {}
+        """The cell of each display, by its id."""
         self.asked: list[str] = []
         """Prompts of input requests."""
 
@@ -205,11 +207,17 @@ class NotebookKernel:
                 self.comms.pop(content["comm_id"], None)
             if message["msg_type"].startswith("comm_"):
                 self.comms_changed.set()
+            display_id = content.get("transient", {}).get("display_id")
+            if message["msg_type"] == "update_display_data" and display_id in self.displays:
+                self.displays[display_id].take(message)  # wherever it stands
+                continue
             if message["parent_header"].get("msg_id") != request_id:
                 continue
             if message["msg_type"] == "status" and content["execution_state"] == "idle":
                 return
             cell.take(message)
+            if display_id:
+                self.displays[display_id] = cell
 
     async def _reply(self, request_id: str) -> dict:
         while True:

@@ -358,3 +358,42 @@ async def test_agent_close_ends_the_kernel_and_the_conversation(tmp_path):
     assert pages[2].text.strip() == "answer completed"
     assert [page.reply["status"] for page in pages] == ["ok"] * 5
     assert pages[4].text.strip() == "False"
+
+
+BACKGROUND = f"""{SETUP}
+def started(**options): return ToolCallPart("task", {{"prompt": "child", "background": True, **options}})
+go = asyncio.Event()
+async def ended():
+    go.set()
+    await page._task  # it ends when all is drawn
+from freeact_sub.notebook import display
+"""
+
+
+@pytest.mark.parametrize(
+    "meanwhile", ["None", "asyncio.get_running_loop().call_soon(go.set); await display_run(agent, 'again')"]
+)
+async def test_a_background_child_is_drawn_where_it_was_started(tmp_path, meanwhile):
+    script = "{'root': [[started()], 'started'], 'again': [[cell('1')], 'again'], 'child': [[go, cell('print(6 * 7)')], 'the child is done']}"
+    async with notebook_kernel(tmp_path) as notebook:
+        await notebook.run(f"{BACKGROUND}agent = await start({script}, mode='full')")
+        first = await notebook.run("await display_run(agent, 'root'); page = display._latest[0]")
+        assert "the child is done" not in first.html
+        others = [
+            await notebook.run(code)
+            for code in (meanwhile, "await ended()", "assert display._living == {}; await agent.aclose()")
+        ]
+    assert "the child is done" in first.html
+    assert '<pre class="fsub-text">42' in first.html
+    assert [(other.reply["status"], "child is done" in other.html) for other in others] == [("ok", False)] * 3
+
+
+async def test_what_a_background_child_asks_while_no_cell_runs_is_denied(tmp_path):
+    script = "{'root': [[started(mode='ask')], 'started'], 'child': [[go, cell('1')], 'the child is done']}"
+    async with notebook_kernel(tmp_path) as notebook:
+        await notebook.run(f"{BACKGROUND}agent = await start({script}, mode='full')")
+        await notebook.run("await display_run(agent, 'root'); page = display._latest[0]", answer=True)
+        page = await notebook.run("await ended(); print(display.body_text([*page.stories.by_id.values()][1]))")
+        await notebook.run("await agent.aclose()")
+    assert "denied" in page.text
+    assert "the child is done" in page.text
