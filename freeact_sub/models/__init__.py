@@ -1,9 +1,10 @@
 """Models from settings, and what stands between a model and an agent's loop so that weak models and servers serve it too.
 
 - `build`: the model that the settings name. `odd_streams` reads servers that keep to OpenAI's protocol loosely.
-- `steady`: requests that outlive a busy provider (`traffic`), a broken connection, a stall (`silence`) and a full context;
-  `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors for people.
-- `code_actions`: each model acts by tool calls or by blocks of Python, which become tool calls; see `small/`.
+- `steady`: what every model needs: requests that outlive a busy provider (`traffic`), a broken connection and a stall
+  (`silence`); `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors
+  for people.
+- `small`: what weak models need besides. Each model acts by tool calls or by blocks of Python, which become tool calls.
 
 Importing this package is cheap: pydantic-ai is imported when a model is built or wrapped.
 """

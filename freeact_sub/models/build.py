@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic_ai.providers import Provider
     from pydantic_ai.settings import ModelSettings
 
-    from freeact_sub.models.code_actions import CodeActionsModel
+    from freeact_sub.models.small.code_actions import CodeActionsModel
     from freeact_sub.models.traffic import Traffic
 
 DISTRIBUTION: Final = "freeact-sub"
@@ -104,7 +104,7 @@ def _usable(wanted: "str | Model | None", config: Config, traffic: "Traffic", *,
         stands_in: The model is a fallback.
         is_last: The model has no fallback.
     """
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
+    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415  # slow, see above
     from freeact_sub.models.steady import SteadyModel  # noqa: PLC0415
 
     if isinstance(wanted, str | None):
@@ -127,7 +127,7 @@ def acting_by(model: "Model", code_actions: CodeActions) -> "Model":
     """A model from `usable_model` with another way to act."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
+    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
 
     if isinstance(model, FallbackModel):
         other = copy.copy(model)
@@ -152,7 +152,7 @@ def _acting(model: "Model") -> "CodeActionsModel | None":
     """The layer of a model, or of the first of a fallback chain, that says how it acts."""
     from pydantic_ai.models.fallback import FallbackModel  # noqa: PLC0415  # slow, see above
 
-    from freeact_sub.models.code_actions import CodeActionsModel  # noqa: PLC0415
+    from freeact_sub.models.small.code_actions import CodeActionsModel  # noqa: PLC0415
 
     first = model.models[0] if isinstance(model, FallbackModel) else model
     return first if isinstance(first, CodeActionsModel) else None

@@ -1,1 +1,1 @@
-"""Help for weak models: blocks of Python in place of tool calls, repaired arguments, shorter tools."""
+"""What weak models need (`code_actions`): blocks of Python in place of tool calls, repaired arguments, shorter tools."""
