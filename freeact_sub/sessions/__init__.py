@@ -22,6 +22,7 @@ A store knows no agents: it gets plain values (`SessionWriter`), and `agents/ses
 are kept is a setting (`store.py`); ours is a database of SQLite (`sqlite/`).
 """
 
+from freeact_sub.config.own_folders import state_folder
 from freeact_sub.sessions.records import (
     KnownAnswer,
     StoredAgent,
@@ -42,7 +43,6 @@ from freeact_sub.sessions.store import (
     new_session_id,
     newest,
     session_store,
-    state_folder,
     stats_below,
 )
 

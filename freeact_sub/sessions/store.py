@@ -254,12 +254,6 @@ def new_session_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{secrets.token_hex(3)}"
 
 
-def state_folder() -> Path:
-    """The folder of all that is kept: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
-
-
 def stats_below(folder: str) -> Iterator[os.stat_result]:
     """Yields the status of each file below a folder, without following links."""
     for place, _, names in () if os.path.islink(folder) else os.walk(folder):  # noqa: PTH114  # of text

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
+from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import SETTINGS_FOLDER
 from freeact_sub.kernels.kernel import KernelSpec
 from freeact_sub.kernels.wall import sandbox
@@ -33,6 +34,9 @@ class Gaps:
         if policy.protected:
             with contextlib.suppress(OSError):  # what the host cannot make there, a kernel cannot make either
                 make_folder(spec.workspace / SETTINGS_FOLDER)  # the wall protects what is there
+            for folder in set(own_folders()).intersection(policy.protected):
+                with contextlib.suppress(OSError):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         machine, kept = await asyncio.to_thread(sandbox.look, policy)
         missing = sandbox.check(policy, machine, kept)
         if not kept.complete:

@@ -11,13 +11,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig, user_folder
+from freeact_sub.config.own_folders import own_folders
+from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.wall import installed
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
@@ -160,7 +162,7 @@ def policy_for(mode: Mode, config: KernelConfig, workspace: Path) -> SandboxPoli
     elsewhere = _not_below(tuple(python.editable), (*readable, *writable, OWN_SOURCE))
     if mode == "plan":
         readable, writable = (*readable, *writable), ()
-    own = [folder for folder in (user_folder().resolve(),) if is_below(folder, writable)]
+    own = [folder for folder in own_folders() if is_below(folder, writable)]
     return SandboxPolicy(
         mode=mode,
         walled=True,
@@ -267,7 +269,15 @@ def find_kept(policy: SandboxPolicy | None) -> Repositories:
     workspace = policy.writable[0] if policy.workspace is None else policy.workspace
     later = find_later_code(workspace, policy.writable, installed_in(policy.python).own, policy.programs)
     found = find_repositories(policy.writable, (*policy.protected, *map(Path, later.paths)))
-    return replace(found, sources=later.sources, open=later.open)
+    return replace(found, sources=later.sources, open=(*later.open, *_private_folders_in(policy.writable)))
+
+
+def _private_folders_in(writable: Iterable[Path]) -> list[str]:
+    """What a kernel can write of the program's private folders, which come and go while it lives."""
+    base = Path(tempfile.gettempdir()).resolve()
+    if not is_below(base, [Path(os.path.realpath(path)) for path in writable]):
+        return []
+    return [f"the program's private folders in {base}, with variables that other kernels read: set TMPDIR to another folder"]
 
 
 def is_below(path: Path, folders: Iterable[Path]) -> bool:

@@ -1,0 +1,17 @@
+"""The folders of the user's in which the program keeps what it obeys later: settings, trust and rules, and sessions."""
+
+import os
+from pathlib import Path
+
+from freeact_sub.config.schema import user_folder
+
+
+def state_folder() -> Path:
+    """The folder of all sessions: `freeact` in `$XDG_STATE_HOME` or `~/.local/state`."""
+    folder = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(folder) if folder.startswith("/") else Path.home() / ".local" / "state") / "freeact"
+
+
+def own_folders() -> tuple[Path, ...]:
+    """All of them, without links."""
+    return (user_folder().resolve(), state_folder().resolve())

@@ -1,0 +1,69 @@
+"""A workspace that holds the program's own settings and sessions, as the home directory does, and one that holds `/tmp`."""
+
+import tempfile
+
+import pytest
+from support.kernels import PROVIDERS, open_kernel, run_cell
+from support.sandbox import NEEDS_A_WALL, sandboxed
+
+from freeact_sub.config.schema import KernelConfig
+from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels import LocalKernelProvider
+
+pytestmark = [pytest.mark.kernel, NEEDS_A_WALL]
+
+ATTACK = """
+import os, shutil
+from pathlib import Path
+worked = []
+for name in ('.config/freeact/config.toml', '.config/freeact/permissions.toml', '.local/state/freeact/sessions.db',
+             '.local/state/freeact/sessions/20990101-0000-000000/variables/x'):
+    for work in (lambda: Path(name).parent.mkdir(parents=True, exist_ok=True), lambda: Path(name).write_text('x'),
+                 lambda: os.rename(Path(name).parts[0], 'moved'), lambda: os.rename(Path(name).parents[-3], 'moved'),
+                 lambda: shutil.rmtree(Path(name).parents[-3]), lambda: os.symlink('/tmp', Path(name).parents[-3])):
+        try: work()
+        except FileExistsError: continue
+        except OSError: continue
+        if Path(name).exists() or not Path('.config/freeact').is_dir() or not Path('.local/state/freeact').is_dir():
+            worked.append(name)
+Path('.bashrc').write_text('')
+print(worked)
+"""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("kind", ["local", "fork"])
+async def test_what_the_program_obeys_later_cannot_be_written(kind, is_there, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if is_there:
+        (home / ".config/freeact").mkdir(parents=True)
+        (home / ".local/state/freeact/sessions").mkdir(parents=True)
+    provider = PROVIDERS[kind]()
+    try:
+        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
+            ran = await run_cell(kernel, ATTACK)
+    finally:
+        await provider.aclose()
+    assert (ran.status, ran.text) == ("ok", "[]\n")
+    assert [*(home / ".config/freeact").iterdir()] == []
+
+
+async def test_private_folders_in_the_workspace_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    told: list[str] = []
+    provider = LocalKernelProvider(on_notice=told.append)
+    try:
+        async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path)):
+            pass
+        required = KernelConfig(sandbox="required", max_processes=0)
+        with pytest.raises(KernelStartError, match="the program's private folders in"):
+            async with open_kernel(provider, tmp_path, **sandboxed("auto", tmp_path, required)):
+                pass
+    finally:
+        await provider.aclose()
+    assert any("the program's private folders in" in text for text in told)
