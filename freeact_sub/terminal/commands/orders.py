@@ -1,25 +1,17 @@
 """What a person orders that takes its turn among the prompts, when no run is active: undo, a compaction, a command."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.errors import FreeactError
+from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
 from freeact_sub.text import one_line, visible
 
-if TYPE_CHECKING:
-    from freeact_sub.agents import Agent, UndoReport
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from freeact_sub.agents import Agent, Run
+if TYPE_CHECKING:  # slow to import
+    from freeact_sub.agents import Agent, Run, UndoReport
     from freeact_sub.agents.context.sizes import ContextUse
-from typing import TYPE_CHECKING
-
-from freeact_sub.calls import CodeAction, ShellCommand
-from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
-
-if TYPE_CHECKING:
-    from freeact_sub.agents import Agent, Run
 
 SHOWN: Final = 10
 FEW: Final = 2
@@ -35,14 +27,20 @@ class Rewind:
     to_change: bool = False
     """The first prompt that was undone comes back to the line."""
 
-    async def done(self, agent: "Agent") -> tuple[str, str]:
-        """Carries it out; returns a note for the person, and the text for the line, empty if there is none."""
+    async def done(self, agent: "Agent", as_typed: Callable[[str], str]) -> tuple[str, str]:
+        """Carries it out; returns a note for the person, and the text for the line, empty if there is none.
+
+        Args:
+            agent: The agent.
+            as_typed: Returns what the person typed of a prompt.
+        """
         try:
             report = await (agent.redo(self.prompts) if self.prompts > 0 else agent.undo(-self.prompts))
         except FreeactError as error:
             return str(error), ""
-        told = "\n".join(_lines(report, "restored" if self.prompts > 0 else "undone"))
-        return told, report.prompts[0] if self.to_change else ""
+        prompts = [as_typed(prompt) for prompt in report.prompts]
+        told = [f"{'restored' if self.prompts > 0 else 'undone'}: {one_line(prompt, PROMPT_CHARS)}" for prompt in prompts]
+        return "\n".join([*told, *_lines(report)]), prompts[0] if self.to_change else ""
 
 
 def goes_along(report: "UndoReport") -> str:
@@ -51,8 +49,8 @@ def goes_along(report: "UndoReport") -> str:
     return f"{files} · {'without variables' if report.variables_problem else 'variables'}"
 
 
-def _lines(report: "UndoReport", what: str) -> list[str]:
-    lines = [f"{what}: {one_line(prompt, PROMPT_CHARS)}" for prompt in report.prompts]
+def _lines(report: "UndoReport") -> list[str]:
+    lines: list[str] = []
     if report.files:
         lines.append(f"files: {_some(report.files)}")
     if report.files_problem:

@@ -139,7 +139,7 @@ def _rewind(person: "Console", rest: str) -> None:
 def _prompts(person: "Console") -> Iterable[tuple[str, str]]:
     if (agent := person.present.agent) is None or not agent.undoable:
         return []
-    prompts = [one_line(prompt, PROMPT_CHARS) for prompt in reversed(agent.undoable)]
+    prompts = [one_line(person.present.as_typed(prompt), PROMPT_CHARS) for prompt in reversed(agent.undoable)]
     try:
         words = [goes_along(report) for report in person.result_of(agent.undo_previews())]
     except (FreeactError, TimeoutError, CancelledError):

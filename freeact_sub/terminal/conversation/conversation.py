@@ -70,8 +70,6 @@ class Conversation:
         )
         if prompt is not None:
             self.present.waiting.put(prompt)
-        self._typed: dict[str, str] = {}
-        """Typed lines by the prompt that carried more than the line."""
         self._goes_along: list[str] = []
         """Texts that the model gets with the next prompt."""
         self._main = asyncio.current_task()
@@ -134,9 +132,9 @@ class Conversation:
         match asked:
             case Rewind():
                 self._set_phase("undoing")
-                told, prompt = await asked.done(agent)
+                told, prompt = await asked.done(agent, self.present.as_typed)
                 self.display.note(told)
-                self.display.screen.line.give(self._typed.get(prompt, prompt))
+                self.display.screen.line.give(prompt)
             case Opening():
                 self._set_phase("opening")
                 self.present.agent, told = await asked.done(agent, self._open_session, self.present.wanted)
@@ -205,7 +203,7 @@ class Conversation:
     def _observe(self, event: Event) -> None:
         present = self.present
         if isinstance(event, AgentStarted) and event.parent_id is None:
-            event = replace(event, prompt=self._typed.get(event.prompt, event.prompt))  # what goes along is not repeated
+            event = replace(event, prompt=self.present.as_typed(event.prompt))  # what goes along is not repeated
         if present.phase == "cancelling" and present.run is not None and isinstance(event, AgentStarted):
             present.run.cancel()  # it was asked for before there was something to cancel
         self.display.show(event)
@@ -227,7 +225,7 @@ class Conversation:
         """The model's text of a prompt: with the commands that the person has run since the last one."""
         content = "\n\n".join([self.content_of(typed), *self._goes_along])
         self._goes_along.clear()
-        self._typed[content] = typed
+        self.present.typed[content] = typed
         return content
 
     def content_of(self, typed: str) -> str:

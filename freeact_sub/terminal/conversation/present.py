@@ -82,6 +82,13 @@ class Present:
     wanted: dict[str, Any] = field(default_factory=dict)
     """Settings (`mode`, `model`) that the person has chosen; the agent gets them before the next prompt."""
 
+    typed: dict[str, str] = field(default_factory=dict)
+    """Typed lines by the prompt that carried more than the line."""
+
+    def as_typed(self, prompt: str) -> str:
+        """What the person typed of a prompt, without what went along with it."""
+        return self.typed.get(prompt, prompt)
+
     @property
     def mode(self) -> Mode:
         """The mode of the next prompt."""

@@ -36,6 +36,23 @@ def test_prompts_are_undone_and_done_again(terminal: Terminal, tmp_path: Path) -
     terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
 
 
+def test_what_went_along_with_a_prompt_is_no_part_of_what_is_undone_for_a_person(terminal: Terminal) -> None:
+    pasted = "\n".join(f"pasted line {number}" for number in range(12))
+    terminal.press(f"count \x1b[200~{pasted}\x1b[201~")
+    terminal.wait_at_bottom("> count [12 lines]")
+    terminal.press(ENTER)
+    terminal.wait_for("1 prompts, 0 answers")
+    terminal.wait_at_bottom(READY)
+    terminal.press("/rewind ")
+    terminal.wait_at_bottom("1", "count [12 lines]  no file")
+    terminal.press("1" + ENTER)
+    terminal.wait_for("undone: count [12 lines]\n")
+    terminal.wait_at_bottom("> count [12 lines]")
+    terminal.press(ENTER)
+    terminal.wait_for_match(r"1 prompts, 0 answers(.|\n)+1 prompts, 0 answers")
+    assert "pasted line" not in terminal.shown
+
+
 def test_escape_cancels_the_run_and_the_conversation_goes_on(terminal: Terminal) -> None:
     terminal.enter("silent")
     terminal.wait_at_bottom("1 agent at work")
