@@ -1,6 +1,8 @@
 """`freeact-sub agents`: the named types of agents there are, and what is wrong with files of others."""
 
+import argparse
 import sys
+from collections.abc import Callable
 
 from freeact_sub.agents.types.files import AgentType, load_agent_types
 from freeact_sub.cli.streams import print_line
@@ -8,9 +10,9 @@ from freeact_sub.config.schema import AGENT_TYPES, Config, user_folder
 from freeact_sub.text import one_line, visible
 
 
-def list_agents(config: Config) -> int:
+def list_agents(_options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     """Prints all types, and errors in files to standard error; returns the exit status: 1 if there is an error."""
-    found = load_agent_types(config)
+    found = load_agent_types(settings(looking=True))
     for kind in found.types.values():
         print_line(f"{kind.name}: {one_line(kind.description, 200)}{_details(kind)}\n    {kind.file}")
     if not found.types and not found.problems:

@@ -1,4 +1,4 @@
-"""The command line: arguments become a `Config`, and a front end of `terminal/` takes over.
+"""The command line: the parser names a function for each command, such as the conversation in the terminal.
 
 Nothing that takes time is imported here at module level, so that `--help` and a mistyped option are answered at
 once. What is wrong with the settings is one line on standard error and exit status 2; a traceback only with `--debug`.
@@ -7,11 +7,12 @@ once. What is wrong with the settings is one line on standard error and exit sta
 import argparse
 import functools
 import gc
+import importlib
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from freeact_sub.cli.parser import USAGE, parse
 from freeact_sub.cli.settings import INTERRUPTED, read_settings
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from freeact_sub.terminal.run_once import Output
 
 FAILED: Final = 1
+Settings: TypeAlias = "Callable[..., Config]"
+"""Reads the settings of a command line; see `read_settings` for its options."""
+Command: TypeAlias = Callable[[argparse.Namespace, Settings], int]
+"""What a line of `parser.py` names as `main`: gets the options, and returns the exit status."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -57,7 +62,9 @@ def _run_command(arguments: list[str]) -> int:
     debug = getattr(options, "debug", False)
     gc.disable()  # collecting what imports have made, which stays, takes a tenth of the start
     try:
-        return _COMMANDS[options.command](options)
+        module, _, name = options.main.partition(":")
+        command: Command = getattr(importlib.import_module(module), name)
+        return command(options, functools.partial(read_settings, options))
     except KeyboardInterrupt:
         return INTERRUPTED
     except ConfigError as error:
@@ -75,24 +82,11 @@ def _run_command(arguments: list[str]) -> int:
         gc.enable()
 
 
-def _gateway(options: argparse.Namespace) -> int:
-    from freeact_sub.cli.gateways import check  # noqa: PLC0415
-    from freeact_sub.config.gateway import GatewayConfig  # noqa: PLC0415
-
-    settings = read_settings(options, looking=True).kernel.gateway
-    return check(GatewayConfig(**{**settings.model_dump(), "url": options.url}))
-
-
-def _kernelspec(options: argparse.Namespace) -> int:
-    from freeact_sub.cli.gateways import install  # noqa: PLC0415
-
-    return install(prefix=options.prefix, user=options.user, name=options.name, wall=options.wall, network=options.network)
-
-
-def _permissions(options: argparse.Namespace) -> int:
+def permissions(options: argparse.Namespace, settings: Settings) -> int:
+    """`freeact-sub permissions`: the rules, or the decision about a call."""
     from freeact_sub.show.rule_texts import rules_text, ruling_text  # noqa: PLC0415
 
-    config = read_settings(options, looking=True)
+    config = settings(looking=True)
     if options.way == "list":
         print_line(rules_text(config))
         return 0
@@ -101,35 +95,24 @@ def _permissions(options: argparse.Namespace) -> int:
     return {"allow": 0, "deny": 1, "ask": 3}[verdict]
 
 
-def _agents(options: argparse.Namespace) -> int:
-    from freeact_sub.cli.agents import list_agents  # noqa: PLC0415
-
-    return list_agents(read_settings(options, looking=True))
-
-
-def _sessions(options: argparse.Namespace) -> int:
-    from freeact_sub.cli.sessions import run_way  # noqa: PLC0415
-
-    return run_way(options, read_settings(options, looking=True))
-
-
-def _converse(options: argparse.Namespace) -> int:
+def converse(options: argparse.Namespace, settings: Settings) -> int:
+    """`freeact-sub`: a conversation in the terminal, or what standard input or an option asks for."""
     if any(hasattr(options, name) for name in ("output", "file")):
-        return _run(argparse.Namespace(**vars(options), prompt=None))
+        return run(argparse.Namespace(**vars(options), prompt=None), settings)
     if not is_terminal(sys.stdin):
         from freeact_sub.cli.standard_input import piped_prompt  # noqa: PLC0415
 
         if (prompt := piped_prompt()).strip():
-            return _run(argparse.Namespace(**vars(options), prompt=prompt))
+            return run(argparse.Namespace(**vars(options), prompt=prompt), settings)
     if not is_interactive():
         raise ConfigError("a conversation needs a terminal: without one use `freeact-sub run PROMPT`")
-    config = _settings(options)
+    config = _with_model(options, settings())
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415  (see the module's docstring; so are all imports in functions here)
 
-    from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+    from freeact_sub.terminal import conversation  # noqa: PLC0415
 
-    conversation = converse(
+    talk = conversation.converse(
         lambda: _agent(config, session, replay=replay),
         config=config,
         session=session,
@@ -137,10 +120,11 @@ def _converse(options: argparse.Namespace) -> int:
         # `--model` was meant for the first session
         open_session=lambda session, new: _agent(config.choosing(()).model_copy(update=dict(new)), session),
     )
-    return asyncio.run(conversation)
+    return asyncio.run(talk)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    """`freeact-sub run`: one prompt."""
     if sys.stdout is None:
         raise ConfigError("standard output is closed: there is nowhere to write to")
     path: Path | None = getattr(options, "file", None)
@@ -151,24 +135,23 @@ def _run(options: argparse.Namespace) -> int:
     prompt, piped = read_prompt(options.prompt, path)
     output = getattr(options, "output", "auto")
     terminal = asking_terminal()
-    config = _settings(options, headless=None if terminal is not None else "auto")
+    config = _with_model(options, settings(headless=None if terminal is not None else "auto"))
     # the agent is closed after its answer: its model is asked whether it needs the children that it has left at work
     config = config.model_copy(update={"subagents": config.subagents.model_copy(update={"detach": False})})
     session, replay = _session(options, config)
     import asyncio  # noqa: PLC0415
 
     verbose = hasattr(options, "verbose")
+    open_agent = functools.partial(_agent, config, session, replay=replay)
     if output == "auto" and is_interactive():
-        from freeact_sub.terminal.conversation import converse  # noqa: PLC0415
+        from freeact_sub.terminal import conversation  # noqa: PLC0415
 
-        talk = converse(lambda: _agent(config, session, replay=replay), config=config, prompt=prompt, verbose=verbose)
-        return asyncio.run(talk)
+        return asyncio.run(conversation.converse(open_agent, config=config, prompt=prompt, verbose=verbose))
     from freeact_sub.terminal.approver import LineApprover, NoApprover  # noqa: PLC0415
     from freeact_sub.terminal.run_once import run_once  # noqa: PLC0415
 
     approver = LineApprover(terminal) if terminal is not None and config.headless is None else NoApprover()
     out, log = _outputs(output)
-    open_agent = functools.partial(_agent, config, session, replay=replay)
     return asyncio.run(run_once(open_agent, prompt, piped, output=out, log=log, approver=approver, verbose=verbose))
 
 
@@ -181,9 +164,8 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
     return "text", None if sys.stderr is None else "rich" if can_draw(sys.stderr) else "plain"
 
 
-def _settings(options: argparse.Namespace, headless: str | None = None) -> "Config":
+def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
     """The settings of a conversation or a run: before anything is typed it is known that there is a model."""
-    config = read_settings(options, headless=headless)
     if not hasattr(options, "session"):  # else the session has one
         from freeact_sub.models.names import require_model  # noqa: PLC0415
 
@@ -215,17 +197,6 @@ def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:
         gc.freeze()
         gc.enable()
     return agent
-
-
-_COMMANDS: dict[str | None, Callable[[argparse.Namespace], int]] = {
-    None: _converse,
-    "run": _run,
-    "agents": _agents,
-    "permissions": _permissions,
-    "gateway": _gateway,
-    "kernelspec": _kernelspec,
-    "sessions": _sessions,
-}
 
 
 def _fail(error: BaseException, text: str, status: int, *, debug: bool) -> int:

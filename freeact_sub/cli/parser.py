@@ -1,4 +1,4 @@
-"""The words of the command line: all commands and their options.
+"""The words of the command line: all commands, their options, and the function that each runs (`main`).
 
 Nothing that takes time is imported here, so that `--help` and a mistyped option are answered at once.
 """
@@ -107,6 +107,7 @@ def _parser() -> _Parser:
         parents=[common],
         allow_abbrev=False,
     )
+    parser.set_defaults(main="freeact_sub.cli.commands:converse")
     parser.add_argument("--version", action="version", version=f"freeact-sub {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     run = commands.add_parser(
@@ -116,6 +117,7 @@ def _parser() -> _Parser:
         parents=[common],
         allow_abbrev=False,
     )
+    run.set_defaults(main="freeact_sub.cli.commands:run")
     what = "what to do; standard input goes along with it; - or nothing: standard input is the prompt"
     run.add_argument("prompt", nargs="?", metavar="PROMPT", help=what)
     _add_run_options(parser)
@@ -127,7 +129,7 @@ def _parser() -> _Parser:
         epilog="Exit status: 0, or 1 if a file is wrong.",
         parents=[common],
         allow_abbrev=False,
-    )
+    ).set_defaults(main="freeact_sub.cli.agents:list_agents")
     _add_permissions(commands, common)
     _add_gateway(commands, common)
     _add_session_options(parser, chooses=True)
@@ -153,6 +155,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
     permissions = commands.add_parser("permissions", help="list the permission rules, or check a call", allow_abbrev=False)
+    permissions.set_defaults(main="freeact_sub.cli.commands:permissions")
     ways = permissions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
     check = ways.add_parser(
         "check",
@@ -169,6 +172,7 @@ def _add_permissions(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     gateway = commands.add_parser("gateway", help="check a Jupyter gateway", allow_abbrev=False)
+    gateway.set_defaults(main="freeact_sub.cli.gateways:check")
     ways = gateway.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
     check = ways.add_parser(
         "check",
@@ -181,6 +185,7 @@ def _add_gateway(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     check.add_argument("url", metavar="URL", help="the URL of the gateway")
     kernelspec = commands.add_parser("kernelspec", help="install a kernelspec for a gateway", allow_abbrev=False)
+    kernelspec.set_defaults(main="freeact_sub.cli.gateways:install")
     install = kernelspec.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True).add_parser(
         "install",
         help="make the gateway on this machine fork its kernels, behind a wall",
@@ -210,6 +215,7 @@ def _add_session_options(parser: argparse.ArgumentParser, *, chooses: bool) -> N
 
 def _add_sessions(commands: Any, common: argparse.ArgumentParser) -> None:
     sessions = commands.add_parser("sessions", help="list, show, export, fork and remove sessions", allow_abbrev=False)
+    sessions.set_defaults(main="freeact_sub.cli.sessions:run_way")
     ways = sessions.add_subparsers(dest="way", metavar="WAY", parser_class=_Parser, required=True)
     listed = ways.add_parser("list", help="list the sessions of this folder", parents=[common], allow_abbrev=False)
     listed.add_argument("--all", action="store_true", dest="everywhere", help="list those of all folders")

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ SHOWN: Final = 20
 """Sessions that a list shows at a time."""
 
 
-def run_way(options: argparse.Namespace, config: Config) -> int:
+def run_way(options: argparse.Namespace, settings: Callable[..., Config]) -> int:
     """Runs the subcommand; returns the exit status."""
+    config = settings(looking=True)
     store = session_store(config.sessions)
     match options.way:
         case "list":
