@@ -10,6 +10,7 @@ They are public and keep to the same protocols as the real things. Offline demos
 import asyncio
 import contextlib
 import io
+import json
 import pickle
 import traceback
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -92,7 +93,7 @@ class ScriptedModel(FunctionModel):
             match part:
                 case ToolCallPart():
                     yield {index: DeltaToolCall(name=part.tool_name, tool_call_id=part.tool_call_id)}
-                    for piece in self._pieces(part.args_as_json_str()):
+                    for piece in self._pieces(json.dumps(part.args) if isinstance(part.args, dict) else part.args or "{}"):
                         yield {index: DeltaToolCall(json_args=piece)}
                 case ThinkingPart():
                     for piece in self._pieces(part.content):

@@ -11,6 +11,7 @@ from freeact_sub.export.notebook import notebook
 from freeact_sub.export.page import page
 from freeact_sub.export.report import Report, report_of
 from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.text import whole_text
 
 Format: TypeAlias = Literal["html", "ipynb", "md", "jsonl"]
 _MADE: Final[dict[str, Callable[[Report], str]]] = {"html": page, "ipynb": notebook, "md": document}
@@ -27,7 +28,7 @@ def export_events(events: Iterable[Event], to: Format, *, title: str = "") -> st
     """
     if to == "jsonl":
         return "".join(f"{event.to_json()}\n" for event in events)
-    return _MADE[to](report_of(events, title=title))
+    return whole_text(_MADE[to](report_of(events, title=title)))
 
 
 def export_session(session_id: str, to: Format, *, store: SessionStore | None = None, file: Path | None = None) -> str:
@@ -47,7 +48,7 @@ def export_session(session_id: str, to: Format, *, store: SessionStore | None = 
         text = export_events(reader.events(), to)
     if file is not None:
         try:
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")  # models also write lone surrogates
+            file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise SessionError(f"the export cannot be written to {file}: {error.strerror}") from error
     return text

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from pydantic_ai.exceptions import UnexpectedModelBehavior
 from pydantic_ai.messages import (
@@ -31,7 +31,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, StreamedResponse
 
-from freeact_sub.text import whole_text
+from freeact_sub.text import whole_text, whole_value
 
 NOTHING_CAME: Final = "Streamed response ended without content"
 """How the message of pydantic-ai's error for an empty stream begins, whoever the provider is."""
@@ -171,7 +171,14 @@ class PartsInOrder:
         return self._newest[source]
 
     def _with_whole_args(self, index: int, part: ToolCallPart) -> ToolCallPart:
-        return replace(part, args=self._whole(index, part.args)) if isinstance(part.args, str) else part
+        args = self._whole_args(index, part.args)
+        return part if args == part.args else replace(part, args=args)
+
+    def _whole_args(self, index: int, args: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        if isinstance(args, dict) and (whole := whole_value(args)) != args:
+            self._is_mended = True
+            return cast("dict[str, Any]", whole)
+        return self._whole(index, args) if isinstance(args, str) else args
 
     def _with_id_of_its_own(self, part: ToolCallPart) -> ToolCallPart:
         if not isinstance(part.tool_call_id, str):  # some servers send numbers
@@ -199,9 +206,8 @@ class PartsInOrder:
             call.call_id = call_id
         elif call_id:
             self._is_mended = True
-        if isinstance(delta.args_delta, str):
-            delta = replace(delta, args_delta=self._whole(index, delta.args_delta))
         if delta.args_delta is not None:
+            delta = replace(delta, args_delta=self._whole_args(index, delta.args_delta))
             call.pieces.append(delta.args_delta)
         passed = replace(delta, tool_name_delta=name or None, tool_call_id=call.call_id)
         return event if (index, passed) == (event.index, event.delta) else replace(event, index=index, delta=passed)
@@ -224,6 +230,15 @@ def _joined(text: str) -> str:
 
 def _has_arguments(delta: ToolCallPartDelta) -> bool:
     return bool(delta.args_delta.strip() if isinstance(delta.args_delta, str) else delta.args_delta)
+
+
+def in_order(response: ModelResponse) -> ModelResponse:
+    """An answer that was not streamed, with the same mended."""
+    parts = PartsInOrder()
+    for index, part in enumerate(response.parts):
+        parts.passed(PartStartEvent(index=index, part=part))
+    parts.rest()
+    return parts.whole(response)
 
 
 def has_nothing(error: Exception) -> bool:

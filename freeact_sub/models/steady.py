@@ -38,7 +38,7 @@ from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.attempts import Attempt, Bill, current_bill
 from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
 from freeact_sub.models.inner import models_in
-from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing
+from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
 from freeact_sub.models.traffic import Admission, Lane, busy, passes
@@ -77,7 +77,8 @@ class SteadyModel(UnhurriedModel):
             async with admission.granted():
                 bill.sent(attempt)
                 try:
-                    attempt.response = await self.wrapped.request(messages, settings, model_request_parameters)
+                    response = await self.wrapped.request(messages, settings, model_request_parameters)
+                    attempt.response = in_order(response)
                 except Exception as error:  # noqa: BLE001  # border: of clients; what is not mended is raised
                     bill.failed(error)
                     _raise_overflow(error)

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import nbformat
 import pytest
+from pydantic_ai.messages import ToolCallPart
 from support.agents import cell, read, task
 from support.sample_events import ROOT, one_of_each, picture, request
 
@@ -348,3 +349,12 @@ async def test_a_stored_session_is_exported_with_its_children_and_without_secret
     with pytest.raises(SessionError, match="cannot be written"):
         export_session(session_id, "md", file=tmp_path / "no" / "x.md")
     assert SqliteStore(state_folder()).find(session_id).title == "root"
+
+
+@pytest.mark.parametrize("to", FORMATS)
+async def test_half_characters_are_written_out(make, to):
+    script = [[ToolCallPart("execute_ipython_cell", {"code": "print(chr(0xd83d))"})], "half \ud83d"]
+    async with make(script, config={"mode": "full"}) as agent:
+        events, result = await read(agent.run("prompt \ud83d"))
+    assert result.output == "half \\ud83d"
+    export_events(events, to).encode()

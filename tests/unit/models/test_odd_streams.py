@@ -28,6 +28,7 @@ from support.thorough import examples
 
 from freeact_sub import Config
 from freeact_sub.models import make_traffic
+from freeact_sub.models.odd_streams import in_order
 from freeact_sub.models.steady import SteadyModel
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")
@@ -150,6 +151,7 @@ WITHOUT_ID = [(None, *call[1:]) for call in TWO]
         # the arguments are an object, or none
         ([piece({"x": 1}, call_id="a", name="f")], [("a", "f", {"x": 1})]),
         ([piece({"x": 1}, name="f"), piece({"x": 2}, name="f")], [(None, "f", {"x": 1}), (None, "f", {"x": 2})]),
+        ([piece({"x": "a\ud83d"}, call_id="a", name="f")], [("a", "f", {"x": "a\\ud83d"})]),
         ([piece(None, call_id="a", name="f"), piece(None, call_id="b", name="g")], [("a", "f", None), ("b", "g", None)]),
     ],
 )
@@ -221,3 +223,23 @@ async def test_random_calls_in_random_pieces_come_out_whole() -> None:
         wire = [body[start:end] for start, end in zip([0, *wire_cuts], [*wire_cuts, len(body)], strict=True)]
         assert await calls_of(*wire) == calls, number
     print(f"{examples(10_000):,} streams of a provider")
+
+
+def test_an_answer_that_is_not_streamed_comes_out_whole() -> None:
+    parts = [
+        TextPart("a\ud83d"),
+        ToolCallPart("f", {"x": "\ud83d"}, "a"),
+        ToolCallPart("f", {"x": 1}, "a"),
+        TextPart("\ud83d\ude00"),
+    ]
+    response = in_order(ModelResponse(parts=parts))
+    text, first, second, emoji = response.parts
+    assert isinstance(first, ToolCallPart)
+    assert isinstance(second, ToolCallPart)
+    assert (text, first.args, second.args, emoji) == (
+        TextPart("a\\ud83d"),
+        {"x": "\\ud83d"},
+        {"x": 1},
+        TextPart("\U0001f600"),
+    )
+    assert first.tool_call_id == "a" != second.tool_call_id
