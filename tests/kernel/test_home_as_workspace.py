@@ -52,6 +52,35 @@ async def test_what_the_program_obeys_later_cannot_be_written(kind, is_there, tm
     assert [*(home / ".config/freeact").iterdir()] == []
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_code_of_the_home_folder_that_runs_later_is_kept_or_told(is_there, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("IPYTHONDIR", raising=False)
+    names = (".ipython/profile_default/startup/a.py", ".npm/_npx/1/node_modules/x/index.js", ".local/share/uv/tools/x/y")
+    home.mkdir()
+    for name in names if is_there else ():
+        (home / name).parent.mkdir(parents=True)
+        (home / name).touch()
+    attack = f"""
+import os
+worked = []
+for name in {names!r}:
+    try: os.makedirs(os.path.dirname(name), exist_ok=True); open(name, 'w').write('x'); worked.append(name)
+    except OSError: pass
+print(worked)
+"""
+    told: list[str] = []
+    provider = LocalKernelProvider(on_notice=told.append)
+    try:
+        async with open_kernel(provider, home, **sandboxed("auto", home)) as kernel:
+            ran = await run_cell(kernel, attack)
+    finally:
+        await provider.aclose()
+    assert (ran.text == "[]\n") == is_there
+    assert any(".ipython, which does not exist yet" in text for text in told) != is_there
+
+
 async def test_private_folders_in_the_workspace_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()

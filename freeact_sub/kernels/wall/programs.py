@@ -34,6 +34,8 @@ STARTED: Final = re.compile(
     r"EDITOR|VISUAL|PAGER|SHELL|BROWSER|PYTHONSTARTUP|NODE_OPTIONS|(BASH_)?ENV|LD_PRELOAD|LD_AUDIT|(GIT|SSH)_\w+"
 )
 """Variables that name files whose code is run, among other words."""
+CACHES: Final = ("~/.npm", "~/.bun", "~/.deno", "~/.cache/deno", "~/.local/share/pnpm", "~/.local/share/uv")
+"""Folders from which `npx`, `uvx` and the like run what they have installed before."""
 CUSTOM: Final = ("sitecustomize", "usercustomize")
 """Modules that every start of a Python imports where they exist."""
 
@@ -117,8 +119,12 @@ class _LaterCodeSearch:
         self.keep(str(Path(str(resources.files("freeact_sub")))), whole=True, use=use)
         self.keep(getattr(sys.modules["__main__"], "__file__", None) or "")
         self._variables(dict(os.environ))
+        startup = os.environ.get("IPYTHONDIR") or os.path.expanduser("~/.ipython")
+        self._folder(startup, "a kernel without a wall runs its startup files")
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self.keep(os.environ.get("UV_CACHE_DIR") or os.path.join(cache, "uv"))  # environments have hard links to its files
+        for folder in CACHES:
+            self.keep(os.path.expanduser(folder))
         shared = tuple(f"{os.path.abspath(entry)}/" for entry in sys.path if os.path.realpath(entry) in self._roots)
         for name, module in tuple(sys.modules.items()) if shared else ():
             file = getattr(module, "__file__", None)
