@@ -1,17 +1,12 @@
 """Attributes files to the runs that read, wrote or removed them, and warns if two agents of one root wrote the same file.
 
-What Python writes in a kernel has a certain author. What programs write is found in the workspace afterwards (`changed`) and
-is a guess: it goes to the agent whose programs were running. The guess yields to another agent whose own Python wrote the
-file at that time, and to a program of a descendant; it counts as certain if the cell names the file.
-
-If programs of two agents ran at the same time, nobody can tell which of them wrote a file that no cell names: it counts for
-both, without a warning, which would be wrong for nearly all such files. There is no warning either while another agent's
-cell runs: its files are reported when it ends.
+What Python writes in a kernel has a certain author. What programs write is found in the workspace after their cell
+(`changed`). A file that has changed since they began counts for their run, unless another agent's Python or a descendant
+has written it since. Programs of siblings that run at the same time cannot be told apart: what they write counts
+for each of them, without a warning.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePath
@@ -60,21 +55,12 @@ class RunFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """A run wrote a file between two times."""
+    """A run wrote a file, and nobody is known to have changed it later."""
 
     work: RunFiles
-    since_ns: int
-    until_ns: int
-    certain: bool
-
-    def overlaps(self, other: "Writing") -> bool:
-        """Whether both may have happened at the same time."""
-        return self.since_ns <= other.until_ns and other.since_ns <= self.until_ns
-
-    def yields_to(self, other: "Writing") -> bool:
-        """Whether this is a guess and the other is certain or a descendant's, whose ancestors only wait."""
-        better = other.certain or other.work.key.startswith(f"{self.work.key}:")
-        return not self.certain and better and self.overlaps(other)
+    known_ns: int
+    """When it was reported or found."""
+    by_python: bool
 
 
 class FileAttribution:
@@ -86,17 +72,6 @@ class FileAttribution:
         self._removed: dict[str, tuple[RunFiles, bool]] = {}
         """By name: the agent that removed it last, and whether that is certain."""
         self._warned_pairs: set[tuple[str, frozenset[str]]] = set()
-        self._at_work: Counter[str] = Counter()
-        """Running cells, by the agent's key."""
-
-    @contextmanager
-    def at_work(self, key: str) -> Iterator[None]:
-        """Note during the block that a cell of this agent runs."""
-        self._at_work[key] += 1
-        try:
-            yield
-        finally:
-            self._at_work[key] -= 1
 
     def clear(self) -> None:
         """Forget everything, for a new run of the root."""
@@ -117,51 +92,45 @@ class FileAttribution:
             if len(self._removed) < MAX_SHARED:
                 self._removed[name] = work, certain
 
-    def note(self, writing: Writing, names: Iterable[str]) -> list[str]:
-        """Note what a run wrote, and return a warning for each other agent that wrote the same files."""
+    def note(self, work: RunFiles, names: Iterable[str], at_ns: int) -> list[str]:
+        """Note what Python wrote in a run's kernel, and return a warning for each agent whose Python wrote them too."""
         shared: dict[str, tuple[RunFiles, list[str]]] = {}
         for name in names:
-            for other in self._note(writing, name):
-                shared.setdefault(other.key, (other, []))[1].append(name)
+            for other in self._others(work, name):
+                pair = (name, frozenset((work.key, other.work.key)))
+                if other.by_python and pair not in self._warned_pairs:
+                    self._warned_pairs.add(pair)
+                    shared.setdefault(other.work.key, (other.work, []))[1].append(name)
+            self._note(Writing(work=work, known_ns=at_ns, by_python=True), name)
         warnings = []
-        for other, files in shared.values():
-            text = _warning(files, other.label, writing.work.label)
-            other.warn(text)
-            writing.work.warn(text)
+        for theirs, files in shared.values():
+            text = _warning(files, theirs.label, work.label)
+            theirs.warn(text)
+            work.warn(text)
             warnings.append(text)
         return warnings
 
-    def _note(self, writing: Writing, name: str) -> list[RunFiles]:
-        """Note one file, and return the other writers that no warning has named yet."""
+    def note_found(self, work: RunFiles, found: Mapping[str, int], at_ns: int) -> None:
+        """Note what has changed while a run had programs. Args: found: the last change of each file, in ns."""
+        for name, changed in found.items():
+            known = [other for other in self._others(work, name) if changed <= other.known_ns]
+            if name not in work.written and not any(
+                other.by_python or other.work.key.startswith(f"{work.key}:") for other in known
+            ):
+                self._note(Writing(work=work, known_ns=at_ns, by_python=False), name)
+
+    def _others(self, work: RunFiles, name: str) -> list[Writing]:
+        return [writing for key, writing in self._files.get(name, {}).items() if key != work.key]
+
+    def _note(self, writing: Writing, name: str) -> None:
         work = writing.work
         if name not in work.written and len(work.written) >= MAX_FILES:
-            return []
-        known = self._files.get(name, {})
-        others = [other for key, other in known.items() if key != work.key]
-        if any(writing.yields_to(other) for other in others):
-            return []
+            return
         work.written[name] = None
         work.removed.pop(name, None)
-        found = []
-        tell = writing.certain or self._is_alone(work.key)
-        for other in others:
-            if tell and (other.certain or not other.overlaps(writing)):
-                pair = (name, frozenset((work.key, other.work.key)))
-                if pair not in self._warned_pairs:
-                    self._warned_pairs.add(pair)
-                    found.append(other.work)
-            elif other.yields_to(writing):
-                other.work.written.pop(name, None)
-                del known[other.work.key]
-        mine = known.get(work.key)
-        if (name in self._files or len(self._files) < MAX_SHARED) and (mine is None or writing.certain or not mine.certain):
-            known[work.key] = writing
-            self._files[name] = known
-        return found
-
-    def _is_alone(self, key: str) -> bool:
-        """Whether only cells of this agent and of its waiting ancestors run."""
-        return not any(count and other != key and not key.startswith(f"{other}:") for other, count in self._at_work.items())
+        known = self._files.get(name, {})
+        if known or len(self._files) < MAX_SHARED:
+            self._files[name] = {**known, work.key: writing}
 
 
 def _warning(files: list[str], one: str, other: str) -> str:

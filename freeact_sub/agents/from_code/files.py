@@ -2,20 +2,18 @@
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from freeact_sub.agents.files.attribution import MAX_FILES, Writing
+from freeact_sub.agents.files.attribution import MAX_FILES
 from freeact_sub.agents.files.changed import CLOCK_STEP_NS, NOT_LOOKED_INTO, changed_files
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
 
 MAX_PATH_CHARS: Final = 4096
-MAX_CODE_CHARS: Final = 100_000
 MAX_LOOKING: Final = 2
 """Searches that may run at once. Each is for one cell, and a model takes longer to write the next cell."""
 
@@ -25,7 +23,7 @@ class FileRequests:
 
     def __init__(self, node: AgentNode) -> None:
         self._node = node
-        self._looking: set[asyncio.Task[Any]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
         self.handlers = {"files": self._files}
 
     async def settle(self) -> None:
@@ -34,44 +32,27 @@ class FileRequests:
             await asyncio.wait(self._looking)
 
     async def _files(self, params: Mapping[str, Any], _clock: CellClock | None) -> None:
-        files, until = self._node.run.files, time.time_ns()
+        files, now = self._node.run.files, time.time_ns()
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
-        since = self._time(params.get("since"), until)
-        self._note(
-            Writing(work=files, since_ns=since, until_ns=until, certain=True),
-            self._names(params.get("written")),
-        )
         writers = self._node.shared.file_attribution
+        for warning in writers.note(files, self._names(params.get("written")), now):
+            self._node.emitter.put(Notice(content=warning))
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
         if params.get("programs") is not None and len(self._looking) < MAX_LOOKING:
-            code = params.get("code")
-            code = code[:MAX_CODE_CHARS] if isinstance(code, str) else ""
-            looking = asyncio.create_task(self._look(self._time(params["programs"], until), until, code))
+            looking = asyncio.create_task(self._look(self._time(params["programs"], now), now))
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)
 
-    async def _look(self, since: int, until: int, code: str) -> None:
-        """Find what programs wrote. Args: code: the cell that started them.
-
-        Only the last change of a file is known. Another agent may have made that since the cell ended, and if the cell names
-        the file, its programs have most likely written it before.
-        """
-        work = self._node.run.files
-        since -= CLOCK_STEP_NS  # for the guess too: another agent may have written the file just before
-        found = await asyncio.to_thread(changed_files, self._node.shared.config.workspace, since)
-        named = {name: _is_named(code, PurePath(name).name) for name in found if name not in work.written}
-        for certain in (True, False):
-            writing = Writing(work=work, since_ns=since, until_ns=until, certain=certain)
-            names = [name for name, is_named in named.items() if is_named is certain and (certain or found[name] <= until)]
-            self._note(writing, names)
-
-    def _note(self, writing: Writing, names: list[str]) -> None:
-        for warning in self._node.shared.file_attribution.note(writing, names):
-            self._node.emitter.put(Notice(content=warning))
+    async def _look(self, since: int, until: int) -> None:
+        """Find what programs wrote. Only the last change of a file is known."""
+        work, workspace = self._node.run.files, self._node.shared.config.workspace
+        changed = await asyncio.to_thread(changed_files, workspace, since - CLOCK_STEP_NS)
+        found = {name: at for name, at in changed.items() if at <= until}
+        self._node.shared.file_attribution.note_found(work, found, until)
 
     def _names(self, paths: Any) -> list[str]:
         return list(_within(self._node.shared.config.workspace, paths)) if isinstance(paths, list) else []
@@ -80,11 +61,6 @@ class FileRequests:
         """Return when it began, according to the kernel, but not before the run."""
         earliest = now - int(self._node.run.seconds * 1e9)
         return min(max(reported, earliest), now) if isinstance(reported, int) else earliest
-
-
-def _is_named(code: str, file: str) -> bool:
-    """Whether the code contains the file's name, and not merely as a part of another name."""
-    return re.search(rf"(?<![\w.-]){re.escape(file)}(?![\w-])", code) is not None
 
 
 def _within(workspace: Path, paths: list[Any]) -> Iterator[str]:

@@ -27,8 +27,7 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
     call_id = f"{prefix}{secrets.token_hex(4)}"
 
     async def execute() -> EndedCall[ToolResult]:
-        with node.shared.file_attribution.at_work(node.run.files.key):
-            result = await tool.run(tool.arguments(code=code), loop.tool_context(call_id))
+        result = await tool.run(tool.arguments(code=code), loop.tool_context(call_id))
         return EndedCall(value=result, text=result.text, outcome=result.outcome)
 
     requested = RequestedCall(name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)

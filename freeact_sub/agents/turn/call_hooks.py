@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, Too
 from freeact_sub.agents.turn.repeats import Repeats, advice
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.turn.unmade import UnmadeCalls
-from freeact_sub.calls import Call, CodeAction, ToolCall
+from freeact_sub.calls import Call, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
@@ -147,7 +146,6 @@ class CallHooks(AbstractCapability[Any]):
     async def _run(self, requested: RequestedCall, work: Awaitable[Any], changed: str) -> EndedCall[Any]:
         """Runs the tool, and bounds its result or error to what the model may read. Args: changed: a person's code."""
         node, began = self.turns.node, time.monotonic()
-        runs_code = isinstance(requested.call, CodeAction)
         kernel, call_id = node.shared.config.kernel, requested.tool_call_id or ""
         bounds = Bounds(
             chars=kernel.output_chars,
@@ -156,8 +154,7 @@ class CallHooks(AbstractCapability[Any]):
             root=node.shared.config.workspace,
         )
         try:
-            with node.shared.file_attribution.at_work(node.run.files.key) if runs_code else nullcontext():
-                result = await _awaited(requested.name, work)
+            result = await _awaited(requested.name, work)
         except (ModelRetry, ToolRetryError, ToolFailed, ToolFailedError) as error:
             await bound_error(error, bounds, call_id)
             raise

@@ -23,7 +23,6 @@ from .writable import WRITING, absolute, folder_of
 MAX_FILES = 1000
 """The number of each kind that is reported after one cell."""
 MAX_PENDING = 10_000
-MAX_CODE_CHARS = 100_000
 STARTS = {"subprocess.Popen", "os.system", "os.posix_spawn", "os.fork", "os.forkpty", "pty.spawn"}
 REMOVES = {"os.remove", "os.rmdir"}
 OTHERS = {"os.rename", "os.chdir", "os.mkdir", *REMOVES, *STARTS}
@@ -52,7 +51,6 @@ class UsedFiles:
         """The names at that time."""
         self.since = time.time_ns()
         """When the cell began."""
-        self.code = ""
         self.root = ""
         self.has_hook = False
         self.begin(lambda _: None)
@@ -64,9 +62,9 @@ class UsedFiles:
             names.clear()
         self.programs = self.before = None
 
-    def begin_cell(self, info: Any) -> None:
+    def begin_cell(self, _info: Any) -> None:
         """Called before each cell."""
-        self.since, self.code = time.time_ns(), str(info.raw_cell)[:MAX_CODE_CHARS]
+        self.since = time.time_ns()
 
     def add_hook(self, hook: Callable[[str, tuple[Any, ...]], None]) -> None:
         """Let Python call this for each audit event; it contains the noting."""
@@ -222,13 +220,13 @@ class UsedFiles:
             "gone": [path for path in gone if path not in changed and path not in self.removed][:MAX_FILES],
         }
         if self.programs is not None:
-            report |= {"programs": self.programs, "code": self.code}
+            report["programs"] = self.programs
         for names in (self.written, self.read, self.removed):
             names.clear()
         self.programs = self.before = None
         report = {what: names for what, names in report.items() if names}
         if report:
-            self.send({**report, "since": self.since})
+            self.send(report)
 
 
 def changed_at(path: str) -> int | None:

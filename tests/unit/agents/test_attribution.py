@@ -6,7 +6,7 @@ import time
 import pytest
 
 from freeact_sub.agents.children.report import report
-from freeact_sub.agents.files.attribution import FileAttribution, RunFiles, Writing
+from freeact_sub.agents.files.attribution import FileAttribution, RunFiles
 from freeact_sub.agents.files.changed import CLOCK_STEP_NS, MAX_ENTRIES, changed_files
 from freeact_sub.agents.runs.results import RunResult
 
@@ -17,10 +17,6 @@ def work(name: str, parent: str = ROOT) -> RunFiles:
     return RunFiles(key=f"{parent}:sub:{name}", label=name)
 
 
-def writing(of: RunFiles, since: int, until: int, *, certain: bool) -> Writing:
-    return Writing(work=of, since_ns=since, until_ns=until, certain=certain)
-
-
 @pytest.fixture
 def writers() -> FileAttribution:
     return FileAttribution()
@@ -28,11 +24,11 @@ def writers() -> FileAttribution:
 
 def test_two_agents_that_wrote_a_file_are_named_once(writers):
     a, b = work("a"), work("b")
-    assert writers.note(writing(a, 0, 1, certain=True), ["x", "y", "z"]) == []
+    assert writers.note(a, ["x", "y", "z"], 1) == []
     expected = ["a and b have both written x, y: one may have undone the other's work"]
-    assert writers.note(writing(b, 0, 1, certain=True), ["x", "y"]) == expected
-    assert writers.note(writing(b, 2, 3, certain=True), ["x"]) == []
-    assert writers.note(writing(a, 4, 5, certain=True), ["y", "x"]) == []
+    assert writers.note(b, ["x", "y"], 1) == expected
+    assert writers.note(b, ["x"], 3) == []
+    assert writers.note(a, ["y", "x"], 5) == []
     assert a.warnings == b.warnings == expected
     assert list(b.written) == ["x", "y"]
 
@@ -40,71 +36,55 @@ def test_two_agents_that_wrote_a_file_are_named_once(writers):
 def test_each_pair_is_told_of_and_many_files_are_counted(writers):
     files = [f"f{number}" for number in range(8)]
     for name in ("a", "b"):
-        writers.note(writing(work(name), 0, 1, certain=True), files)
-    warnings = writers.note(writing(work("c"), 0, 1, certain=True), files)
+        writers.note(work(name), files, 1)
+    warnings = writers.note(work("c"), files, 1)
     assert [text.split(" have")[0] for text in warnings] == ["a and c", "b and c"]
     assert "f0, f1, f2, f3, f4 and 3 more" in warnings[0]
 
 
-@pytest.mark.parametrize("guess_first", [True, False])
-def test_a_guess_gives_way_to_what_is_certain_at_the_same_time(writers, guess_first):
-    guessing, sure = work("guessing"), work("sure")
-    notes = [(writing(guessing, 5, 20, certain=False), ["x", "mine"]), (writing(sure, 10, 15, certain=True), ["x"])]
-    for note, names in notes if guess_first else reversed(notes):
-        assert writers.note(note, names) == []
-    assert (list(guessing.written), list(sure.written)) == (["mine"], ["x"])
+def test_what_python_of_another_agent_wrote_is_not_of_programs_that_ran_meanwhile(writers):
+    programs, python = work("programs"), work("python")
+    writers.note(python, ["x"], 15)
+    writers.note_found(programs, {"x": 12, "mine": 12}, 20)
+    assert (list(programs.written), list(python.written)) == (["mine"], ["x"])
 
 
-def test_a_guess_of_another_time_stands(writers):
+def test_what_programs_have_changed_later_is_theirs_too_without_a_warning(writers):
     a, b = work("a"), work("b")
-    writers.note(writing(a, 0, 10, certain=True), ["x"])
-    assert len(writers.note(writing(b, 11, 20, certain=False), ["x"])) == 1
-    assert list(b.written) == ["x"]
+    writers.note(a, ["x"], 10)
+    writers.note_found(b, {"x": 11}, 20)
+    assert (list(a.written), list(b.written), a.warnings, b.warnings) == (["x"], ["x"], [], [])
 
 
-def test_while_a_cell_of_another_agent_runs_a_guess_warns_of_nothing(writers):
-    first, second, guessing = work("first"), work("second"), work("guessing")
-    writers.note(writing(first, 0, 10, certain=True), ["x"])
-    with writers.at_work(second.key):  # it has just written x, and will say so when it ends
-        assert writers.note(writing(guessing, 11, 20, certain=False), ["x"]) == []
-    assert len(writers.note(writing(second, 12, 18, certain=True), ["x"])) == 1
-    assert (first.warnings, guessing.warnings) == (second.warnings, [])
-    assert list(guessing.written) == []
-
-
-@pytest.mark.parametrize("at_work", ["own", "parent"])
-def test_neither_its_own_cell_nor_one_that_waits_for_it_keeps_a_guess_from_warning(writers, at_work):
-    parent = work("parent")
-    other, child = work("other"), work("child", parent.key)
-    writers.note(writing(other, 0, 10, certain=True), ["x"])
-    with writers.at_work(child.key if at_work == "own" else parent.key):
-        assert len(writers.note(writing(child, 11, 20, certain=False), ["x"])) == 1
-
-
-def test_what_programs_of_two_agents_wrote_side_by_side_is_of_both_without_a_warning(writers):
+def test_what_programs_of_two_agents_wrote_side_by_side_is_of_both(writers):
     a, b = work("a"), work("b")
-    assert writers.note(writing(a, 0, 10, certain=False), ["x"]) == []
-    assert writers.note(writing(b, 5, 15, certain=False), ["x"]) == []
+    writers.note_found(a, {"x": 5}, 10)
+    writers.note_found(b, {"x": 5}, 15)
     assert "x" in a.written
     assert "x" in b.written
 
 
-@pytest.mark.parametrize("child_first", [True, False])
-def test_what_programs_wrote_while_a_parent_waits_is_of_the_child(writers, child_first):
+def test_what_programs_wrote_while_a_parent_waits_is_of_the_child(writers):
     parent = work("parent")
     child = work("child", parent.key)
-    notes = [writing(child, 5, 6, certain=False), writing(parent, 0, 10, certain=False)]
-    for note in notes if child_first else reversed(notes):
-        assert writers.note(note, ["x"]) == []
-    assert (list(parent.written), list(child.written)) == ([], ["x"])
+    writers.note_found(child, {"x": 5, "y": 5}, 6)
+    writers.note_found(parent, {"x": 5, "y": 8}, 10)
+    assert (list(parent.written), list(child.written)) == (["y"], ["x", "y"])
+
+
+def test_programs_do_not_take_from_a_run_what_its_own_python_wrote(writers):
+    a, b = work("a"), work("b")
+    writers.note(a, ["x"], 10)
+    writers.note_found(a, {"x": 12}, 20)
+    assert len(writers.note(b, ["x"], 30)) == 1
 
 
 def test_what_is_kept_of_a_run_is_bounded_and_a_new_run_of_the_root_begins_anew(writers):
     a, b = work("a"), work("b")
-    writers.note(writing(a, 0, 1, certain=True), [str(number) for number in range(5000)])
+    writers.note(a, [str(number) for number in range(5000)], 1)
     assert len(a.written) == 1000
     writers.clear()
-    assert writers.note(writing(b, 0, 1, certain=True), ["0"]) == []
+    assert writers.note(b, ["0"], 1) == []
 
 
 async def test_a_parent_reads_how_many_files_were_read_which_were_written_and_the_first_warnings(tmp_path):
