@@ -5,6 +5,7 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 - a bare string instead of an object: it is the tool's one required text (the `code` of a cell, the `prompt` of a task);
 - a required text under another name (`{"source": "..."}`), if it is the only text under an unknown name;
 - an object inside a text, as JSON in JSON or in a fence, if its names are the tool's;
+- an object that is there twice, or after an empty one (`{}{"code": "1"}`): some servers send the whole once more;
 - half characters, which are written out (`\ud83d`);
 - code inside a Markdown fence: the fence is no code;
 - a backspace in code, which was meant as `\b` of an expression: in any other string it is the same;
@@ -24,8 +25,9 @@ from freeact_sub.text import whole_value
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the parameters of each offered tool."""
 
+_DECODER: Final = json.JSONDecoder(strict=False)
 MAX_PACKINGS: Final = 3
-"""How often arguments may be packed into a text."""
+"""How often arguments may be packed into a text, or be there."""
 _FENCED: Final = re.compile(r"\s*(?P<fence>`{3,}|~{3,})[^\n`]*\n(?P<code>.*?)(?:\n[ \t]*(?P=fence)\s*)?\Z", re.DOTALL)
 
 
@@ -88,8 +90,25 @@ def _value_of(args: Any) -> Any:
     try:
         return json.loads(args, strict=False)
     except (ValueError, RecursionError):
+        if (last := _last_of_several(args)) is not None:
+            return last
         literal = parse_literal(args)
         return literal if isinstance(literal, dict) else args
+
+
+def _last_of_several(text: str) -> dict[str, Any] | None:
+    """The object that a server has sent more than once, or after an empty one. None: the text is something else."""
+    objects: list[Any] = []
+    rest = text.strip()
+    while rest and len(objects) < MAX_PACKINGS:
+        try:
+            value, end = _DECODER.raw_decode(rest)
+        except (ValueError, RecursionError):
+            return None
+        objects.append(value)
+        rest = rest[end:].lstrip()
+    last = objects[-1] if objects and not rest else None
+    return last if isinstance(last, dict) and all(value in ({}, last) for value in objects) else None
 
 
 def _unpacked(value: Any, schema: Mapping[str, Any]) -> Any:

@@ -75,8 +75,10 @@ def test_a_value_becomes_json_data(value: Any, expected: Any) -> None:
 
 
 def test_values_of_numpy_and_pandas_become_json_data() -> None:
-    np = pytest.importorskip("numpy")
+    np, pd = pytest.importorskip("numpy"), pytest.importorskip("pandas")
     table = [
+        (pd.NA, None),
+        (pd.NaT, None),
         (np.float32(1.5), 1.5),
         (np.float64("nan"), None),
         (np.int64(3), 3),

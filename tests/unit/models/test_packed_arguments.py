@@ -25,6 +25,10 @@ CODE = {"code": "print(41)"}
         (json.dumps("{'x': 1}"), CELL, {"code": "{'x': 1}"}),
         (json.dumps('{"x": 1}'), CELL, {"code": '{"x": 1}'}),
         ('{"code": "print(\'\\ud83d\')"}', CELL, {"code": "print('\\ud83d')"}),
+        ("{}" + json.dumps(CODE), CELL, CODE),
+        (json.dumps(CODE) * 2, CELL, CODE),
+        (f"{json.dumps(CODE)}\n{json.dumps(CODE)} ", CELL, CODE),
+        ('{} {"a": 1, "b": "x"}', PLAN, {"a": 1, "b": "x"}),
         ('{"a": 1, "b": "\\ud83d"}', PLAN, {"a": 1, "b": "\\ud83d"}),
     ],
 )
@@ -39,6 +43,13 @@ def test_valid_arguments_and_what_is_none_stay(args: str, schema: dict[str, Any]
     assert made == args or isinstance(made, dict)
     if args == json.dumps(CODE) and schema is CELL:
         assert made is args
+
+
+@pytest.mark.parametrize(
+    "args", ['{"a": 1, "b": "x"}{"a": 2, "b": "x"}', '{"a": 1, "b": "x"}' * 9, '{"a": 1, "b": "x"} and more']
+)
+def test_of_several_objects_none_is_chosen(args: str) -> None:
+    assert repaired(args, PLAN) == args
 
 
 def test_whatever_a_model_writes_nothing_raises() -> None:
