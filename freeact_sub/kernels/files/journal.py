@@ -40,7 +40,7 @@ class NotUndoneError(OSError):
     """A take-over has failed, and what it had done could not be undone: stage and journal stay for `recover`."""
 
 
-class Step(NamedTuple):
+class FileStep(NamedTuple):
     """One step of a take-over. All that undoing it needs is known before it is done."""
 
     kind: str
@@ -69,7 +69,7 @@ class Plan:
     stage: str
     """The name of the folder in `.freeact` that holds what is staged and what was replaced."""
     steps: list[list[Any]]
-    """See `Step`."""
+    """See `FileStep`."""
 
 
 @contextlib.contextmanager
@@ -200,7 +200,7 @@ def _undo_at(plan: Plan, workspace: str) -> None:
 def undo(plan: Plan, root: int, stage: int) -> list[OSError]:
     """Undoes the steps of a plan that were done. Returns why what stood in the workspace is still in the stage, if it is."""
     failed = []
-    for step in (Step(*step) for step in reversed(plan.steps)):
+    for step in (FileStep(*step) for step in reversed(plan.steps)):
         try:
             with around(root, step.path) as (folder, name):
                 _undo_step(step, root, stage, folder, name)
@@ -210,7 +210,7 @@ def undo(plan: Plan, root: int, stage: int) -> list[OSError]:
     return failed
 
 
-def _undo_step(step: Step, root: int, stage: int, folder: int, name: str) -> None:
+def _undo_step(step: FileStep, root: int, stage: int, folder: int, name: str) -> None:
     stands = identity_of(folder, name)
     match step.kind:
         case "place" if identity_of(stage, step.staged) is None:  # else it was never put in place

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Final, Self
 
 from freeact_sub.kernels.files.change import ROOT, FileChange, folders_above
-from freeact_sub.kernels.files.journal import FREEACT, STAGES, NotUndoneError, Plan, Step, noted, recover, remove_in, undo
+from freeact_sub.kernels.files.journal import (
+    FREEACT,
+    STAGES,
+    FileStep,
+    NotUndoneError,
+    Plan,
+    noted,
+    recover,
+    remove_in,
+    undo,
+)
 from freeact_sub.kernels.files.places import (
     FOLDER,
     NEW_FILE,
@@ -117,7 +127,7 @@ class Stage:
                         set_mode(self.root, path, mode)
                 raise
 
-    def _taken_over(self, steps: Sequence[Step], *, whole: bool) -> set[str]:
+    def _taken_over(self, steps: Sequence[FileStep], *, whole: bool) -> set[str]:
         plan = Plan(workspace=str(self._workspace), stage=self._name, steps=[list(step) for step in steps])
         failed = set()
         with noted(plan):
@@ -141,32 +151,32 @@ class Stage:
                 raise
         return failed
 
-    def _steps(self, changes: Sequence[FileChange], closed: Mapping[str, int]) -> list[Step]:
+    def _steps(self, changes: Sequence[FileChange], closed: Mapping[str, int]) -> list[FileStep]:
         """In which order it is done. The modes of folders come last: one may be closed to its owner."""
         goes = [change for change in changes if change.before and change.is_other_kind]
         files = [change for change in goes if not stat.S_ISDIR(change.before)]
         folders = sorted((change for change in goes if stat.S_ISDIR(change.before)), key=_depth_of, reverse=True)
         gone = {change.path for change in (*files, *folders)}
-        steps = [Step("mode", path, mode | FOR_OWNER, before=mode) for path, mode in closed.items()]
+        steps = [FileStep("mode", path, mode | FOR_OWNER, before=mode) for path, mode in closed.items()]
         steps += [self._removal(f"was-{number}", change) for number, change in enumerate((*files, *folders))]
         comes = [change for change in changes if change.mode and change.is_other_kind]
         made = sorted((change for change in comes if stat.S_ISDIR(change.mode)), key=_depth_of)
-        steps += [Step("folder", change.path) for change in made]
+        steps += [FileStep("folder", change.path) for change in made]
         for number, change in enumerate(change for change in changes if change.path in self._staged):
             staged = self._staged[change.path]
             stands = mode_of(self.root, change.path) != 0 and change.path not in gone
             identity = identity_of(self._folder, staged) or []
-            steps.append(Step("place", change.path, change.mode, staged, f"old-{number}", stands, identity))
+            steps.append(FileStep("place", change.path, change.mode, staged, f"old-{number}", stands, identity))
         special = [change for change in comes if not stat.S_ISDIR(change.mode) and change.path not in self._staged]
-        steps += [Step("lost", change.path) for change in special]
+        steps += [FileStep("lost", change.path) for change in special]
         moded = [change for change in changes if change.mode and change.before and not change.is_other_kind]
         steps += [
-            Step("mode", change.path, change.mode, before=mode_of(self.root, change.path))
+            FileStep("mode", change.path, change.mode, before=mode_of(self.root, change.path))
             for change in moded
             if change.path not in self._staged and not stat.S_ISDIR(change.mode)
         ]
         modes = {**closed} | {change.path: change.mode for change in changes if stat.S_ISDIR(change.mode)}
-        last = [Step("mode", path, mode, before=mode_of(self.root, path)) for path, mode in modes.items()]
+        last = [FileStep("mode", path, mode, before=mode_of(self.root, path)) for path, mode in modes.items()]
         return [*steps, *sorted(last, key=_depth_of, reverse=True)]
 
     def _closed_folders(self, changes: Iterable[FileChange]) -> dict[str, int]:
@@ -180,11 +190,11 @@ class Stage:
                     closed[path] = mode
         return closed
 
-    def _removal(self, kept: str, change: FileChange) -> Step:
+    def _removal(self, kept: str, change: FileChange) -> FileStep:
         mode = mode_of(self.root, change.path)
-        return Step("remove", change.path, change.mode, kept="" if stat.S_ISDIR(change.before) else kept, before=mode)
+        return FileStep("remove", change.path, change.mode, kept="" if stat.S_ISDIR(change.before) else kept, before=mode)
 
-    def _carry_out(self, step: Step) -> bool:
+    def _carry_out(self, step: FileStep) -> bool:
         """Returns whether the entry is what it should be."""
         match step.kind:
             case "remove":
@@ -203,7 +213,7 @@ class Stage:
                 return False
         return True
 
-    def _remove(self, step: Step) -> bool:
+    def _remove(self, step: FileStep) -> bool:
         try:
             with around(self.root, step.path) as (folder, name):
                 if step.kept:
@@ -219,7 +229,7 @@ class Stage:
         return True
 
 
-def _depth_of(item: FileChange | Step) -> int:
+def _depth_of(item: FileChange | FileStep) -> int:
     return _depth(item.path)
 
 
