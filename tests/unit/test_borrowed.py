@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import cloudpickle.cloudpickle
-import pydantic_ai
 import pytest
 from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
@@ -38,7 +37,6 @@ PLACES = {
         "_DYNAMIC_CLASS_TRACKER_BY_CLASS _DYNAMIC_CLASS_TRACKER_BY_ID _code_reduce _function_getstate _function_setstate "
         "_make_empty_cell"
     ),
-    pydantic_ai.Agent: "_instrument_default",
     threading: "_register_atexit",
 }
 """By the class or module that has them. Those of classes may be set in their methods only."""

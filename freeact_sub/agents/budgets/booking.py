@@ -77,6 +77,20 @@ class Booking:
         self.shortened = self._reservation.output_tokens < estimate.output_tokens
         return replace(request, model_settings=with_max_tokens(request, self._reservation.output_tokens))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a request is being made."""
+        return self._reservation is not None
+
+    @contextmanager
+    def paid(self) -> Iterator[None]:
+        """A request is made inside the block; one that brings no response is given up."""
+        try:
+            yield
+        except BaseException:
+            self.give_up()
+            raise
+
     async def settle(self, response: ModelResponse) -> None:
         """Book an answered request."""
         attempt, self._bill.attempt = self._bill.attempt, None

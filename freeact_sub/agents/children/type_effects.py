@@ -4,11 +4,11 @@ A child without a type has its parent's. What a type forbids (`tools.deny`, `mcp
 what it selects (`tools.allow`) applies to its own agents only, so that a coordinator may start workers.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
-from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import ToolDefinition
 
 from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.tree import AgentNode
@@ -135,26 +135,19 @@ def check_has_tool(node: AgentNode, call: Call) -> None:
         raise ApprovalDeniedError(f"agents of type {agent_type!r} do not have the tool {name}")
 
 
-@dataclass(kw_only=True)
-class ToolFilter(AbstractCapability[Any]):
-    """Removes the tools that an agent's type does not grant."""
+def granted(node: AgentNode, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+    """Return the tools that an agent's type grants it, of all that there are.
 
-    node: AgentNode
-
-    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """See pydantic-ai.
-
-        Raises:
-            ConfigError: The type names a tool that does not exist.
-        """
-        del ctx
-        agent_type = self.node.agent_type
-        if agent_type is not None:
-            known = {*TOOL_NAMES, *(tool.name for tool in tool_defs)}
-            for name in (*(agent_type.tools.allow or ()), *agent_type.tools.deny):
-                if problem := unknown_tool(name, known, self.node.shared.config.mcp_servers):
-                    raise ConfigError(f"agent type {agent_type.name!r} ({agent_type.file}): {problem}")
-        return [tool for tool in tool_defs if has_tool(self.node, tool.name)]
+    Raises:
+        ConfigError: The type names a tool that does not exist.
+    """
+    agent_type = node.agent_type
+    if agent_type is not None:
+        known = {*TOOL_NAMES, *(tool.name for tool in tools)}
+        for name in (*(agent_type.tools.allow or ()), *agent_type.tools.deny):
+            if problem := unknown_tool(name, known, node.shared.config.mcp_servers):
+                raise ConfigError(f"agent type {agent_type.name!r} ({agent_type.file}): {problem}")
+    return [tool for tool in tools if has_tool(node, tool.name)]
 
 
 def _tool_of(call: Call) -> str | None:

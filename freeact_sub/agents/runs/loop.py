@@ -30,19 +30,21 @@ from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.before_prompt import BeforePrompt, kernel_is_new
 from freeact_sub.agents.runs.endings import sentence, status_of
-from freeact_sub.agents.runs.model_run import ModelRun
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import AgentNode, Tree
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.hooks import RunHooks
+from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
 from freeact_sub.system.closing import carry_out
+from freeact_sub.text import whole_text
 from freeact_sub.tools import TOOLS, AgentToolset, AskParent, McpToolset, ToolContext
 
 ABANDON_SECONDS: Final = 1.0
@@ -283,7 +285,7 @@ class AgentLoop:
         if not self._takes_messages or self._turns is None or self._turns.context is None:
             return None if self._takes_messages else False
         try:
-            self._turns.context.enqueue(text)
+            self._turns.context.enqueue(whole_text(text))
         except UserError:  # the run has made its last request
             return False
         return True
@@ -328,16 +330,14 @@ class AgentLoop:
             return await program()
 
     async def _run_model(self, prompt: str, pictures: Sequence[BinaryContent], turns: Turns) -> Any:
-        run = ModelRun(
-            turns=turns,
+        calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
+        hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten)
+        return await hooks.answer(
+            [prompt, *pictures] if pictures else prompt,
             output_type=self._output_type,
-            compaction=CompactionHooks(turns=turns, compactor=self.compactor),
-            ours=self._ours,
-            mcp=self._mcp,
             instructions=instructions(self.node, prompt, self.resources.kernel.description, self.resources.mcp.names),
-            forgotten=self.children.forgotten,
+            before=CompactionHooks(turns=turns, compactor=self.compactor),
         )
-        return await run.answer([prompt, *pictures] if pictures else prompt)
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:
         """Await the work; after a cancel, wait for it for a bounded time, then abandon it."""

@@ -1,125 +1,236 @@
-"""`RunHooks`: all our hooks into pydantic-ai, as one capability."""
+"""`RunHooks`: all that we do in a turn, as one capability of pydantic-ai; its methods stand in the order of a turn."""
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.exceptions import UnexpectedModelBehavior
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ModelRetry, UnexpectedModelBehavior
+from pydantic_ai.messages import InstructionPart, ModelRequest, ModelResponse, ToolCallPart, UserContent
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.usage import UsageLimits
+from pydantic_graph import End
 
-from freeact_sub.agents.children.type_effects import ToolFilter
-from freeact_sub.agents.turn.answer_hooks import AnswerHooks
-from freeact_sub.agents.turn.budget_hooks import RunBudget
-from freeact_sub.agents.turn.call_hooks import CallHooks
-from freeact_sub.agents.turn.calls import ToolCalls
-from freeact_sub.agents.turn.stream import EmittingModel
-from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.agents.turn.unmade import UnmadeCalls
-from freeact_sub.tools import AgentToolset, McpToolset
+from freeact_sub.agents.children.type_effects import SPAWNING, granted
+from freeact_sub.agents.turn.model_calls import ModelCalls, wrong_arguments
+from freeact_sub.agents.turn.stream import event_stream_handler_of
+from freeact_sub.agents.turn.turns import COUNTED_HERE, RETRIES, Turns
+from freeact_sub.errors import LimitReachedError
 
-
-def hooks_of(
-    turns: Turns, ours: AgentToolset, mcp: McpToolset, *, forgotten: Callable[[], str], emitting: EmittingModel | None
-) -> "RunHooks":
-    """Returns the capability of a run, which follows the user's.
-
-    Args:
-        turns: The run's.
-        ours: The built-in tools.
-        mcp: The tools of MCP servers.
-        forgotten: Returns the question for a model that would end its run while children are working; empty: none.
-        emitting: The model, if it emits what it streams. None: pydantic-ai streams, and all its events are read.
-    """
-    return RunHooks(
-        turns=turns,
-        tools=ToolFilter(node=turns.node),
-        calls=ToolCalls(turns.node),
-        unmade=UnmadeCalls(turns=turns),
-        ours=ours,
-        mcp=mcp,
-        answers=AnswerHooks(turns=turns, forgotten=forgotten),
-        budget=RunBudget(turns=turns),
-        emitting=emitting,
-    )
+SALVAGE: Final = (
+    "Your budget is used up ({reason}). No tools are left. Report now what you have found and done, and what is missing."
+)
 
 
 @dataclass(kw_only=True)
-class RunHooks(CallHooks):
-    """All our hooks as one capability; those of tool calls are inherited.
+class RunHooks(AbstractCapability[Any]):
+    """Our hooks in the turns of one run. Notes in `Turns` why the run must end."""
 
-    pydantic-ai calls each hook of each capability, even those that do nothing, around each event of a response: six
-    capabilities would cost a sixth of a turn. Hooks before an action run in the order of the fields, hooks after it in
-    reverse. So the budget reserves for a request as all others have changed it, and settles a response before anybody reads
-    it.
-    """
+    turns: Turns
+    calls: ModelCalls
+    forgotten: Callable[[], str]
+    """Returns the question for a model that would end its run while children are working; empty: none."""
+    _is_cut_off: bool = field(default=False, init=False)
+    """The latest request was made, and has brought no response."""
 
-    tools: ToolFilter
-    answers: AnswerHooks
-    budget: RunBudget
-    emitting: EmittingModel | None
-    """See `hooks_of`."""
+    async def answer(
+        self,
+        prompt: str | Sequence[UserContent],
+        *,
+        output_type: Any,
+        instructions: str,
+        before: AbstractCapability[Any],
+    ) -> Any:
+        """Make turns up to the answer, and return it.
+
+        Args:
+            prompt: The run's.
+            output_type: The type of the answer, as pydantic-ai's `output_type`.
+            instructions: The system prompt.
+            before: Its hooks come before those of a user's capabilities; ours come after them.
+        """
+        node, shared = self.turns.node, self.turns.node.shared
+        agent: PydanticAgent[Any, Any] = PydanticAgent(
+            node.model,
+            name=node.agent_id,
+            output_type=output_type,
+            instructions=instructions,
+            toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
+            capabilities=[before, *shared.capabilities, self],
+            model_settings=shared.request_settings,
+            # `Turns` counts outputs in a row, pydantic-ai those of the whole run
+            retries={"tools": RETRIES, "output": COUNTED_HERE},
+        )
+        limit = node.run.account.budget.turns
+        with self.turns.open():
+            result = await agent.run(
+                prompt,
+                message_history=node.run.record.history or None,
+                event_stream_handler=event_stream_handler_of(node.emitter),
+                infer_name=False,
+                # a backstop for steps of a user's capability that bypass our hooks; ours acts first
+                usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
+            )
+        self.turns.messages = result.all_messages()
+        return result.output
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: Any) -> Any:
-        """See `InnerTasks` and `UnmadeCalls`. Takes over from `PlainTurns`."""
+        """See pydantic-ai. Calls that the run could not make are reported when it has ended."""
         self.turns.step(ctx)
-        for text in self.turns.taken_steering():
-            ctx.enqueue(text)
         try:
-            result = await self.turns.inner_tasks.wrap_run(ctx, handler=handler)
-        except UnexpectedModelBehavior as error:
-            self.unmade.end(self.turns.messages, str(error))
+            with self.turns.inner_tasks.noted():
+                result = await handler()
+        except BaseException as error:
+            if isinstance(error, UnexpectedModelBehavior):
+                self.calls.unmade.end(self.turns.messages, str(error))
+            messages = self.turns.messages
+            if self._is_cut_off and messages and isinstance(messages[-1], ModelRequest):
+                # else a prompt without an answer would run into the next one
+                cut_off = ModelResponse(parts=[], model_name=self.turns.node.model.model_name, state="interrupted")
+                cut_off = replace(cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id)
+                self.turns.messages = [*messages, cut_off]
             raise
-        self.unmade.end(self.turns.messages)
+        self.calls.unmade.end(self.turns.messages)
         return result
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """See `ToolFilter` and `RunBudget`."""
-        return await self.budget.prepare_tools(ctx, await self.tools.prepare_tools(ctx, tool_defs))
-
-    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See `UnmadeCalls`, `CallHooks` and `RunBudget`."""
-        self.turns.count_unusable(request_context)
-        self.unmade.tell(ctx.messages)
-        return await self.budget.before_model_request(ctx, await super().before_model_request(ctx, request_context))
+        """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
+        turns = self.turns
+        turns.step(ctx)
+        tools = granted(turns.node, tool_defs)
+        try:
+            turns.node.run.account.check("turns")
+        except LimitReachedError as error:
+            turns.end(error)
+        return [] if turns.ended else tools
 
     async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See `RequestProgress`, `InnerTasks` and `RunBudget`. What has come of a response stays in the history."""
+        """See pydantic-ai. Shows a request that takes long, and gives one up that brings no response."""
+        del ctx
+        self._is_cut_off = False
+        with self.turns.progress.shown(), self.turns.inner_tasks.noted(), self.turns.booking.paid():
+            try:
+                return await handler(request_context)
+            except BaseException:
+                self._is_cut_off = self.turns.booking.is_open
+                raise
 
-        async def noted(request: ModelRequestContext) -> Any:
-            return await self.turns.inner_tasks.wrap_model_request(ctx, request_context=request, handler=paid)
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai. Reserves what the request may take, makes it the last report of the run, or ends the run.
 
-        async def paid(request: ModelRequestContext) -> Any:
-            return await self.budget.wrap_model_request(ctx, request_context=request, handler=handler)
-
+        The tools that start children are withheld if none may be started; a call to one is refused anyway.
+        """
+        turns, node = self.turns, self.turns.node
+        turns.count_unusable(request_context)
+        self.calls.unmade.tell(ctx.messages)
+        if not node.may_spawn:
+            request_context = _without_tools(request_context, SPAWNING)
+        turns.step(ctx)
+        node.shared.journal.messages(node.agent_id, ctx.messages)
+        if turns.ended is None:
+            try:
+                wait = turns.kept_answer is None  # with an answer at hand the agent does not wait for other requests
+                return await turns.booking.reserve(request_context, salvage=self._salvages, wait=wait)
+            except LimitReachedError as error:
+                turns.ended = error
+        # either it was cut off, and a report would say less; or it was complete, and the model was only asked about children
+        has_answer = bool(turns.answers.so_far) or turns.kept_answer is not None
+        may_report = self._salvages and not turns.reporting and node.run.account.taken("turns") > 0 and not has_answer
+        if not may_report or not isinstance(turns.ended, LimitReachedError):
+            raise turns.ended
+        turns.reporting = True
         try:
-            return await self.turns.progress.wrap_model_request(ctx, request_context=request_context, handler=noted)
-        except BaseException:
-            if self.emitting is not None and self.emitting.cut_off is not None:
-                _keep(ctx, self.emitting.cut_off)
-                self.emitting.cut_off = None
-            raise
+            return await turns.booking.reserve(_as_salvage(request_context, turns.ended), salvage=True, last=True)
+        except LimitReachedError:
+            raise turns.ended from None
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """See `RunBudget` and `AnswerHooks`. A response stays in the history even if the run is cancelled meanwhile."""
-        try:
-            response = await self.budget.after_model_request(ctx, request_context=request_context, response=response)
-            response = await self.answers.after_model_request(ctx, request_context=request_context, response=response)
-        except asyncio.CancelledError:
-            if self.emitting is not None:
-                _keep(ctx, replace(response, state="interrupted"))
-            raise
-        self.unmade.responded(response, {tool.name for tool in request_context.model_request_parameters.output_tools})
+        """See pydantic-ai. Books what the request took, before anybody reads the response, and checks an answer.
+
+        Calls in a last report are removed.
+        """
+        del ctx
+        turns, parameters = self.turns, request_context.model_request_parameters
+        outputs = {tool.name for tool in parameters.output_tools}
+        turns.kept_answer = None
+        await turns.booking.settle(response)
+        if turns.booking.shortened and response.finish_reason == "length" and turns.ended is None:
+            turns.ended = turns.node.run.account.amount_error()
+            turns.answers.keep_piece(response)
+        if turns.reporting:
+            kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in outputs]
+            response = replace(response, parts=kept)
+        turns.check(response, {tool.name: tool.parameters_json_schema for tool in parameters.function_tools})
+        self.calls.unmade.responded(response, outputs)
         return response
 
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: Any,
+        error: ValidationError | ModelRetry,
+    ) -> Any:
+        """See pydantic-ai. Says in one sentence what is wrong with arguments; JSON would fill a small model's context."""
+        del ctx, call, args
+        if isinstance(error, ModelRetry):
+            raise error
+        raise ModelRetry(wrong_arguments(tool_def, error)) from error
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """See pydantic-ai."""
+        del ctx
+        return self.calls.approve(requests)
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
+    ) -> Any:
+        """See pydantic-ai. Makes the call; the session has its response before."""
+        node = self.turns.node
+        node.shared.journal.messages(node.agent_id, ctx.messages)
+        return await self.calls.make(call, tool_def, args, handler)
+
+    async def on_tool_execute_error(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
+    ) -> Any:
+        """See pydantic-ai. Turns a tool's exception into a result; its siblings continue."""
+        del ctx, call, tool_def, args
+        return self.calls.failed(error)
+
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
-        """See `AnswerHooks`."""
-        return await self.answers.after_node_run(ctx, node=node, result=result)
+        """See pydantic-ai. Asks the model once if it ends its run while children are working."""
+        del node
+        turns = self.turns
+        if isinstance(result, End) and turns.ended is None and not turns.reporting and turns.may_go_on:
+            question = self.forgotten()
+            if question:
+                turns.kept_answer = replace(result.data, output=turns.answers.whole(result.data.output))
+                turns.answers.reset()
+                ctx.enqueue(question)
+        return result
+
+    @property
+    def _salvages(self) -> bool:
+        return self.turns.node.shared.config.subagents.salvage
 
 
-def _keep(ctx: RunContext[Any], response: ModelResponse) -> None:
-    ctx.messages.append(replace(response, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
+def _without_tools(request: ModelRequestContext, names: Sequence[str]) -> ModelRequestContext:
+    parameters = request.model_request_parameters
+    offered = [tool for tool in parameters.function_tools if tool.name not in names]
+    return replace(request, model_request_parameters=replace(parameters, function_tools=offered))
+
+
+def _as_salvage(request: ModelRequestContext, reason: Exception) -> ModelRequestContext:
+    parameters = request.model_request_parameters
+    instructions = [*(parameters.instruction_parts or []), InstructionPart(content=SALVAGE.format(reason=reason))]
+    return replace(request, model_request_parameters=replace(parameters, function_tools=[], instruction_parts=instructions))

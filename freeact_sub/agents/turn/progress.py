@@ -4,11 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.models import ModelRequestContext
+from typing import Final
 
 from freeact_sub import models
 from freeact_sub.channel import Emitter
@@ -20,7 +16,7 @@ STEP_SECONDS: Final = 1.0
 
 
 @dataclass(kw_only=True)
-class RequestProgress(AbstractCapability[Any]):
+class RequestProgress:
     """Emits ModelProgress for the requests of one run, which are made one after another."""
 
     emitter: Emitter
@@ -36,9 +32,9 @@ class RequestProgress(AbstractCapability[Any]):
         with models.watch(self._note):
             yield
 
-    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
-        """See pydantic-ai."""
-        del ctx
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the progress of the request that is made inside the block, if it takes long."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._meter, self._paused = None, False
@@ -51,7 +47,7 @@ class RequestProgress(AbstractCapability[Any]):
 
         timers.append(loop.call_later(FIRST_SECONDS, emit))
         try:
-            return await handler(request_context)
+            yield
         finally:
             timers[0].cancel()
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from opentelemetry.trace import get_current_span
 from pydantic_ai import Agent as PydanticAgent
-from pydantic_ai import ToolDefinition
+from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, Instrumentation
 from pydantic_ai.direct import model_request
 from pydantic_ai.exceptions import ModelRetry
@@ -36,8 +36,6 @@ from freeact_sub.agents.sessions.answers import digest_of_ask
 from freeact_sub.agents.sessions.journal import jsonable
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.answer_check import AnswerCheck
-from freeact_sub.agents.turn.answer_hooks import AnswerHooks
-from freeact_sub.agents.turn.budget_hooks import PaidRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.files import unknown_name
 from freeact_sub.config.budget import Budget
@@ -205,17 +203,39 @@ class _Question:
             self.model,
             name=turns.node.agent_id,
             output_type=str if self.typed is None else self.typed.output_type,
-            capabilities=[
-                *_tracing(turns.node),
-                AnswerHooks(turns=turns),
-                turns.inner_tasks,
-                PaidRequests(booking=turns.booking),
-            ],
+            capabilities=[*_tracing(turns.node), _QuestionHooks(turns=turns)],
             model_settings=self._settings,
             retries=retries,
         )
         result = await agent.run(prompt, message_history=history or None, infer_name=False)
         return turns.whole_answer(result.output)
+
+
+@dataclass(kw_only=True)
+class _QuestionHooks(AbstractCapability[Any]):
+    """Pays for the requests that pydantic-ai makes for a question, and checks their responses."""
+
+    turns: Turns
+
+    async def wrap_model_request(self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: Any) -> Any:
+        """See pydantic-ai."""
+        del ctx
+        with self.turns.inner_tasks.noted(), self.turns.booking.paid():
+            return await handler(request_context)
+
+    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        """See pydantic-ai."""
+        del ctx
+        return await self.turns.booking.reserve(request_context, salvage=False)
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """See pydantic-ai."""
+        del ctx, request_context
+        await self.turns.booking.settle(response)
+        self.turns.check(response)
+        return response
 
 
 def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:

@@ -1,18 +1,10 @@
-"""Turns a model's stream into events.
+"""Turns the events of pydantic-ai's streams into those of a run."""
 
-pydantic-ai makes plain requests, and `EmittingModel` streams them and emits what comes. Streams through pydantic-ai's graph
-take two more tasks and a dozen more layers for each response; they are for a user's capability that reads its events.
-"""
-
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
-    ModelMessage,
-    ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
@@ -20,47 +12,10 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ThinkingPartDelta,
 )
-from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
 
 from freeact_sub.channel import Emitter
 from freeact_sub.events import AgentEvent, Response, ResponseChunk, Thoughts, ThoughtsChunk
 from freeact_sub.models.borrowed_stream import closed_after
-
-
-class EmittingModel(WrapperModel):
-    """A model whose plain requests are streamed, and emitted as they come."""
-
-    def __init__(self, wrapped: Model, emitter: Emitter) -> None:
-        """Args: emitter: of the agent that makes the requests."""
-        super().__init__(wrapped)
-        self._emitter = emitter
-        self.cut_off: ModelResponse | None = None
-        """The part of a response that arrived before an error or a cancel. None: no response is under way."""
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        """See pydantic-ai."""
-        # as pydantic-ai's streams, also before the first piece: a prompt without an answer must not run into the next one
-        self.cut_off = ModelResponse(parts=[], model_name=self.model_name, state="interrupted")
-        async with self.wrapped.request_stream(messages, model_settings, model_request_parameters) as stream:
-            try:
-                await emit_events(stream, self._emitter)
-            finally:
-                response = stream.get()
-                self.cut_off = replace(response, state="interrupted")  # also while the stream is closed
-        self.cut_off = None
-        return response
-
-
-def reads_events(capabilities: Sequence[AbstractCapability[Any]]) -> bool:
-    """One of a user's capabilities reads pydantic-ai's events, so that pydantic-ai must stream."""
-    return any(capability.has_wrap_run_event_stream or capability.has_on_event for capability in capabilities)
 
 
 def event_stream_handler_of(emitter: Emitter) -> Callable[[RunContext[Any], AsyncIterable[Any]], Awaitable[None]]:

@@ -4,6 +4,7 @@
 result.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field
@@ -19,15 +20,50 @@ from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.tree import AgentNode
 from freeact_sub.agents.turn.answer_check import AnswerCheck
-from freeact_sub.agents.turn.inner_tasks import InnerTasks
 from freeact_sub.agents.turn.progress import RequestProgress
 from freeact_sub.errors import LimitReachedError
-from freeact_sub.text import whole_text, wrong_fields
+from freeact_sub.models.small.arguments import Schemas
+from freeact_sub.text import wrong_fields
 
 RETRIES: Final = 5
 """Unusable replies in a row that a model may send; the bound on turns applies as well."""
 COUNTED_HERE: Final = 1_000_000_000
 """What pydantic-ai is told instead: it counts those of the whole run, not those in a row."""
+
+
+INNER_TASKS_SECONDS: Final = 0.5
+"""Seconds that a cancelled run waits for tasks that pydantic-ai has left."""
+
+
+class InnerTasks:
+    """The asyncio tasks that pydantic-ai makes for a run, so that a cancelled run leaves none behind.
+
+    pydantic-ai 2.68 loses its inner tasks (of the run, and of a streamed request) if the run is cancelled at the very moment
+    of their hand-over; they would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Know the task inside the block, which can be ended meanwhile."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("there is no asyncio task")
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    async def end(self) -> None:
+        """End the tasks that a cancelled run has left."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=INNER_TASKS_SECONDS)
 
 
 @dataclass(kw_only=True)
@@ -53,12 +89,8 @@ class Turns:
     """The live history, valid also after an error or a cancel."""
     context: RunContext[Any] | None = None
     """The context of the latest step; steering goes through it."""
-    _run_ids: set[str | None] = field(default_factory=set, init=False)
-    """pydantic-ai's, and that of `PlainTurns`."""
     unusable: int = 0
     """Replies in a row that the model was told to mend."""
-    steering: list[str] = field(default_factory=list)
-    """Messages for the model that pydantic-ai does not hold; they come before its next request."""
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
         self.booking = Booking(self.node, account or self.node.run.account)
@@ -78,8 +110,9 @@ class Turns:
         """The newest text of the model in this run: what a run that did not complete has to show."""
         if self.answers.so_far:
             return self.answers.so_far
+        run_id = self.context and self.context.run_id
         for message in reversed(self.messages):
-            if isinstance(message, ModelResponse) and message.run_id in self._run_ids and message.text:
+            if isinstance(message, ModelResponse) and message.run_id == run_id and message.text:
                 return message.text
         return ""
 
@@ -92,7 +125,6 @@ class Turns:
     def step(self, ctx: RunContext[Any]) -> None:
         """Note the latest step."""
         self.context, self.messages = ctx, ctx.messages
-        self._run_ids.add(ctx.run_id)
 
     def count_unusable(self, request: ModelRequestContext) -> None:
         """Count the reply before a request, if the request tells the model what was wrong with it.
@@ -105,10 +137,19 @@ class Turns:
         if self.unusable > RETRIES:
             raise UnexpectedModelBehavior(f"Exceeded maximum output retries ({RETRIES})") from ModelRetry(problem or "")
 
-    def taken_steering(self) -> list[str]:
-        """Take what the model is to read next."""
-        taken, self.steering = self.steering, []
-        return [whole_text(text) for text in taken]
+    def check(self, response: ModelResponse, tools: Schemas | None = None) -> None:
+        """Check whether a response is a complete answer. Args: tools: see `AnswerCheck.check`.
+
+        Raises:
+            ModelRetry: The model must be asked once more.
+            FreeactError: The run must end with this response, which has no text to return.
+        """
+        if self.reporting:
+            self.answers.check_report(response)
+        elif self.ended is None:
+            self.ended = self.answers.check(response, tools, self.messages)
+            if self.ended is not None and (response.tool_calls or not (self.answers.texts and response.text)):
+                raise self.ended  # otherwise the run ends by itself, with the text
 
     def end(self, error: Exception) -> None:
         """Decide that the run must end; the first reason counts."""

@@ -10,10 +10,10 @@ for it knows that the model answers.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from pydantic_ai import RunContext
@@ -133,7 +133,11 @@ class CodeActionsModel(WrapperModel):
             stream = self.wrapped.request_stream(sent.messages, model_settings, sent.parameters, run_context)
             inner = await stream.__aenter__()
         async with _entered(stream):
-            yield CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, sent=sent)
+            answer = CodeActionsStream(model_request_parameters=model_request_parameters, inner=inner, sent=sent)
+            try:
+                yield answer
+            finally:  # one that a cancelled reader has left would keep its timers until it is collected
+                await cast("AsyncGenerator[Any, None]", aiter(answer)).aclose()
 
     async def _choose_profile(self) -> None:
         if self.prompt_profile == "full" or self._asked_server:

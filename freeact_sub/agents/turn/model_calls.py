@@ -1,14 +1,13 @@
-"""`CallHooks`: makes the model's tool calls through `ToolCalls`, and returns what the model reads."""
+"""`ModelCalls`: makes the model's tool calls through `ToolCalls`, and returns what the model reads."""
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_ai import RunContext, ToolDefinition, ToolDenied
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import ToolDefinition, ToolDenied
 from pydantic_ai.exceptions import (
     ApprovalRequired,
     ModelRetry,
@@ -18,10 +17,8 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
 )
 from pydantic_ai.messages import ToolCallPart
-from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
-from freeact_sub.agents.children.type_effects import SPAWNING
 from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
 from freeact_sub.agents.turn.repeats import Repeats, advice
 from freeact_sub.agents.turn.turns import Turns
@@ -51,84 +48,82 @@ FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 
 
 @dataclass(kw_only=True)
-class CallHooks(AbstractCapability[Any]):
-    """Makes every call of the model, including those of a user's tools."""
+class ModelCalls:
+    """Makes every call of the model in one run, including those of a user's tools."""
 
     turns: Turns
-    calls: ToolCalls
-    unmade: UnmadeCalls
     ours: AgentToolset
     mcp: McpToolset
-    repeats: Repeats = field(default_factory=Repeats)
-    deferred: set[str] = field(default_factory=set)
+    unmade: UnmadeCalls = field(init=False)
+    _repeats: Repeats = field(default_factory=Repeats, init=False)
+    _deferred: set[str] = field(default_factory=set, init=False)
     """Ids of calls that need approval by what the tool says before it runs."""
-    approved: set[str | None] = field(default_factory=set)
+    _approved: set[str | None] = field(default_factory=set, init=False)
     """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
 
-    async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
-        """See pydantic-ai. Withholds the spawning tools if no child may be started; a call to one is refused anyway."""
-        del ctx
-        if self.turns.node.may_spawn:
-            return request_context
-        parameters = request_context.model_request_parameters
-        offered = [tool for tool in parameters.function_tools if tool.name not in SPAWNING]
-        return replace(request_context, model_request_parameters=replace(parameters, function_tools=offered))
+    def __post_init__(self) -> None:
+        self._calls, self.unmade = ToolCalls(self.turns.node), UnmadeCalls(turns=self.turns)
 
-    async def on_tool_validate_error(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: Any,
-        error: ValidationError | ModelRetry,
+    async def make(
+        self, part: ToolCallPart, tool: ToolDefinition, args: Any, run_tool: Callable[[Any], Awaitable[Any]]
     ) -> Any:
-        """See pydantic-ai. Says in one sentence what is wrong with arguments; JSON would fill a small model's context."""
-        del ctx, call, args
-        if isinstance(error, ModelRetry):
-            raise error
-        raise ModelRetry(_wrong_arguments(tool_def, error)) from error
+        """Make a call, and return what the model reads of it.
 
-    async def wrap_tool_execute(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
-    ) -> Any:
-        """See pydantic-ai. Makes the call, and notices repetition."""
-        node = self.turns.node
-        self.unmade.made(call.tool_call_id)
-        node.shared.journal.messages(node.agent_id, ctx.messages)  # includes the response with this call
-        needs = tool_def.kind == "unapproved" or call.tool_call_id in self.deferred
-        self.deferred.discard(call.tool_call_id)
+        Args:
+            part: The call in the model's response.
+            tool: The tool.
+            args: Its arguments, which are valid.
+            run_tool: Runs the tool with arguments.
+        """
+        self.unmade.made(part.tool_call_id)
+        needs = tool.kind == "unapproved" or part.tool_call_id in self._deferred
+        self._deferred.discard(part.tool_call_id)
         requested = RequestedCall(
-            name=call.tool_name,
-            args=args if isinstance(args, dict) else call.args_as_dict(),
-            call=self._call_of(call.tool_name, args, requires_approval=needs),
-            tool_call_id=call.tool_call_id,
+            name=part.tool_name,
+            args=args if isinstance(args, dict) else part.args_as_dict(),
+            call=self._call_of(part.tool_name, args, requires_approval=needs),
+            tool_call_id=part.tool_call_id,
         )
         changed: list[str] = []
 
         async def run() -> EndedCall[Any]:
             given = {"code": changed[0]} if changed else args
             try:
-                return await self._run(requested, self._approved(requested, handler(given)), "".join(changed))
+                return await self._run(requested, self._with_approval(requested, run_tool(given)), "".join(changed))
             except ApprovalDeniedError as error:
                 if error is self.turns.ended:  # the tool itself has raised it
                     raise
                 return self._refused(error)
 
-        again = call.tool_call_id in self.approved
-        self.approved.discard(call.tool_call_id)  # models use ids again
-        ended = await self.calls.make(requested, run, refused=self._refused, on_changed=changed.append, again=again)
+        again = part.tool_call_id in self._approved
+        self._approved.discard(part.tool_call_id)  # models use ids again
+        ended = await self._calls.make(requested, run, refused=self._refused, on_changed=changed.append, again=again)
         self._count_repeats(requested, ended)
         return ended.value
 
-    async def _approved(self, requested: RequestedCall, work: Awaitable[Any]) -> Any:
+    def failed(self, error: Exception) -> Any:
+        """Return what the model reads of an exception of a tool. Raises one that ends the run."""
+        if isinstance(error, FATAL):
+            self.turns.ended = error
+            raise error
+        if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
+            raise error  # its retries are used up: a result here would loop for ever
+        return model_content(ToolResult(text=f"[ERROR] {error_text(error)}", outcome="failed"))
+
+    def approve(self, requests: DeferredToolRequests) -> DeferredToolResults | None:
+        """Approve calls of tools that require approval: our gate asks about them, in every mode."""
+        self._deferred.update(call.tool_call_id for call in requests.approvals)
+        approved = {call.tool_call_id: True for call in requests.approvals}
+        return DeferredToolResults(approvals=dict(approved)) if approved else None
+
+    async def _with_approval(self, requested: RequestedCall, work: Awaitable[Any]) -> Any:
         """Runs a tool. If it asks for approval while it runs, a person is asked, and pydantic-ai runs it again."""
         try:
             return await work
         except ApprovalRequired:
             if isinstance(requested.call, ToolCall) and not requested.call.requires_approval:
-                await self.calls.ask_for(replace(requested.call, requires_approval=True), requested.tool_call_id)
-                self.approved.add(requested.tool_call_id)
+                await self._calls.ask_for(replace(requested.call, requires_approval=True), requested.tool_call_id)
+                self._approved.add(requested.tool_call_id)
             raise
 
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
@@ -175,32 +170,11 @@ class CallHooks(AbstractCapability[Any]):
         failed = ended.outcome == "failed"
         text = without_files(ended.text, node.output_folder)  # it differs each time
         turn = node.run.account.taken("turns")
-        times = self.repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
+        times = self._repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
         if times >= bound:
             self.turns.end(LimitReachedError("repeats", amount=times, bound=bound))
         elif times == bound - 1 and self.turns.context is not None:
             self.turns.context.enqueue(advice(times, failed=failed))
-
-    async def on_tool_execute_error(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, error: Exception
-    ) -> Any:
-        """See pydantic-ai. Turns a tool's exception into a result; its siblings continue."""
-        del ctx, call, tool_def, args
-        if isinstance(error, FATAL):
-            self.turns.ended = error
-            raise error
-        if isinstance(error, UnexpectedModelBehavior) and isinstance(error.__cause__, ModelRetry | ValidationError):
-            raise error  # its retries are used up: a result here would loop for ever
-        return model_content(ToolResult(text=f"[ERROR] {error_text(error)}", outcome="failed"))
-
-    async def handle_deferred_tool_calls(
-        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
-    ) -> DeferredToolResults | None:
-        """See pydantic-ai. Approves calls of tools that require approval: our gate asks about them in every mode."""
-        del ctx
-        self.deferred.update(call.tool_call_id for call in requests.approvals)
-        approved = {call.tool_call_id: True for call in requests.approvals}
-        return DeferredToolResults(approvals=dict(approved)) if approved else None
 
     def _call_of(self, name: str, args: Any, *, requires_approval: bool) -> Call:
         call = self.ours.call_of(name, args) or self.mcp.call_of(name, args)
@@ -227,7 +201,7 @@ async def _awaited(name: str, work: Awaitable[Any]) -> Any:
     return model_content(ToolResult(text=f"[ERROR] the tool {name} ended without a result: {why}", outcome="failed"))
 
 
-def _wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
+def wrong_arguments(tool: ToolDefinition, error: ValidationError) -> str:
     """Returns what the model reads about arguments that do not fit the tool."""
     wrong, schema = wrong_fields(error.errors()), tool.parameters_json_schema
     required = schema.get("required", ())
