@@ -6,6 +6,55 @@
 Exports contain events only. What the store leaves out of them, such as keys and headers, is in no export.
 """
 
-from freeact_sub.export.formats import FORMATS, export_events, export_session
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
-__all__ = ["FORMATS", "export_events", "export_session"]
+from freeact_sub.errors import SessionError
+from freeact_sub.events import Event
+from freeact_sub.export.document import document
+from freeact_sub.export.notebook import notebook
+from freeact_sub.export.page import page
+from freeact_sub.export.report import Report, report_of
+from freeact_sub.sessions import SessionStore, session_store
+from freeact_sub.text import whole_text
+
+Format: TypeAlias = Literal["html", "ipynb", "md", "jsonl"]
+_MADE: Final[dict[str, Callable[[Report], str]]] = {"html": page, "ipynb": notebook, "md": document}
+FORMATS: Final = (*_MADE, "jsonl")
+
+
+def export_events(events: Iterable[Event], to: Format, *, title: str = "") -> str:
+    """The events of a session, of one or more runs of its root, as the text of a file.
+
+    Args:
+        events: The events, in order.
+        to: The format.
+        title: The title of the file. Default: the first prompt.
+    """
+    if to == "jsonl":
+        return "".join(f"{event.to_json()}\n" for event in events)
+    return whole_text(_MADE[to](report_of(events, title=title)))
+
+
+def export_session(session_id: str, to: Format, *, store: SessionStore | None = None, file: Path | None = None) -> str:
+    """A stored session as the text of a file.
+
+    Args:
+        session_id: The session's id, or the beginning of it if no other id begins like it.
+        to: The format.
+        store: The store that has it. None: that of the default settings.
+        file: A file to write the text to; it is replaced if it exists.
+
+    Raises:
+        SessionError: There is no such session, it cannot be read, or the file cannot be written.
+    """
+    store = store or session_store()
+    with store.reader(store.find(session_id).session_id) as reader:
+        text = export_events(reader.events(), to)
+    if file is not None:
+        try:
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SessionError(f"the export cannot be written to {file}: {error.strerror}") from error
+    return text

@@ -10,7 +10,7 @@ from support.sessions import root, writing
 
 from freeact_sub.agents.sessions.resume import load
 from freeact_sub.config.budget import Usage
-from freeact_sub.export.formats import FORMATS, export_session
+from freeact_sub.export import FORMATS, export_session
 from freeact_sub.sessions.sqlite.database import NAME
 from freeact_sub.sessions.sqlite.mended import LOST, LOST_RESULT
 from freeact_sub.sessions.sqlite.sweeping import remove_session
