@@ -257,7 +257,50 @@ MAGICS = {
     "linecache": "exec(compile('1/0', '<own>', 'exec'))",
 }
 
-LATE = {*PROGRAMS, *(name for name in STREAMS if name.startswith(("fd", "dunder", "C ", "handle", "faulthandler")))}
+BORDERS = {
+    "exec child exits": "import os, subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import os; os._exit(5)']).returncode",
+    "logging handler made": "import logging, sys\nlog = logging.getLogger('kept'); log.addHandler(logging.StreamHandler(sys.stdout)); log.propagate = False; log.warning('first')",
+    "logging handler used later": "log.warning('later')",
+    "logging handler gone": "log.handlers.clear(); log.propagate = True",
+    "signal handler": "import signal, os\nold = signal.signal(signal.SIGUSR1, lambda *a: print('signalled')); os.kill(os.getpid(), signal.SIGUSR1); print('after')",
+    "capture stderr": "%%capture --no-stderr out2\nimport sys\nprint('o'); print('e', file=sys.stderr)",
+    "popen iter": "import subprocess\nwith subprocess.Popen(['printf', 'a\\\\nb\\\\n'], stdout=subprocess.PIPE, text=True) as p:\n    for line in p.stdout: print('got', line, end='')",
+    "mp process exits": "import multiprocessing, sys\np = multiprocessing.get_context('fork').Process(target=sys.exit, args=(4,)); p.start(); p.join(); p.exitcode",
+    "mp queue": "import multiprocessing\nc = multiprocessing.get_context('fork'); q = c.Queue(); p = c.Process(target=q.put, args=('queued',)); p.start(); v = q.get(timeout=20); p.join(); v",
+    "wait_for": "await asyncio.wait_for(asyncio.sleep(10), 0.01)",
+    "new loop in thread": "import asyncio, threading\ndef run(): print(asyncio.run(asyncio.sleep(0, 'in thread')))\nt = threading.Thread(target=run); t.start(); t.join()",
+    "stdout replaced": "import io, sys\nold = sys.stdout; sys.stdout = io.StringIO(); print('hidden'); v = sys.stdout.getvalue(); sys.stdout = old; v",
+    "stdin isatty": "import sys; sys.stdin.isatty()",
+    "help value": "help(int.bit_length)",
+    "warnings once": "import warnings\nfor _ in range(2): warnings.warn('again')",
+    "show warnings": "import warnings\nwarnings.showwarning('m', UserWarning, 'f', 1)",
+    "long stderr": "import sys; sys.stderr.write('e' * 200000 + '\\n')",
+    "display id later": "dh = display('one', display_id='later-id')",
+    "display id updated": "dh.update('two')\n'own'",
+    "figure updated": "import matplotlib.pyplot as plt\nfig, ax = plt.subplots(figsize=(1, 1)); ax.plot([1]); hd = display(fig, display_id=True); ax.plot([2]); hd.update(fig); plt.close(fig)",
+    "chdir removed": "import os, tempfile\nhere = os.getcwd(); d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d); print(os.path.exists(d))",
+    "back from removed folder": "os.chdir(here)",
+    "sys exit in thread": "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join(); 'on'",
+    "os abort in child": "import os, signal\npid = os.fork()\nif pid == 0: os.kill(os.getpid(), signal.SIGKILL)\nos.WTERMSIG(os.waitpid(pid, 0)[1])",
+    "excepthook": "import sys\nsys.excepthook(ValueError, ValueError('hooked'), None)",
+    "showtraceback": "try: 1/0\nexcept ZeroDivisionError: get_ipython().showtraceback()",
+    "displayhook own": "import sys\nsaved_hook = sys.displayhook; sys.displayhook = lambda v: print('own', v)\n5",
+    "displayhook back": "sys.displayhook = saved_hook",
+    "run with exit": "open('ex.py', 'w').write('import sys; print(1); sys.exit(2)')\n%run ex.py",
+    "run raising": "open('ra.py', 'w').write('1/0')\n%run ra.py",
+    "script out": "%%bash --out shown\necho kept",
+    "script out used": "shown",
+    "sh script stdin": "%%sh\nread x; echo [$x]",
+    "C puts": "import ctypes; ctypes.CDLL(None).puts(b'by puts')",
+    "publish update unknown": "from IPython.display import update_display\nupdate_display('nobody', display_id='never-shown')",
+}
+"""Cells at the borders: handlers and hooks that later cells meet, other processes, folders that are gone."""
+
+LATE = {
+    *PROGRAMS,
+    *BORDERS,
+    *(name for name in STREAMS if name.startswith(("fd", "dunder", "C ", "handle", "faulthandler"))),
+}
 """ipykernel reads the descriptors in a thread of its own, and what comes there may be sent after the end of the cell."""
 
-CELLS = STREAMS | PROGRAMS | VALUES | DISPLAYS | ERRORS | ASYNC | MAGICS
+CELLS = STREAMS | PROGRAMS | VALUES | DISPLAYS | ERRORS | ASYNC | MAGICS | BORDERS
