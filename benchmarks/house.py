@@ -31,7 +31,7 @@ GOALS: Final = {
     "largest circle of imports, files": 3,
     "private names of other libraries": 40,
     "private names outside borrowed files": 0,
-    "class names that stand twice": 0,
+    "class names that stand twice": 1,  # TaskError, which code in a kernel knows by the name that the SDK has
     "files from a prompt to a child's first output": 60,
     "files for a line of output": 15,
 }

@@ -50,7 +50,7 @@ def load_config(
     """
     variables = os.environ if environment is None else environment
     folder = _full_path(workspace or Path.cwd())
-    files = _Files()
+    files = _SettingsFiles()
     settings = _read_toml(files, folder / CONFIG_FILE)
     _merge(settings, _from_environment(variables))
     _merge(settings, _without_none(arguments or {}))
@@ -97,7 +97,7 @@ def _expanded(path: Path | str) -> Path:
         raise ConfigError(f"cannot read {path}: {error}") from error
 
 
-class _Files:
+class _SettingsFiles:
     """Reads files once, so that the content that is judged is the content that counts."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def read_mcp_servers(path: Path | str, environment: Mapping[str, str] | None = N
         ConfigError: The file cannot be read, is not such a file, or names a variable that is not set.
     """
     path = _expanded(path)
-    return _mcp_servers(_Files().read(path), path, os.environ if environment is None else environment)
+    return _mcp_servers(_SettingsFiles().read(path), path, os.environ if environment is None else environment)
 
 
 def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _mcp_servers(text: bytes, path: Path, variables: Mapping[str, str]) -> dict[
     return filled
 
 
-def _read_toml(files: _Files, path: Path) -> dict[str, Any]:
+def _read_toml(files: _SettingsFiles, path: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         return {}
     try:

@@ -31,13 +31,13 @@ _Key: TypeAlias = tuple[Hashable, ...]
 
 
 @dataclass(kw_only=True, eq=False)
-class _Shared:
+class _SharedProvider:
     key: _Key
     provider: LocalKernelProvider
     users: set["SharedKernelProvider"] = field(default_factory=set)
 
 
-_shared: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, _Shared]]] = WeakKeyDictionary()
+_shared: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, _SharedProvider]]] = WeakKeyDictionary()
 _lock: Final = threading.Lock()
 """For `_shared`: loops of several threads are in it."""
 
@@ -50,7 +50,7 @@ class SharedKernelProvider:
         self._key = key
         self._make = make
         self._gaps = Gaps(on_notice or logger.warning)
-        self._shared: _Shared | None = None
+        self._shared: _SharedProvider | None = None
         self.workspaces: set[Path] = set()
         """In which it has started kernels."""
 
@@ -84,13 +84,13 @@ class SharedKernelProvider:
             await shared.provider.drop_spares(self.workspaces - others)
         self.workspaces.clear()
 
-    def _taken(self) -> _Shared:
+    def _taken(self) -> _SharedProvider:
         if self._shared is None:
             with _lock:
                 of_loop = _shared.setdefault(asyncio.get_running_loop(), {})
                 shared = of_loop.get(self._key)
                 if shared is None:
-                    shared = of_loop[self._key] = _Shared(key=self._key, provider=self._make())
+                    shared = of_loop[self._key] = _SharedProvider(key=self._key, provider=self._make())
                 shared.users.add(self)
             self._shared = shared
         return self._shared

@@ -163,7 +163,7 @@ def _interrupts_cancel() -> Iterator[None]:
 
 
 @dataclass
-class _Part:
+class _PagePlace:
     """A place on the page, with the body or the foot of a block."""
 
     display_id: str
@@ -202,7 +202,7 @@ class Page:
         self._names = names
         self.stories = Stories(LIMITS)
         self._prefix = f"freeact-{uuid.uuid4().hex[:12]}"
-        self._parts: list[_Part] = []
+        self._parts: list[_PagePlace] = []
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ends = False
@@ -260,7 +260,7 @@ class Page:
     def _add(self, story: AgentStory) -> None:
         for foot in (False, True):
             display_id = f"{self._prefix}-{len(self._parts)}"
-            self._parts.append(_Part(display_id=display_id, foot=foot, story=story))
+            self._parts.append(_PagePlace(display_id=display_id, foot=foot, story=story))
         for place, placed in enumerate(self.stories.in_order() if self.screen.live else ()):
             for part in self._parts[2 * place : 2 * place + 2]:
                 if part.story is not placed:

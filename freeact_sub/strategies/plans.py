@@ -124,9 +124,9 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
         )
 
     async with Progress(agent, "plan_and_execute") as asking:
-        conversation = _Conversation(asking, planner)
+        conversation = _Planner(asking, planner)
         steps = await conversation.steps(prompt)
-        work = _Work(asking, task, executor, divide if levels > 1 else None)
+        work = _PlanSteps(asking, task, executor, divide if levels > 1 else None)
         for plans in range(1, max_replans + 2):
             if len(work.done) + len(steps) > max_steps:
                 raise StrategyError(
@@ -147,7 +147,7 @@ async def plan_and_execute(  # all but the first two have a default, and are giv
     )
 
 
-class _Conversation:
+class _Planner:
     """The conversation with the planner, which remembers its plans."""
 
     def __init__(self, agent: AgentLike, planner: Member) -> None:
@@ -195,7 +195,7 @@ def _problem(steps: Sequence[Step]) -> str:
     return ""
 
 
-class _Work:
+class _PlanSteps:
     """The steps of all plans of one task."""
 
     def __init__(

@@ -148,7 +148,7 @@ class SearchTree:
     frontier: list[tuple[float, int, TreeNode]] = field(default_factory=list)
     """A heap of the nodes from which a best-first search may continue: best first; of equal ones the first reached."""
     let_go: list[Any] = field(default_factory=list)
-    """See `_Search.let_go`."""
+    """See `_Trials.let_go`."""
 
     @property
     def nodes(self) -> list[TreeNode]:
@@ -156,7 +156,7 @@ class SearchTree:
         return [*self.root.below()][1:]
 
 
-class _Search:
+class _Trials:
     """The common part of the three algorithms: trials and their results."""
 
     branching: int
@@ -240,7 +240,7 @@ class _Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LATS(_Search):
+class LATS(_Trials):
     """Language agent tree search (Zhou et al. 2024): Monte Carlo tree search with a model that proposes and judges.
 
     Select by UCB1 down to a state without children; expand it by `branching` evaluated children; simulate from the best of
@@ -305,7 +305,7 @@ class LATS(_Search):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestFirst(_Search):
+class BestFirst(_Trials):
     """Continues from the state with the best score, wherever it is."""
 
     expansions: int = 10
@@ -325,7 +325,7 @@ class BestFirst(_Search):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BeamSearch(_Search):
+class BeamSearch(_Trials):
     """Continues level by level from the best `width` states: the search of tree of thoughts (Yao et al. 2023)."""
 
     width: int = 5

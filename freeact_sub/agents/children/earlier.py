@@ -48,7 +48,7 @@ class EarlierChild:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored:
+class _StoredChild:
     """A child's record in a session."""
 
     agents: list[StoredAgent]
@@ -228,7 +228,7 @@ def _chain(agent_id: str, caller_id: str, agents: Sequence[StoredAgent]) -> list
     return chain
 
 
-async def _read(agent_id: str, tree: Tree) -> _Stored | None:
+async def _read(agent_id: str, tree: Tree) -> _StoredChild | None:
     """A child's record in the session. None: there is no session, or no such child in it."""
     journal = tree.shared.journal
     if journal.open_reader is None or not journal.keeps:
@@ -240,7 +240,7 @@ async def _read(agent_id: str, tree: Tree) -> _Stored | None:
         raise InvalidRequestError(f"{agent_id} cannot be asked on: {error}") from error
 
 
-def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
+def _read_from(open_reader: OpenReader, agent_id: str) -> _StoredChild | None:
     with open_reader() as reader:
         agents = reader.agents()
         if agent_id not in {agent.agent_id for agent in agents}:
@@ -252,4 +252,4 @@ def _read_from(open_reader: OpenReader, agent_id: str) -> _Stored | None:
         if own and own[-1].ended is None:
             at_work = [run.agent_id for run in runs if run.ended is None and run.agent_id != agent_id]
             returns = cut_off(written, own, reader.calls(agent_id), at_work)
-        return _Stored(agents=agents, written=written, cut_off=returns)
+        return _StoredChild(agents=agents, written=written, cut_off=returns)

@@ -78,7 +78,7 @@ class TaskParams(Params):
 
 
 @dataclass(kw_only=True, eq=False)
-class _TaskCall:
+class _WorkingChild:
     """A working child of code in the kernel."""
 
     request: asyncio.Task[Any] | None
@@ -110,7 +110,7 @@ class TaskRequests:
         self._calls = calls
         self._children = children
         self._kernel = kernel
-        self._tasks: dict[str, _TaskCall] = {}
+        self._tasks: dict[str, _WorkingChild] = {}
         self.handlers = {"task": self._task, "task_check": self._check, "task_cancel": self._cancel}
 
     @property
@@ -120,7 +120,7 @@ class TaskRequests:
 
     async def _task(self, params: Mapping[str, Any], clock: CellClock | None) -> dict[str, Any]:
         asked = validated(TaskParams.model_validate, params, "agent.task")
-        task = self._tasks.setdefault(asked.task_id, _TaskCall(request=None))
+        task = self._tasks.setdefault(asked.task_id, _WorkingChild(request=None))
         if task.request is not None:
             raise InvalidRequestError("agent.task: task_id: it is in use")
         task.request = asyncio.current_task()
@@ -133,7 +133,7 @@ class TaskRequests:
                 task.checker.cancel()
         return _wire(result)
 
-    def _request(self, asked: TaskParams, task: _TaskCall, clock: CellClock | None) -> SpawnRequest:
+    def _request(self, asked: TaskParams, task: _WorkingChild, clock: CellClock | None) -> SpawnRequest:
         async def prepare(kernel: Kernel) -> str:
             await hand_over(f"values-{asked.task_id}", await self._kernel(), kernel)
             return asked.variables
@@ -163,7 +163,7 @@ class TaskRequests:
         task_id, problem = str(params.get("task_id")), params.get("problem")
         if problem is None:
             # it arrived before its task
-            task = self._tasks.setdefault(task_id, _TaskCall(request=None))
+            task = self._tasks.setdefault(task_id, _WorkingChild(request=None))
         elif task_id in self._tasks:
             task = self._tasks[task_id]
         else:

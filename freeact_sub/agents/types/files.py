@@ -27,11 +27,11 @@ from freeact_sub.tools import TOOL_NAMES
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class _Section(BaseModel):
+class _TypeSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ToolNames(_Section):
+class ToolNames(_TypeSection):
     """The tools of an agent, by name; `*` matches any characters."""
 
     allow: tuple[str, ...] | None = None
@@ -48,7 +48,7 @@ class ToolNames(_Section):
         return _matches(name, self.deny)
 
 
-class _Head(_Section):
+class _TypeHead(_TypeSection):
     """The settings in a file."""
 
     description: str = Field(min_length=1)
@@ -72,7 +72,7 @@ class _Head(_Section):
     """The types that its agents may start. None: all."""
 
 
-class AgentType(_Head):
+class AgentType(_TypeHead):
     """A named type of agents."""
 
     name: str
@@ -143,7 +143,7 @@ def parse_agent_type(text: str, name: str, config: Config, *, file: str = "", ot
     """
     document = read_document(text)
     try:
-        head = _Head.model_validate(document.head)
+        head = _TypeHead.model_validate(document.head)
     except ValidationError as error:
         raise _problem(document, error) from error
     if not other_tools:
@@ -195,7 +195,7 @@ def _problem(document: Document, error: ValidationError) -> BadLineError:
     name, line = ".".join(map(str, path)), document.line_of(path)
     if problem["type"] == "extra_forbidden":
         sections: dict[str, type[BaseModel]] = {"tools": ToolNames, "budget": Budget}
-        section = sections.get(str(path[0]), _Head) if path[1:] else _Head
+        section = sections.get(str(path[0]), _TypeHead) if path[1:] else _TypeHead
         return BadLineError(f"`{name}`: {unknown_name('setting', str(path[-1]), section.model_fields)}", line=line)
     if problem["type"] == "missing":
         return BadLineError(f"`{name}` is missing", line=line)

@@ -56,7 +56,7 @@ class UndoReport:
 
 
 @dataclass(kw_only=True, eq=False)
-class _State:
+class _BetweenPrompts:
     """The state between two prompts."""
 
     history: list[ModelMessage]
@@ -98,7 +98,7 @@ class Undo:
         self._prompts = [each.prompt for each in earlier]
         self._runs = [each.run for each in earlier]
         """The number of each prompt's run, as the session counts them."""
-        self._states: list[_State | None] = [*(_of_earlier(each, history) for each in earlier), None]
+        self._states: list[_BetweenPrompts | None] = [*(_of_earlier(each, history) for each in earlier), None]
         """One more than the prompts; None marks the agent's present state."""
         self._one_at_a_time = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
@@ -179,7 +179,7 @@ class Undo:
             here, present = self._position, await self._present()
             return [await self._preview(here - count, present) for count in range(1, min(most, here) + 1)]
 
-    async def _preview(self, there: int, present: _State) -> UndoReport:
+    async def _preview(self, there: int, present: _BetweenPrompts) -> UndoReport:
         target = self._states[there]
         if target is None:
             raise ValueError(f"the agent is at {there} already")
@@ -261,18 +261,18 @@ class Undo:
         target.kernel = None  # it belongs to the agent now
         await self._drop(target)
 
-    async def _present(self) -> _State:
+    async def _present(self) -> _BetweenPrompts:
         """Returns the present state, without the kernel."""
         is_new = not self._loop.resources.kernel.is_used
         history = list(self._loop.node.run.record.history)
-        state = _State(history=history, news=self._loop.before.news, is_new=is_new)
+        state = _BetweenPrompts(history=history, news=self._loop.before.news, is_new=is_new)
         try:
             state.tree = await self._files.record()
         except ShadowError as error:
             state.files_problem = str(error)
         return state
 
-    async def _restore_files(self, present: _State, target: _State, outcome: _Restored) -> None:
+    async def _restore_files(self, present: _BetweenPrompts, target: _BetweenPrompts, outcome: _Restored) -> None:
         outcome.files_problem = target.files_problem or present.files_problem
         if outcome.files_problem:
             return
@@ -284,7 +284,7 @@ class Undo:
             if failed:
                 outcome.files_problem = f"these could not be written: {', '.join(failed[:10])}"
 
-    async def _restore_variables(self, present: _State, target: _State, outcome: _Restored) -> None:
+    async def _restore_variables(self, present: _BetweenPrompts, target: _BetweenPrompts, outcome: _Restored) -> None:
         kernels = self._loop.resources.kernel
         if target.kernel is not None and target.kernel.lost_reason is None:
             present.kernel = await kernels.exchange(target.kernel)
@@ -301,7 +301,7 @@ class Undo:
             outcome.variables_problem = target.variables_problem
             await self._keep_variables(present)  # these kernels live on and may change from now
 
-    async def _keep_variables(self, state: _State) -> None:
+    async def _keep_variables(self, state: _BetweenPrompts) -> None:
         """Keeps the kernel's variables, as a branch or in files."""
         if state.is_new:
             return
@@ -313,7 +313,7 @@ class Undo:
             except KernelError as error:
                 state.variables_problem = str(error)
 
-    async def _save(self, state: _State, kernel: Kernel) -> None:
+    async def _save(self, state: _BetweenPrompts, kernel: Kernel) -> None:
         """Saves a kernel's variables into files."""
         self._saves += 1
         folder = self._folder / str(self._saves)
@@ -329,11 +329,11 @@ class Undo:
             work = self._save_all(with_kernel[MAX_KERNELS:])
             self._saving = asyncio.create_task(work, name="variables of earlier prompts")
 
-    def _by_distance(self, here: int) -> list[_State]:
+    def _by_distance(self, here: int) -> list[_BetweenPrompts]:
         order = sorted(range(len(self._states)), key=lambda number: abs(number - here))
         return [state for number in order if (state := self._states[number]) is not None]
 
-    async def _save_all(self, states: list[_State]) -> None:
+    async def _save_all(self, states: list[_BetweenPrompts]) -> None:
         for state in states:
             kernel = state.kernel
             if kernel is None:
@@ -357,21 +357,21 @@ class Undo:
             await asyncio.wait({self._saving})
             self._saving = None
 
-    async def _drop(self, state: _State) -> None:
+    async def _drop(self, state: _BetweenPrompts) -> None:
         """Drops a state."""
         kernel, state.kernel = state.kernel, None
         self._forget_saved(state)
         if kernel is not None:
             await kernel.aclose()
 
-    def _forget_saved(self, state: _State) -> None:
+    def _forget_saved(self, state: _BetweenPrompts) -> None:
         if state.saved is not None:
             remove_soon(state.saved)
         state.saved, state.saved_bytes, state.variables_problem = None, 0, NOT_KEPT
 
 
-def _of_earlier(prompt: EarlierPrompt, history: Sequence[ModelMessage]) -> _State:
+def _of_earlier(prompt: EarlierPrompt, history: Sequence[ModelMessage]) -> _BetweenPrompts:
     problem = "" if prompt.files else NOT_KEPT
-    state = _State(history=list(history[: prompt.messages]), tree=prompt.files, files_problem=problem)
+    state = _BetweenPrompts(history=list(history[: prompt.messages]), tree=prompt.files, files_problem=problem)
     state.variables_problem = STARTED_AGAIN
     return state

@@ -54,7 +54,7 @@ class ForkUnsafeError(KernelStartError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kernel:
+class _ServedKernel:
     pid: int
     bound: asyncio.Future[None]
     ended: asyncio.Future[int]
@@ -70,8 +70,8 @@ class ForkServer:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._numbers = itertools.count()
-        self.starting: dict[int, asyncio.Future[_Kernel]] = {}
-        self.kernels: dict[int, _Kernel] = {}
+        self.starting: dict[int, asyncio.Future[_ServedKernel]] = {}
+        self.kernels: dict[int, _ServedKernel] = {}
         self.laying: dict[int, asyncio.Future[str]] = {}
         self.ready: Mapping[str, Any] = {}
         """The server's first message, sent when it is ready."""
@@ -195,11 +195,11 @@ class ForkServer:
             return (self._folder / "server.log").read_text(errors="replace")[-2000:]
         return ""
 
-    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> _Kernel:
+    async def _ask_for(self, operation: str, request: Mapping[str, Any]) -> _ServedKernel:
         if not self.alive:
             raise KernelStartError("the fork server has ended")
         number = next(self._numbers)
-        started: asyncio.Future[_Kernel] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[_ServedKernel] = asyncio.get_running_loop().create_future()
         self.starting[number] = started
         self._send({"op": operation, "id": number, **request})
         try:
@@ -248,7 +248,7 @@ class ForkServer:
         loop = asyncio.get_running_loop()
         match message:
             case {"started": number, "pid": pid}:
-                kernel = _Kernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
+                kernel = _ServedKernel(pid=pid, bound=loop.create_future(), ended=loop.create_future())
                 self.kernels[pid] = kernel
                 self.starting.pop(number).set_result(kernel)
             case {"failed": number, "reason": reason} if number in self.starting:
@@ -275,7 +275,7 @@ class ForkServer:
         self.kernels.clear()
         self.laying.clear()
 
-    def _end_unwanted(self, started: asyncio.Future[_Kernel]) -> None:
+    def _end_unwanted(self, started: asyncio.Future[_ServedKernel]) -> None:
         if not started.cancelled() and started.exception() is None:
             self.end(started.result().pid)
 

@@ -232,7 +232,7 @@ def _steps(path: str) -> Iterator[str]:
                     at = ""
 
 
-class _Listing(NamedTuple):
+class _FolderContents(NamedTuple):
     is_repository: bool
     """It is one by what is in it, whatever its name."""
     is_environment: bool = False
@@ -243,7 +243,7 @@ class _Listing(NamedTuple):
 
 
 @functools.lru_cache(maxsize=5 * MAX_FOLDERS)
-def _list(folder: str, *identity: int) -> _Listing:
+def _list(folder: str, *identity: int) -> _FolderContents:
     """The entries of a folder, cached by its identity and its time of change.
 
     Raises:
@@ -253,7 +253,7 @@ def _list(folder: str, *identity: int) -> _Listing:
     with os.scandir(folder) as entries:
         found = {entry.name: entry for entry in entries}
     if "HEAD" in found and ("commondir" in found or {"objects", "refs"} <= found.keys()):
-        return _Listing(is_repository=True)
+        return _FolderContents(is_repository=True)
     named: dict[str, list[str]] = {".git": [], ".gitmodules": []}
     folders = []
     for name, entry in found.items():
@@ -262,7 +262,7 @@ def _list(folder: str, *identity: int) -> _Listing:
             named[kind].append(entry.path)
         if kind != ".git" and entry.is_dir(follow_symlinks=False):
             folders.append(entry.path)
-    return _Listing(
+    return _FolderContents(
         is_repository=False,
         is_environment=not found.keys().isdisjoint(MARKS),
         pointers=tuple(named[".git"]),

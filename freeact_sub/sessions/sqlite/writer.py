@@ -75,7 +75,7 @@ Write: TypeAlias = Callable[[Target], object]
 
 
 @dataclass
-class _Waiting:
+class _WaitingCaller:
     """A caller that waits until all earlier writes are on disk."""
 
     loop: asyncio.AbstractEventLoop
@@ -148,7 +148,7 @@ class SqliteWriter:
         if not self.keeps:
             return False
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(loop, loop.create_future())
+        waiting = _WaitingCaller(loop, loop.create_future())
         self._backlog.put(waiting, now=True)
         too_long = loop.call_later(COMMIT_SECONDS, waiting.settle, None)
         try:
@@ -327,7 +327,7 @@ class SqliteWriter:
                 if target is not None and not self._failed:
                     self._write(target, writes[start : start + AT_ONCE])
             for item in taken:
-                if isinstance(item, _Waiting):
+                if isinstance(item, _WaitingCaller):
                     item.wake(not self._failed)
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):

@@ -32,7 +32,7 @@ def banner(config: Config, session: str) -> RenderableType:
         Text.assemble(("freeact-sub", "bold"), f" {__version__}"),
         Text(f"model   {visible(config.model or 'set by the program')}", "dim"),
         Text(f"mode    {config.mode}: {MODES[config.mode]}", "dim"),
-        _Ending(begin="folder  ", text=visible(shown)),
+        _FoldedRow(begin="folder  ", text=visible(shown)),
         Text(f"session {visible(session)}{NEW_SESSION if session == 'new' else ''}", "dim"),
     ]
     if config.instruction_files:
@@ -43,7 +43,7 @@ def banner(config: Config, session: str) -> RenderableType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ending:
+class _FoldedRow:
     """One row whose end matters most: a path that is too long begins with an ellipsis."""
 
     begin: str
