@@ -1,6 +1,7 @@
 """Models from settings, and what stands between a model and an agent's loop so that weak models and servers serve it too.
 
-- `build`: the model that the settings name. `odd_streams` reads servers that keep to OpenAI's protocol loosely.
+- `build`: the model that the settings name. `odd_chunks` and `odd_streams` read servers that keep to
+  OpenAI's protocol loosely.
 - `steady`: what every model needs: requests that outlive a busy provider (`traffic`), a broken connection and a stall
   (`silence`); `progress` tells how far a request is, `attempts` what those took that were cut off, `failures` words errors
   for people.

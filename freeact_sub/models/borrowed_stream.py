@@ -1,18 +1,21 @@
-"""The bases of our models and streamed responses that wrap another one, on private names of pydantic-ai.
+"""The bases of our models and streamed responses that wrap another one, on private names of pydantic-ai and openai.
 
 pydantic-ai has no public name for who limits the silence before an answer, nor for the record in which it looks for the ends
-of parts. If the first had another name, pydantic-ai's own limit would hold, which also counts the time before a request is
-sent on; without the second, streams would fail, which the contract test tells.
+of parts; openai has none for the HTTP client that its client uses. If the first had another name, pydantic-ai's own limit
+would hold, which also counts the time before a request is sent on; without the others, streams would fail. The contract test
+tells.
 """
 
+import sys
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar, cast
 
+import httpx2
 from pydantic_ai.messages import FinalResultEvent, ModelResponse, ModelResponseStreamEvent, PartEndEvent
-from pydantic_ai.models import StreamedResponse
+from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
@@ -29,6 +32,16 @@ _COPIED: Final = (
     "metadata",
     "failed_attempts",
 )
+
+
+def http_client_of(model: Model) -> httpx2.AsyncClient | None:
+    """The HTTP client under openai's client. None: the model has another client."""
+    openai = sys.modules.get("openai")  # else the model is of another provider
+    client = getattr(model, "client", None)
+    if openai is None or not isinstance(client, openai.AsyncOpenAI):
+        return None
+    http_client = client._client
+    return http_client if isinstance(http_client, httpx2.AsyncClient) else None
 
 
 class UnhurriedModel(WrapperModel):

@@ -38,6 +38,7 @@ from freeact_sub.errors import ContextOverflowError
 from freeact_sub.models.attempts import Attempt, Bill, current_bill
 from freeact_sub.models.borrowed_stream import ADDED, UnhurriedModel, WrappedStream, closed_after
 from freeact_sub.models.inner import models_in
+from freeact_sub.models.odd_chunks import mend_chunks
 from freeact_sub.models.odd_streams import EmptyStream, PartsInOrder, has_nothing, in_order
 from freeact_sub.models.progress import Meter
 from freeact_sub.models.silence import Silence
@@ -99,6 +100,7 @@ class SteadyModel(UnhurriedModel):
         meter = Meter(self.model_name)
         bill, admission = current_bill(), self._admission(meter)
         settings = self._sent(model_settings)
+        mend_chunks(self.wrapped)
         async with AsyncExitStack() as stack:
 
             async def send() -> Answering:

@@ -12,6 +12,7 @@ from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from ipykernel.zmqshell import ZMQInteractiveShell
+from openai import AsyncOpenAI
 from pydantic_ai.models import Model, StreamedResponse
 from traitlets import HasTraits
 
@@ -41,7 +42,7 @@ PLACES = {
 }
 """By the class or module that has them. Those of classes may be set in their methods only."""
 LIMIT = 40
-OF_INSTANCES = {"_trait_values": HasTraits}
+OF_INSTANCES = {"_trait_values": HasTraits, "_client": lambda: AsyncOpenAI(api_key="k")}
 
 
 def test_each_name_that_is_used_stands_in_the_list_which_is_short():

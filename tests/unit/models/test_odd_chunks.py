@@ -1,0 +1,195 @@
+"""Servers that keep to OpenAI's chat protocol loosely, over real HTTP: what they send is read, or told in one sentence."""
+
+import asyncio
+import codecs
+import gzip
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from support.agents import of_kind, read
+
+from freeact_sub import Agent, Config
+from freeact_sub.events import CodeExecutionOutput
+from freeact_sub.testing import FakeKernelProvider
+
+pytestmark = pytest.mark.usefixtures("allow_model_requests")
+
+HEAD = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+CODE = {"code": "print(42)"}
+
+
+def data(value):
+    return f"data: {value if isinstance(value, str) else json.dumps(value)}\n\n".encode()
+
+
+def chunk(delta, finish=None):
+    return data({**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+
+
+def call(arguments, name=None, index=0):
+    return chunk({"tool_calls": [{"index": index, "id": name and "a", "function": {"name": name, "arguments": arguments}}]})
+
+
+def completion(message, finish="stop"):
+    return {**HEAD, "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": finish}]}
+
+
+DONE = data("[DONE]")
+ANSWER = chunk({"content": "It is "}), chunk({"content": "42."}), chunk({}, "stop"), DONE
+
+
+@asynccontextmanager
+async def server_of(*bodies, kind="text/event-stream", headers="", piece_bytes=None):
+    """A server whose n-th answer has the n-th body. Yields its address."""
+    waiting = list(bodies)
+
+    async def serve(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        if head.startswith(b"GET"):  # how large is the context of the model?
+            writer.write(b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+            return
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.split(b":")[1]))
+        body = waiting.pop(0)
+        head = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{headers}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode())
+        for start in range(0, len(body), piece_bytes or len(body) or 1):
+            writer.write(body[start : start + (piece_bytes or len(body))])
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def result_of(tmp_path, *bodies, **wire):
+    """The result of a run that such a server answers, and what its cells put out."""
+    async with server_of(*bodies, **wire) as address:
+        config = Config(workspace=tmp_path, model="openai-chat:m", base_url=address, mode="full", code_actions="tool")
+        kernels = FakeKernelProvider()
+        async with Agent(config, kernel_provider=kernels) as agent:
+            events, result = await read(agent.run("go"))
+    return result, [event.text for event in of_kind(events, CodeExecutionOutput)], address
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [call("", "execute_ipython_cell"), call(CODE)],
+        [call(None, "execute_ipython_cell"), call(CODE)],
+        [call({}, "execute_ipython_cell"), call('{"code"'), call(': "print(42)"}')],
+        [call([], "execute_ipython_cell"), call(CODE), call("")],
+        [call("{}", "execute_ipython_cell"), call(CODE)],
+        [call(CODE, "execute_ipython_cell"), call(json.dumps(CODE))],
+        [call(json.dumps(CODE), "execute_ipython_cell"), call(CODE)],
+    ],
+)
+async def test_arguments_that_are_texts_and_objects_are_read(pieces, tmp_path):
+    turn = b"".join([*pieces, chunk({}, "tool_calls"), DONE])
+    result, outputs, _ = await result_of(tmp_path, turn, b"".join(ANSWER))
+    assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        data("null"),
+        data("[]"),
+        data("7"),
+        data('"text"'),
+        data({}),
+        data({**HEAD, "choices": None}),
+        data({**HEAD, "choices": [None]}),
+        data({**HEAD, "choices": {}}),
+        data({**HEAD, "choices": [{"index": 0}]}),
+        chunk(None),
+        chunk([]),
+        chunk("text"),
+        chunk({"tool_calls": [None]}),
+        chunk({"tool_calls": 1}),
+        b"event: message\n" + data("null"),
+        b": ping\n\n",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 3])
+async def test_chunks_that_are_no_objects_carry_nothing(odd, place, tmp_path):
+    body = b"".join([*ANSWER[:place], odd, *ANSWER[place:]])
+    result, _, _ = await result_of(tmp_path, body)
+    assert (result.status, result.output) == ("completed", "It is 42.")
+
+
+@pytest.mark.parametrize("start", [b"", codecs.BOM_UTF8, codecs.BOM_UTF8 + b"\r\n\r\n", b"proxy 1.0 is here\n\n", b"\n\n"])
+@pytest.mark.parametrize("ending", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("piece_bytes", [None, 1, 7])
+async def test_no_chunk_is_lost_whatever_comes_before_the_first(start, ending, piece_bytes, tmp_path):
+    body = start + b"".join(ANSWER).replace(b"\n", ending)
+    result, _, _ = await result_of(tmp_path, body, piece_bytes=piece_bytes)
+    assert (result.status, result.output) == ("completed", "It is 42.")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "text/event-stream", "text/plain"])
+@pytest.mark.parametrize("start", [b"", codecs.BOM_UTF8, b"\n "])
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_a_completion_in_one_body_is_the_reply(kind, start, indent, tmp_path):
+    calls = [{"id": "a", "type": "function", "function": {"name": "execute_ipython_cell", "arguments": json.dumps(CODE)}}]
+    turn = completion({"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls")
+    answer = {
+        **completion({"role": "assistant", "content": "It is 42."}),
+        "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+    }
+    bodies = [start + json.dumps(body, indent=indent).encode() for body in (turn, answer)]
+    result, outputs, _ = await result_of(tmp_path, *bodies, kind=kind)
+    assert (result.status, result.output, outputs) == ("completed", "It is 42.", ["42"])
+    assert result.usage.input_tokens >= 7
+
+
+async def test_a_completion_that_is_a_chunk_is_read_unless_it_repeats_the_chunks_before(tmp_path):
+    whole = data(completion({"role": "assistant", "content": "It is 42."}))
+    for body in (whole + DONE, whole, b"".join([*ANSWER[:2], whole, DONE])):
+        result, _, _ = await result_of(tmp_path, body)
+        assert (result.status, result.output) == ("completed", "It is 42.")
+
+
+async def test_lines_of_json_are_chunks(tmp_path):
+    body = b"".join(piece.removeprefix(b"data: ") for piece in ANSWER[:3])
+    result, _, _ = await result_of(tmp_path, body, kind="application/x-ndjson")
+    assert (result.status, result.output) == ("completed", "It is 42.")
+
+
+async def test_a_compressed_body_is_read(tmp_path):
+    body = gzip.compress(codecs.BOM_UTF8 + b"".join(ANSWER))
+    result, _, _ = await result_of(tmp_path, body, headers="Content-Encoding: gzip\r\n", piece_bytes=9)
+    assert (result.status, result.output) == ("completed", "It is 42.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "quoted"),
+    [
+        ("text/html", "<!doctype html><title>Sign in</title>" + "<p>x</p>" * 999, "<title>Sign in</title>"),
+        ("text/event-stream", "<html>busy</html>", "<html>busy</html>"),
+        ("text/plain", "nobody\nis here", "nobody is here"),
+        ("application/json", '{"status": "ok"}', '{"status": "ok"}'),
+        ("application/json", "[]", "[]"),
+        ("application/json", "null", "null"),
+        ("application/json", '{"choices": [', '{"choices": ['),
+    ],
+)
+async def test_a_body_that_is_no_answer_is_told_in_one_sentence(kind, body, quoted, tmp_path):
+    result, _, address = await result_of(tmp_path, body.encode(), kind=kind)
+    assert result.status == "failed"
+    assert f"{address}/chat/completions" in result.error
+    assert f"({kind})" in result.error
+    assert quoted in result.error
+    assert "\n" not in result.error
+    assert len(result.error) < 400
+
+
+async def test_the_error_in_one_body_is_told_in_the_words_of_the_server(tmp_path):
+    result, _, _ = await result_of(tmp_path, b'{"error": {"message": "no such model"}}', kind="application/json")
+    assert (result.status, "no such model" in result.error) == ("failed", True)
