@@ -152,19 +152,3 @@ async def test_single_characters_of_a_model_of_ones_own_are_too(tmp_path, kind, 
         assert "".join(event.content for event in of_kind(events, ResponseChunk)) == text
         assert [event.content for event in of_kind(events, Response)] == [text]
     assert chars[1] / chars[0] < 2.5
-
-
-async def test_what_pydantic_ai_puts_around_a_stream_is_put_around_the_models_own_alone(make):
-    passed = 0  # on the way in and out of it; the model's own stream waits for each piece, which is another way in
-
-    def count(frame, event, _):
-        nonlocal passed
-        passed += event == "call" and frame.f_code.co_name == "iterator_with_part_end"
-
-    async with make(["word " * 200], chunk_chars=1) as agent:
-        sys.setprofile(count)
-        try:
-            await read(agent.run("go"))
-        finally:
-            sys.setprofile(None)
-    assert 1_000 <= passed < 2_500
