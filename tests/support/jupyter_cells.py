@@ -281,7 +281,6 @@ BORDERS = {
     "chdir removed": "import os, tempfile\nhere = os.getcwd(); d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d); print(os.path.exists(d))",
     "back from removed folder": "os.chdir(here)",
     "sys exit in thread": "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join(); 'on'",
-    "os abort in child": "import os, signal\npid = os.fork()\nif pid == 0: os.kill(os.getpid(), signal.SIGKILL)\nos.WTERMSIG(os.waitpid(pid, 0)[1])",
     "excepthook": "import sys\nsys.excepthook(ValueError, ValueError('hooked'), None)",
     "showtraceback": "try: 1/0\nexcept ZeroDivisionError: get_ipython().showtraceback()",
     "displayhook own": "import sys\nsaved_hook = sys.displayhook; sys.displayhook = lambda v: print('own', v)\n5",

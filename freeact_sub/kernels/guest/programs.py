@@ -70,10 +70,12 @@ def system(command: str) -> int:
 
 
 def spawn(argv: Any, master_read: Read | None = None, stdin_read: Read | None = None) -> int:
-    """In place of `pty.spawn`, which would wait for a keyboard. Code that types itself (`stdin_read`) gets the original."""
+    """In place of `pty.spawn`, which would wait for a keyboard. Code that types itself (`stdin_read`) gets the original.
+
+    `subprocess` announces the program to the audit hook.
+    """
     if stdin_read is not None:
         return ORIGINAL_SPAWN(argv, master_read or read, stdin_read)
-    sys.audit("pty.spawn", argv)
     code = _run([argv] if isinstance(argv, str) else [*argv], master_read or read)
     return code << 8 if code >= 0 else -code
 
