@@ -256,7 +256,7 @@ class FakeKernel:
             raise KernelSnapshotError(f"no variables are saved in {folder}") from error
         variables = tuple(Variable(name=name, line=name) for name in kept)
         if variables and (more := more_than(rights_of(self.spec), rights)) and not allow_more:
-            left_out = LeftOut(variables=variables, saved_in=rights.name, more=more)
+            left_out = LeftOut(variables=variables, saved_in=rights.name, more=more, continue_in=rights.name)
             return RestoreReport(restored=(), lost=tuple(lost), left_out=(left_out,))
         self._namespace |= {name: pickle.loads(value) for name, value in kept.items()}  # noqa: S301  # the same
         return RestoreReport(restored=variables, lost=tuple(lost))

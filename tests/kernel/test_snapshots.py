@@ -305,7 +305,7 @@ async def test_what_is_gone_or_cannot_be_read_is_named_and_the_rest_comes_back(s
     (tmp_path / "work" / "mine.py").unlink()
     max((tmp_path / "store").iterdir(), key=lambda path: path.stat().st_size).unlink()
     async with kernel_in(shared_provider, tmp_path / "work") as new:
-        back = await new.restore(tmp_path / "store")
+        back = await new.restore(tmp_path / "store", allow_more=True)
         assert lost_of(back).keys() == {"big", "thing", "mine", "Thing"}
         assert lost_of(back)["big"].reason == "its file is gone"
         assert await text_of(new, "x, 'lib' in sys.path") == "(1, True)\n"

@@ -208,7 +208,7 @@ class Variables:
             self._notice(f"{counted(len(report.restored), 'variable')} came back{_lost(report)}")
         for each in report.left_out:
             self._notice(
-                f"{_left_out(each)} To have them, continue in {each.saved_in}, or run the cells again with --replay"
+                f"{_left_out(each)} To have them, continue in {each.continue_in}, or run the cells again with --replay"
             )
         return f"[Your kernel is new. {_restored_text(report)}{_later(saved_up_to, last_cell)}]"
 

@@ -33,6 +33,7 @@ SENT: Final = (
     "saved.groups",
     "saved.borrowed_pickler",
     "saved.write",
+    "saved.imported",
     "saved.read",
     "saved.snapshots",
     "agent",

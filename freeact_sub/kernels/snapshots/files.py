@@ -21,6 +21,7 @@ from typing import Annotated, Final, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from freeact_sub.errors import KernelSnapshotError
+from freeact_sub.kernels.snapshots.modules import Modules
 from freeact_sub.kernels.snapshots.report import LostVariable, Variable
 from freeact_sub.kernels.snapshots.rights import Rights, more_than
 from freeact_sub.system.safe_files import opened_folder
@@ -77,6 +78,7 @@ class Manifest(_Written):
     path: list[Annotated[str, Field(max_length=10_000)]]
     folder: Annotated[str, Field(max_length=10_000)] | None
     sources: dict[Name, str]
+    imported: Modules
 
     @property
     def kept(self) -> tuple[Variable, ...]:
@@ -96,6 +98,13 @@ class SavedPart(BaseModel):
     rights: Rights
     """The kernel's."""
     written: Manifest
+
+    def more(self, rights: Rights) -> str:
+        """What a kernel with these rights may do that this one could not. Empty: nothing.
+
+        A module is code of the kernel that has changed it last, which may have had a wall. Behind one it does not matter.
+        """
+        return more_than(rights, self.rights) or ("" if rights.walled else self.written.imported.changed())
 
     def without(self, names: Collection[str]) -> Self:
         """The part without these variables, and without the files of which nothing is left."""
@@ -214,17 +223,18 @@ def _stored(there: int, manifest: Manifest, store: Store) -> Stored:
 
 def place(
     store: Path, target: Path, rights: Rights | None, given_up: threading.Event
-) -> tuple[list[SavedPart], list[SavedPart]]:
+) -> tuple[list[SavedPart], list[tuple[SavedPart, str]]]:
     """Puts a snapshot into a kernel's folder: second names of our files, or copies where that cannot be.
 
     Args:
         store: The folder of ours.
         target: An empty folder in the kernel's.
-        rights: The kernel's: what a kernel with less rights has saved is left out. None: nothing is.
+        rights: The kernel's: what a kernel with less rights has saved is left out, and what needs a module that has
+            changed since. None: nothing is.
         given_up: See `take`.
 
     Returns:
-        What is in the kernel's folder now, and what is left out.
+        What is in the kernel's folder now, and what is left out, with what the kernel may do more (`LeftOut.more`).
 
     Raises:
         KernelSnapshotError: There is no snapshot, or it cannot be read.
@@ -234,8 +244,9 @@ def place(
         try:
             with opened_folder(store) as here:
                 stored = Stored.model_validate_json(_content(here, MANIFEST, MAX_MANIFEST_BYTES))
-                left_out = [part for part in stored.parts if rights is not None and more_than(rights, part.rights)]
-                parts = [part for part in stored.parts if part not in left_out]
+                more = ["" if rights is None else part.more(rights) for part in stored.parts]
+                parts = [part for part, reason in zip(stored.parts, more, strict=True) if not reason]
+                left_out = [(part, reason) for part, reason in zip(stored.parts, more, strict=True) if reason]
                 for name in {name for part in parts for name in part.written.files}:
                     with contextlib.suppress(FileNotFoundError):  # its variables are named as lost then
                         _link(name, here, there, given_up)

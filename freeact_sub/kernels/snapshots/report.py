@@ -53,7 +53,10 @@ class LeftOut:
     saved_in: str
     """The mode of the kernel that has saved them, as in `mode plan`."""
     more: str
-    """What the kernel may do that the one that has saved them could not, as in `it has the network`."""
+    """What the kernel may do that the one that has saved them could not, as in `it has the network`, or which
+    module that they need has changed since."""
+    continue_in: str
+    """The mode of a kernel that reads them without a question."""
 
     @property
     def lost(self) -> tuple[LostVariable, ...]:

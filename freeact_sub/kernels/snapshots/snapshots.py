@@ -89,12 +89,15 @@ class Snapshots:
         ]
         return RestoreReport(
             restored=tuple(Variable(name=name, line=line) for name, line in result.restored.items()),
-            lost=(*(lost for part in (*parts, *others) for lost in part.written.not_kept), *unread),
+            lost=(*(lost for part in (*parts, *(part for part, _ in others)) for lost in part.written.not_kept), *unread),
             left_out=tuple(
                 LeftOut(
-                    variables=kept, saved_in=part.rights.name, more="" if rights is None else more_than(rights, part.rights)
+                    variables=kept,
+                    saved_in=part.rights.name,
+                    more=more,
+                    continue_in=part.rights.name if rights is None or more_than(rights, part.rights) else "mode auto",
                 )
-                for part in others
+                for part, more in others
                 if (kept := part.written.kept)
             ),
         )

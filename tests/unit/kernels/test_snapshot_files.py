@@ -40,6 +40,7 @@ def write(folder, contents, **changes):
         "path": [],
         "folder": None,
         "sources": {},
+        "imported": {"files": {}, "folders": {}},
     } | changes
     (folder / "manifest.json").write_text(json.dumps(manifest))
 

@@ -13,6 +13,7 @@ import pickle
 import sys
 from typing import Any
 
+from .imported import from_sources
 from .write import FORMAT, MANIFEST, cut, reason_of
 
 RESULT = "restored.json"
@@ -28,8 +29,9 @@ def restore(folder: str, namespace: dict[str, Any]) -> None:
     views = {name: mapped(os.path.join(folder, name)) for name in {name for each in manifests for name in each["files"]}}
     lost: dict[str, str] = {}
     restored: dict[str, str] = {}
-    for manifest in manifests:
-        restore_one(manifest, views, namespace, restored, lost)
+    with from_sources():
+        for manifest in manifests:
+            restore_one(manifest, views, namespace, restored, lost)
     with open(os.path.join(folder, RESULT), "x") as file:
         json.dump({"restored": restored, "lost": lost}, file)
 

@@ -23,12 +23,15 @@ from typing import Any
 
 from .. import hook, used
 from ..halves import HALVES
+from .imported import Imported
 from .write import Writer, reason_of
 
 PR_SET_PDEATHSIG = 1
 GPU_DEVICES = ("/dev/nvidia", "/dev/kfd")
 NICE = 5
 READ_BYTES = 65536
+IMPORTED = Imported()
+"""A branch of the kernel has what the kernel had."""
 
 
 @dataclass
@@ -79,6 +82,7 @@ class SnapshotRequests:
             with self.lock:
                 request = self.wanted.pop(snapshot_id, None)
                 started = time.perf_counter()
+                IMPORTED.look()
                 reason = why_not_forked() if request is not None else ""
                 if request is not None and not reason:
                     try:
@@ -121,7 +125,7 @@ class SnapshotRequests:
         """Saves in the main thread what can be saved within the bounds for that."""
         problem = ""
         try:
-            Writer(self.shell, self.salt, {**request, **request["here"]}).write()
+            Writer(self.shell, self.salt, IMPORTED.told, {**request, **request["here"]}).write()
         except Exception as error:  # noqa: BLE001  # border: whatever fails, the host is told
             problem = reason_of(error)
         self.say(snapshot_id, state="begun", pause=time.perf_counter() - started, reason=reason)
@@ -177,7 +181,7 @@ def be_saver(snapshots: SnapshotRequests, request: dict[str, Any], origin: int, 
         leave(result_writer, snapshots.requests)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.nice(NICE)
-        Writer(snapshots.shell, snapshots.salt, request).write()
+        Writer(snapshots.shell, snapshots.salt, IMPORTED.told, request).write()
         os._exit(0)
     except BaseException as error:  # noqa: BLE001  # border: the end of a process; the host is told why
         with contextlib.suppress(OSError):

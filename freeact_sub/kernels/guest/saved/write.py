@@ -45,8 +45,8 @@ class SaveLimitError(BaseException):
 class Writer:
     """One snapshot."""
 
-    def __init__(self, shell: Any, salt: str, request: dict[str, Any]) -> None:
-        """Args: request: of the host: `folder`, the digests that are `known`, `seconds`, `bytes`."""
+    def __init__(self, shell: Any, salt: str, imported: Callable[[], Any], request: dict[str, Any]) -> None:
+        """Args: imported: tells of modules. request: the host's: `folder`, digests that are `known`, `seconds`, `bytes`."""
         self.namespace: dict[str, Any] = shell.user_ns
         self.hidden: dict[str, Any] = shell.user_ns_hidden
         self.inputs: list[str] = self.namespace.get("In", [])
@@ -61,6 +61,7 @@ class Writer:
         self.groups: list[dict[str, Any]] = []
         self.lost: dict[str, dict[str, Any]] = {}
         self.salt = salt
+        self.imported = imported
 
     def write(self) -> None:
         """Writes all that can be kept, and then the manifest.
@@ -94,6 +95,7 @@ class Writer:
             "path": [path for path in sys.path if fits(path, PATH_CHARS)],
             "folder": working_folder(),
             "sources": self.source_texts(),
+            "imported": self.imported(),
         }
         path = os.path.join(self.folder, MANIFEST)
         with open(f"{path}.new", "x") as file:

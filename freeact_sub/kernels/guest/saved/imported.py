@@ -1,0 +1,142 @@
+"""Which modules variables were saved with: what has been imported from folders that are not Python's own.
+
+To read variables is to import these again. Code with fewer rights may have changed them since, or put others before them in
+the search path. So the host compares (`kernels/snapshots/modules.py`, which uses this file as well).
+"""
+
+import contextlib
+import hashlib
+import importlib.machinery
+import os
+import site
+import stat
+import sys
+import sysconfig
+import types
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from .write import DIGEST_BYTES, NAME_CHARS, PATH_CHARS, fits
+
+READ_BYTES = 2**20
+SUFFIXES = (".py", ".pyc", ".so")
+
+
+class Imported:
+    """The modules of one kernel, from its start on."""
+
+    def __init__(self) -> None:
+        self.before = {name.partition(".")[0] for name in list(sys.modules)}
+        """What each kernel has before its first cell, which is never imported again."""
+        self.own = own_folders()
+        self.digests: dict[str, tuple[Any, str]] = {}
+        """By path: the spec of the module, of which a reload makes a new one, and the digest of its file."""
+
+    def look(self) -> None:
+        """Notes what is new. Called after each cell, so that a file which is changed later is known to have changed."""
+        for path, spec in list(self.files()):
+            if path not in self.digests or self.digests[path][0] is not spec:
+                self.digests[path] = spec, digest_of(path)
+
+    def modules(self) -> Iterator[tuple[str, Any]]:
+        """Those that a new kernel has to import, by their names."""
+        for name, module in list(sys.modules.items()):
+            if fits(name, NAME_CHARS) and name.partition(".")[0] not in self.before:
+                yield name, module
+
+    def files(self) -> Iterator[tuple[str, Any]]:
+        """The files of modules that are not in Python's own folders."""
+        for _, module in self.modules():
+            if isinstance(module, types.ModuleType):
+                spec = object.__getattribute__(module, "__dict__").get("__spec__")  # a lazy module stays lazy
+                path = getattr(getattr(spec, "loader", None), "archive", None) or getattr(spec, "origin", None)
+                if fits(path, PATH_CHARS) and os.path.isabs(path) and not self.is_own(path):
+                    yield path, spec
+
+    def told(self) -> dict[str, Any]:
+        """For the host: the digest of each file, and the names that were looked up in each folder."""
+        folders: dict[str, set[str]] = {}
+        for name, _ in self.modules():
+            above, _, last = name.rpartition(".")
+            for place in self.places(above):
+                folders.setdefault(place, set()).add(last)
+        files = {path: digest for path, (_, digest) in self.digests.items()}
+        for folder, names in folders.items():
+            for path in (folder, *candidates(folder, names)):
+                files.setdefault(path, digest_of(path))
+        return {"files": files, "folders": {folder: sorted(names) for folder, names in folders.items()}}
+
+    def places(self, package: str) -> Iterator[str]:
+        """Where modules of a package are looked up, outside of Python's own folders. Args: package: empty: of none."""
+        places: list[Any] = [*sys.path, os.curdir]
+        if package:
+            places = []
+            with contextlib.suppress(Exception):  # a package may be anything
+                places = list(sys.modules[package].__path__)
+        for place in places:
+            with contextlib.suppress(OSError, TypeError, ValueError):  # such as a working folder that is gone
+                folder = os.path.abspath(place)
+                if fits(folder, PATH_CHARS) and not self.is_own(folder):
+                    yield folder
+
+    def is_own(self, path: str) -> bool:
+        """Whether a path is in one of Python's own folders."""
+        return any(path == folder or path.startswith(folder + os.sep) for folder in self.own)
+
+
+def own_folders() -> set[str]:
+    """The folders of this Python and of what is installed in it."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    found = {*map(sysconfig.get_path, kinds), *site.getsitepackages(), site.getusersitepackages()}
+    return {path for each in found if each for path in (os.path.abspath(each), os.path.realpath(each))}
+
+
+def candidates(folder: str, names: Collection[str]) -> Iterator[str]:
+    """What in a folder could be imported by one of these names, and of packages the file that makes them one."""
+    with contextlib.suppress(OSError, ValueError):
+        for entry in os.listdir(folder):
+            path = os.path.join(folder, entry)
+            if entry.partition(".")[0] not in names:
+                continue
+            if entry.endswith(SUFFIXES):
+                yield path
+            elif entry in names and os.path.isdir(path):
+                yield path
+                yield from candidates(path, ("__init__",))
+
+
+def digest_of(path: str) -> str:
+    """The digest of a regular file's content. Empty: it is none, or cannot be read."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return ""
+        while data := os.read(handle, READ_BYTES):
+            digest.update(data)
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def from_sources() -> Iterator[None]:
+    """Meanwhile a module outside of Python's own folders is compiled from its source, whatever `__pycache__` holds."""
+    own, loader = Imported(), importlib.machinery.SourceFileLoader
+    stats = loader.path_stats
+
+    def path_stats(self: Any, path: Any) -> Any:
+        if own.is_own(os.path.abspath(path)):
+            return stats(self, path)
+        raise OSError("its compiled file does not count")
+
+    loader.path_stats = path_stats  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        loader.path_stats = stats  # type: ignore[method-assign]
