@@ -1,10 +1,12 @@
 """Jupyter's own tests of a kernel, against the kernelspec that we install."""
 
 import sys
+from types import SimpleNamespace
 
 import jupyter_kernel_test
 import pytest
 
+from freeact_sub.kernels.forkserver import provisioner
 from freeact_sub.kernels.forkserver.kernelspec import NAME, install_kernelspec
 
 pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", reason="forked kernels")]
@@ -12,11 +14,17 @@ pytestmark = [pytest.mark.kernel, pytest.mark.skipif(sys.platform != "linux", re
 
 @pytest.fixture(autouse=True, scope="class")
 def kernelspec(tmp_path_factory):
+    """The kernelspec. The fork server lasts as long as the program, which here ends with these tests."""
+    ends = []
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provisioner, "atexit", SimpleNamespace(register=ends.append))
         folder = tmp_path_factory.mktemp("jupyter")
         install_kernelspec(folder, sys.executable, wall="none")
         patch.setenv("JUPYTER_PATH", str(folder))
         yield
+    assert ends
+    for end in ends:
+        end()
 
 
 class TestOurKernel(jupyter_kernel_test.KernelTests):
