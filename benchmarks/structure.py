@@ -35,15 +35,17 @@ DOCUMENTED: Final = frozenset(
 
 @dataclass(frozen=True)
 class Source:
-    """The modules of one state of the package. Args: root: the folder that holds the folder `freeact_sub`."""
+    """The modules of one state of a package."""
 
     root: Path
+    """The folder that holds the package's."""
+    package: str = PACKAGE
 
     @cached_property
     def files(self) -> dict[str, Path]:
         """By module name."""
         found = {}
-        for path in sorted((self.root / PACKAGE).rglob("*.py")):
+        for path in sorted((self.root / self.package).rglob("*.py")):
             parts = path.relative_to(self.root).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
         return found
@@ -57,13 +59,13 @@ class Source:
         """Lines by folder of the package; files beside the folders count as `.`."""
         found: Counter[str] = Counter()
         for path in self.files.values():
-            parts = path.relative_to(self.root / PACKAGE).parts
+            parts = path.relative_to(self.root / self.package).parts
             found[parts[0] if len(parts) > 1 else "."] += len(path.read_text(encoding="utf-8").splitlines())
         return found
 
     def counts(self) -> Counter[str]:
         """Files by folder of the package."""
-        folders = [path.relative_to(self.root / PACKAGE).parts for path in self.files.values()]
+        folders = [path.relative_to(self.root / self.package).parts for path in self.files.values()]
         return Counter(parts[0] if len(parts) > 1 else "." for parts in folders)
 
     def imports(self) -> dict[str, set[str]]:

@@ -1,7 +1,8 @@
-"""Three rules about files. The exit status tells whether one is broken.
+"""Four rules about files. The exit status tells whether one is broken.
 
 - No file of ours has over 400 lines: one that grows past that wants to be two things.
 - No two files of tests have one name: pytest wants that.
+- No more than three files import each other in a circle. Imports for type checkers and in functions count too.
 - Private names of other libraries stand only in files `borrowed_*.py`. Each such file says what for, and
   `tests/unit/test_borrowed.py` fails when a library has another name.
 """
@@ -17,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.structure import BORROWED, Source  # noqa: E402
 
 LIMIT = 400
+CIRCLE = 3
 
 
 def main() -> int:
@@ -29,7 +31,13 @@ def main() -> int:
     wrong = [f"{path}: {size} lines, {LIMIT} allowed" for path, size in sizes.items() if size > LIMIT]
     names = Counter(path.name for path in files if path.name.startswith("test_"))
     wrong += [f"{name}: {count} files, 1 allowed" for name, count in names.items() if count > 1]
-    borrowed = Source(ROOT).borrowed()
+    source = Source(ROOT)
+    wrong += [
+        f"{len(circle)} files import each other, {CIRCLE} may: {', '.join(circle)}"
+        for circle in source.circles()
+        if len(circle) > CIRCLE
+    ]
+    borrowed = source.borrowed()
     wrong += [
         f"{module}: {name} is a private name of another library: it may stand in a file {BORROWED}*.py alone"
         for module, names in borrowed.items()

@@ -32,6 +32,27 @@ def test_a_circle_through_type_checking_and_through_a_function_is_found(source):
     assert found.circles() == [["freeact_sub.a", "freeact_sub.b", "freeact_sub.c"]]
 
 
+KINDS = {
+    "at the top": "from knotted import {}",
+    "of a name": "from knotted.{} import name",
+    "for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from knotted import {}",
+    "in a function": "def use():\n    import knotted.{}",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_circle_is_found_whatever_kind_of_import_closes_it(tmp_path, kind):
+    package = tmp_path / "knotted"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for module, other in ("ab", "bc", "cd"):
+        (package / f"{module}.py").write_text(KINDS["at the top"].format(other))
+    (package / "d.py").write_text("name = 1")
+    assert Source(tmp_path, "knotted").circles() == []
+    (package / "d.py").write_text(KINDS[kind].format("a"))
+    assert Source(tmp_path, "knotted").circles() == [["knotted.a", "knotted.b", "knotted.c", "knotted.d"]]
+
+
 def test_class_names_that_differ_by_an_underscore_are_doubles(source):
     found = source(a="class Question: ...\n", b="class _Question: ...\n", c="class Other:\n    class Question: ...\n")
     assert found.doubles() == {"Question": ["freeact_sub.a", "freeact_sub.b"]}
