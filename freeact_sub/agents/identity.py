@@ -1,4 +1,4 @@
-"""Who an agent is, in plain values: its key, and the facts that the session keeps.
+"""Who an agent is: its key.
 
 The host decides ids, keys, depth and parenthood; it never reads them from a kernel. A key is a durable name that shows an
 agent's ancestors, and the only source of its depth: `agent:ROOT` is a root, `agent:ROOT:subagent:ID` a child of it, and each
@@ -7,10 +7,7 @@ further level adds `:sub:ID`. A malformed key has depth 0 and no parent, so it n
 
 import re
 import uuid
-from dataclasses import dataclass
 from typing import Final
-
-from freeact_sub.modes import Mode
 
 _KEY: Final = re.compile(r"agent:[^:\s]+(?P<chain>:subagent:[^:\s]+(?::sub:[^:\s]+)*)?")
 
@@ -34,27 +31,3 @@ def depth_of(key: str) -> int:
 def parent_of(key: str) -> str | None:
     """Return the parent's key; None for a root and for a malformed key."""
     return key.rsplit(":", 2)[0] if depth_of(key) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentFacts:
-    """An agent as a session keeps it."""
-
-    agent_id: str
-    key: str
-    parent_id: str | None
-    """None for the root."""
-    depth: int
-    tool_call_id: str | None
-    """The parent's call that started it. None: a program did."""
-    description: str
-    agent_type: str | None
-    """The name of its type. None: it has no type."""
-    model: str
-    """The id of its model."""
-    address: str
-    """Where its model is."""
-    mode: Mode
-    in_background: bool
-    scope: str
-    """The part of the task that is the agent's own."""

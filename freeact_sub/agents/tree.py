@@ -15,7 +15,7 @@ from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.history import KeptHistories
-from freeact_sub.agents.identity import AgentFacts, child_key, depth_of, root_key
+from freeact_sub.agents.identity import child_key, depth_of, root_key
 from freeact_sub.agents.ports import AtWork
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentInfo
@@ -27,6 +27,7 @@ from freeact_sub.channel import Emitter
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import Notice
 from freeact_sub.modes import Mode
+from freeact_sub.sessions import StoredAgent
 from freeact_sub.tools import SpawnRequest
 
 MAX_ENDED: Final = 200
@@ -152,9 +153,9 @@ class AgentNode:
         return (*(self.parent.path if self.parent else ()), self.name)
 
     @property
-    def facts(self) -> AgentFacts:
+    def stored(self) -> StoredAgent:
         """The agent as the session keeps it."""
-        return AgentFacts(
+        return StoredAgent(
             agent_id=self.agent_id,
             key=self.key,
             parent_id=self.parent_id,

@@ -130,7 +130,7 @@ class AgentLoop:
         node, run = self.node, self.node.run
         self._tree.at_work[node.agent_id] = self
         node.shared.gate.begin(node.agent_id)
-        node.shared.journal.run_begins(node.facts, work.prompt, run.account.budget)
+        node.shared.journal.run_begins(node.stored, work.prompt, run.account.budget)
         self._emit(self._started(work))
         if node.parent is None:
             node.shared.stream.emit_held_back(node.emitter)

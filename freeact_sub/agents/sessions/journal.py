@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias
 from pydantic_ai.messages import ModelMessage
 from pydantic_core import to_jsonable_python
 
-from freeact_sub.agents.identity import AgentFacts
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.sessions.resume import EarlierPrompt
 from freeact_sub.agents.sessions.variables import SessionVariables
@@ -32,7 +31,7 @@ from freeact_sub.events import (
 )
 from freeact_sub.events.ending import Ending
 from freeact_sub.events.json_lines import content
-from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter
+from freeact_sub.sessions import KnownAnswer, SessionReader, SessionWriter, StoredAgent
 
 NOT_KEPT: Final = (ResponseChunk, ThoughtsChunk, ModelProgress)
 """Pieces of what follows as a whole."""
@@ -100,7 +99,7 @@ class Journal:
         """The session has this conversation of an agent already."""
         self._written[agent_id] = list(messages)
 
-    def run_begins(self, agent: AgentFacts, prompt: str, budget: Budget) -> None:
+    def run_begins(self, agent: StoredAgent, prompt: str, budget: Budget) -> None:
         """Records the start of a run."""
         if agent.parent_id is None:
             self.root_run += 1

@@ -55,18 +55,7 @@ def sweep(
     max_bytes: int | None,
     stop: threading.Event,
 ) -> Swept:
-    """Sweeps all sessions.
-
-    Args:
-        store: The sessions.
-        workspace: A folder whose outputs are swept as those in the workspaces of sessions are.
-        archive_after_days: Days without use after which a session is archived. None: never.
-        max_bytes: Bytes that all sessions may take on disk. None: no limit.
-        stop: Ends the sweep soon once it is set.
-
-    Raises:
-        SessionError: They cannot be read.
-    """
+    """Sweeps all sessions: see `SessionStore.sweep`."""
     swept, sessions = Swept(), store.sessions()[::-1]
     before = 0.0 if archive_after_days is None else time.time() - archive_after_days * DAY_SECONDS
     for session in sessions:
