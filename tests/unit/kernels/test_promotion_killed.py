@@ -7,17 +7,21 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.thorough import THOROUGH
 
+TESTS = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files are taken over where there are branches: on Linux")
 
 PROGRAM = """
-import asyncio, json, os, pathlib, shutil, signal, sys
+import asyncio, json, os, pathlib, shutil, sys
 from freeact_sub.kernels.workspaces import lay_over, promote, recover
 from freeact_sub.kernels.workspaces.changes import stamps
 from freeact_sub.system.private_folders import KernelFolder
+from support.killing import killed_at
 
 workspace, private, original = (pathlib.Path(sys.argv[1]) / name for name in ("ws", "private", "original"))
 CALLS = ("rename", "link", "unlink", "rmdir", "mkdir", "fsync", "symlink")
@@ -34,24 +38,6 @@ def tree(root):
         if name.split("/")[0] != ".freeact":
             found[name] = os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else "folder"
     return found
-
-def killed_at(step, function):
-    "Runs it in a child that is killed before the call with this number; returns whether it was."
-    pid = os.fork()
-    if pid == 0:
-        left = [step]
-        def counted(real):
-            def call(*arguments, **options):
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left[0] -= 1
-                return real(*arguments, **options)
-            return call
-        for name in CALLS:
-            setattr(os, name, counted(getattr(os, name)))
-        function()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
 async def no_overlay(settings):
     return "none"
@@ -73,10 +59,10 @@ while True:
     (copy / "empty").mkdir()
     before, changes, after = tree(workspace), own.look(), tree(copy)
     assert before != after
-    killed = killed_at(step, lambda: promote(own, changes))
+    killed = killed_at(step, lambda: promote(own, changes), CALLS)
     half = tree(workspace) not in (before, after)
     again = 0
-    while killed_at(again, lambda: recover(workspace)):
+    while killed_at(again, lambda: recover(workspace), CALLS):
         again += 1
     recover(workspace)
     now = tree(workspace)
@@ -100,7 +86,7 @@ print(json.dumps({"found": found, "journals": [path.name for path in pathlib.Pat
 def test_a_program_that_is_killed_at_any_step_leaves_the_workspace_as_before_or_as_promoted(tmp_path):
     (tmp_path / "ws").mkdir()
     settings = tmp_path / "settings"
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(settings)}
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(settings), "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(settings), "1" if THOROUGH else "3"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert ran.stderr == ""

@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from support.thorough import THOROUGH
 
+TESTS = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the program forks itself")
 
 PROGRAM = """
-import json, os, pathlib, shutil, signal, stat, sys
+import json, os, pathlib, shutil, stat, sys
 from freeact_sub.kernels.files import FileChange, Stage, recover
+from support.killing import killed_at
 
 workspace = pathlib.Path(sys.argv[1])
 CALLS = ("rename", "link", "unlink", "rmdir", "mkdir", "mkfifo", "symlink", "chmod", "fchmod")
@@ -56,23 +60,6 @@ def take_over():
         changes += [of("became-folder", FOLDER | 0o711), of("mode", FOLDER | 0o770), of(".", FOLDER | 0o755)]
         assert stage.take_over(changes, whole=WHOLE) == set()
 
-def killed_at(step, function):
-    pid = os.fork()
-    if pid == 0:
-        left = [step]
-        def counted(real):
-            def call(*arguments, **options):
-                if not left[0]:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left[0] -= 1
-                return real(*arguments, **options)
-            return call
-        for name in CALLS:
-            setattr(os, name, counted(getattr(os, name)))
-        function()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-
 found, step = [], 0
 while True:
     shutil.rmtree(workspace, ignore_errors=True)
@@ -84,10 +71,10 @@ while True:
         (workspace / name).mkdir(exist_ok=True)
         (workspace / name).chmod(mode)
     before = seen()
-    killed = killed_at(step, take_over)
+    killed = killed_at(step, take_over, CALLS)
     half = seen()
     again = 0
-    while killed_at(again, lambda: recover(workspace)):
+    while killed_at(again, lambda: recover(workspace), CALLS):
         again += 1
     recover(workspace)
     found.append({"step": step, "before": seen() == before, "half": half not in (before, seen()), "changed": {name: [before.get(name), seen().get(name)] for name in before | seen() if before.get(name) != seen().get(name)},
@@ -102,7 +89,7 @@ print(json.dumps({"found": found, "now": seen()}))
 @pytest.mark.parametrize("how", ["whole", "as far as it goes"])
 def test_a_workspace_is_as_before_or_as_it_was_to_be(how, tmp_path):
     (tmp_path / "settings").mkdir()
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "settings")}
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "settings"), "PYTHONPATH": str(TESTS)}
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "ws"), "1" if THOROUGH else "3", how]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert ran.stderr == ""
