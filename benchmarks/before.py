@@ -6,7 +6,6 @@ are about `now`.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.common import Goal, OtherLoad, Row, Series, main, report
+from benchmarks.common import Goal, OtherLoad, Row, Series, clean_environment, files_of, main, report
 from benchmarks.start import conversation, import_time
 
 COMMIT: Final = "8d2179c"
@@ -106,7 +105,13 @@ def _row(figure: str, series: Series) -> Row | None:
 def _figures(folder: Path, part: str, size: int) -> dict[str, dict[str, float]]:
     command = [sys.executable, "-P", str(ROOT / "benchmarks" / "one_state.py"), part, str(size)]
     done = subprocess.run(
-        command, env=_environment(folder), cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
+        command,
+        env=clean_environment(folder),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LIMIT_SECONDS,
     )
     if done.returncode:
         raise RuntimeError(f"{part} of {folder}: {done.stderr[-2000:]}")
@@ -117,7 +122,7 @@ def _figures(folder: Path, part: str, size: int) -> dict[str, dict[str, float]]:
 
 
 def _starts(folder: Path) -> dict[str, dict[str, float]]:
-    environment = _environment(folder)
+    environment = clean_environment(folder)
     cpu, wall, _ = import_time("from freeact_sub import Agent", environment)
     found = {"from freeact_sub import Agent": (cpu, wall)}
     # an input line that takes keys has switched bracketed paste on, in any state
@@ -126,22 +131,13 @@ def _starts(folder: Path) -> dict[str, dict[str, float]]:
     return {figure: {"": used, "wall": by_clock} for figure, (used, by_clock) in found.items()}
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON"))}
-    return {name: value for name, value in kept.items() if not name.endswith("_API_KEY")} | {"PYTHONPATH": str(folder)}
-
-
 @contextmanager
 def _before() -> Iterator[Path | None]:
     """A folder with the package of the commit, from its wheel. None: there is none."""
-    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        source, site = Path(folder, "source"), Path(folder, "site")
-        source.mkdir()
-        archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)
-        if archive.returncode:
+    with files_of(COMMIT) as source, tempfile.TemporaryDirectory(prefix="fa-bench-") as site:
+        if source is None:
             yield None
             return
-        subprocess.run(["tar", "-x", "-C", str(source)], input=archive.stdout, check=True)
         pip = [
             sys.executable,
             "-m",
@@ -152,12 +148,12 @@ def _before() -> Iterator[Path | None]:
             "--no-deps",
             "--no-build-isolation",
         ]
-        built = subprocess.run([*pip, "--target", str(site), str(source)], capture_output=True, check=False)
+        built = subprocess.run([*pip, "--target", site, str(source)], capture_output=True, check=False)
         if built.returncode:
             yield None
             return
-        subprocess.run([sys.executable, "-m", "compileall", "-q", str(site)], check=False)
-        yield site
+        subprocess.run([sys.executable, "-m", "compileall", "-q", site], check=False)
+        yield Path(site)
 
 
 if __name__ == "__main__":

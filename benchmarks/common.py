@@ -10,9 +10,13 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -158,6 +162,40 @@ def report(benchmark: str, rows: Iterable[Row | None], load: OtherLoad, notes: I
         "rows": [row.as_dict() for row in rows if row is not None],
         "notes": list(notes),
     }
+
+
+@contextlib.contextmanager
+def files_of(commit: str) -> Iterator[Path | None]:
+    """A folder with the files of a commit of this clone. None: the clone does not have it."""
+    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
+        archive = subprocess.run(
+            ["git", "archive", commit], cwd=Path(__file__).parent.parent, capture_output=True, check=False
+        )
+        if archive.returncode:
+            yield None
+            return
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        yield Path(folder)
+
+
+def clean_environment(folder: Path | None = None) -> dict[str, str]:
+    """This environment without what changes a run. Args: folder: where Python finds the package. None: it is installed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON"))}
+    kept = {name: value for name, value in kept.items() if not name.endswith("_API_KEY")}
+    return kept if folder is None else kept | {"PYTHONPATH": str(folder)}
+
+
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A model server on loopback; its base URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def main(run: Callable[..., dict[str, Any]]) -> None:

@@ -7,19 +7,17 @@ names that stand twice, and how many of our files run between a prompt and a chi
 import json
 import os
 import pty
-import re
 import select
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.common import Goal, OtherLoad, Row, clock, main, report
+from benchmarks.common import Goal, OtherLoad, Row, clean_environment, clock, files_of, main, report, serving
 from benchmarks.structure import BORROWED, DOCUMENTED, Source
 
 COMMIT: Final = "f0c14c9"
@@ -50,7 +48,7 @@ pathlib.Path({clock!r}).write_text(str(moment))
 def run(*, small: bool = False) -> dict[str, Any]:
     """The table; small: this state alone, without the line of output."""
     load, figures = OtherLoad(), {}
-    with _before() as before:
+    with files_of(COMMIT) as before:
         states = {"now": ROOT} if small or before is None else {COMMIT: before, "now": ROOT}
         for name, folder in states.items():
             figures[name] = _figures(folder, walk_line=not small)
@@ -175,32 +173,12 @@ def _model(code: str) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/v1"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Handler) as base_url:
+        yield base_url
 
 
 def _environment(folder: Path, home: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON", "XDG_"))}
-    kept = {name: value for name, value in kept.items() if not re.search("_API_KEY$", name)}
-    return kept | {"PYTHONPATH": str(folder), "HOME": home, "XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home}
-
-
-@contextmanager
-def _before() -> Iterator[Path | None]:
-    """A folder with the files of the commit. None: this clone does not have it."""
-    with tempfile.TemporaryDirectory(prefix="fa-bench-") as folder:
-        archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)
-        if archive.returncode:
-            yield None
-            return
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
+    return clean_environment(folder) | {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home}
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final
 
 import freeact_sub
-from benchmarks.common import Goal, OtherLoad, Series, clock, cpu_ms, main, report
+from benchmarks.common import Goal, OtherLoad, Series, clean_environment, clock, cpu_ms, main, report, serving
 
 PROGRAM: Final = str(Path(sys.executable).with_name("freeact-sub"))
 IMPORTS: Final = ("import pydantic_ai", "import freeact_sub", "from freeact_sub import Agent")
@@ -69,10 +69,10 @@ def run(*, small: bool = False) -> dict[str, Any]:
     for number in range(1 if small else 6):
         times: dict[str, tuple[float, float]] = {}
         for code in IMPORTS:
-            *times[code], modules[code] = import_time(code, _environment())
+            *times[code], modules[code] = import_time(code, clean_environment())
         times |= {name: _call(name.split(), status) for name, status in CALLS.items()}
         stages = _stages()
-        times |= conversation([PROGRAM], _environment(), shown=PROMPT)
+        times |= conversation([PROGRAM], clean_environment(), shown=PROMPT)
         if small or number:  # the first round warms the file cache
             for name, (cpu, wall) in times.items():
                 series.add(name, "CPU ms", cpu)
@@ -99,14 +99,20 @@ def import_time(code: str, environment: dict[str, str]) -> tuple[float, float, i
 def _stages() -> dict[str, tuple[float, int]]:
     """CPU time in ms of each, and how many modules there are then."""
     command = [sys.executable, "-P", "-c", STAGES_CODE, json.dumps(STAGES)]
-    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_SECONDS)
+    done = subprocess.run(
+        command, env=clean_environment(), stdout=subprocess.PIPE, text=True, check=True, timeout=LIMIT_SECONDS
+    )
     found: dict[str, tuple[float, int]] = json.loads(done.stdout)
     return found
 
 
 def _call(options: list[str], expected: int) -> tuple[float, float]:
     process = subprocess.Popen(
-        [PROGRAM, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=_environment()
+        [PROGRAM, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        env=clean_environment(),
     )
     cpu, wall, status, _ = _measure(process)
     assert status == expected
@@ -198,20 +204,11 @@ def _model() -> Iterator[tuple[str, threading.Event]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with serving(Handler) as base_url:
         try:
-            yield f"http://127.0.0.1:{server.server_port}/v1", requested
+            yield base_url, requested
         finally:
             over.set()
-            server.shutdown()
-            thread.join()
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FREEACT_", "PYTHON"))}
-    return {name: value for name, value in kept.items() if not name.endswith("_API_KEY")}
 
 
 if __name__ == "__main__":
