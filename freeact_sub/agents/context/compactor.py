@@ -268,19 +268,19 @@ class _Shorter:
     Ids of calls are no help: some servers give each turn's calls the same ones.
     """
 
-    _parts: dict[int, tuple[ToolReturnPart[Any], ToolReturnPart[Any]]] = field(default_factory=dict)
+    parts: dict[int, tuple[ToolReturnPart[Any], ToolReturnPart[Any]]] = field(default_factory=dict)
 
     def note(self, before: Sequence[ModelMessage], after: Sequence[ModelMessage]) -> None:
         """Note what became of the parts of a conversation."""
         for old, new in zip(before, after, strict=True):
             for part, shorter in zip(old.parts, new.parts, strict=True):
                 if isinstance(part, ToolReturnPart) and isinstance(shorter, ToolReturnPart) and part is not shorter:
-                    self._parts[id(part)] = part, shorter
+                    self.parts[id(part)] = part, shorter
 
     def of(self, part: Any) -> Any:
         """The newest form of a part."""
-        while id(part) in self._parts:
-            part = self._parts[id(part)][1]
+        while id(part) in self.parts:
+            part = self.parts[id(part)][1]
         return part
 
     def request(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -331,6 +331,8 @@ class CompactionHooks(AbstractCapability[Any]):
     async def prepare_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
         """See pydantic-ai. After a refusal the request gets the shorter conversation."""
         del ctx
+        if not self._shorter.parts:
+            return request_context
         return replace(request_context, messages=self._shorter.request(request_context.messages))
 
     async def _go_on_with(self, shortened: Shortened, ctx: RunContext[Any]) -> None:
