@@ -37,7 +37,7 @@ from freeact_sub.show.steps import (
     CallStep,
     GrowingText,
 )
-from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, who_asks
+from freeact_sub.show.wording import asked_text, asked_title, error_text, given_answer, tool_words, who_asks
 from freeact_sub.text import clean, counted, one_line, visible
 
 STREAMING_CHARS = 8_000
@@ -234,7 +234,7 @@ def _title(call: CallStep) -> str:
         return one_line(f"starts a child agent: {call.args.get('description') or call.args.get('prompt', '')}")
     args = ", ".join(f"{name}={value!r}" for name, value in call.args.items() if name != "label" or not call.label)
     label = f"{call.label}: " if call.label else ""
-    return one_line(f"{label}{call.name or 'tool'}({args})", 300)
+    return one_line(f"{label}{tool_words(call.name) or 'tool'}({args})", 300)
 
 
 def _answered(approval: Approval) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from freeact_sub.events import Event
 from freeact_sub.show.agent_story import AgentStory, Stories
+from freeact_sub.show.heads import doing
 from freeact_sub.show.rows import Part, Row, rows
 from freeact_sub.show.safe_html import bundle_html, code_html, escaped, markdown_html, text_html
 
@@ -33,7 +34,7 @@ class Feed:
         """Reads the events of a run to its end."""
         async for event in events:
             view = self._views.observe(event)
-            shown = json.dumps({"html": event_html(view, event), "does": view.text})
+            shown = json.dumps({"html": event_html(view, event), "does": doing(view)})
             self._number += 1
             self._messages.append(f'{{"event": {event.to_json()}, {shown[1:]}')
             async with self._changed:

@@ -16,7 +16,7 @@ from freeact_sub.calls import (
 )
 from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory
-from freeact_sub.show.wording import asked_text
+from freeact_sub.show.wording import asked_text, tool_words
 from freeact_sub.text import busy, counted, one_line, visible
 
 WORDS_CHARS: Final = 100
@@ -59,7 +59,7 @@ def head_of_call(call: Call) -> Head:
         case SavedVariables():
             return Head(kind="Saved variables", words=_line(call.variables))
         case ToolCall():
-            return Head(kind=_called(call.tool_name, call.args))
+            return Head(kind=_called(tool_words(call.tool_name), call.args))
         case _:
             return Head(kind=call.kind.capitalize(), words=_line(call.text))
 
@@ -85,7 +85,7 @@ def head_of_tool(event: ToolCallStarted) -> Head:
         case "ask":
             return _ask(args)
         case _:
-            return Head(kind=_called(event.tool_name, args))
+            return Head(kind=_called(tool_words(event.tool_name), args))
 
 
 def doing(view: AgentStory) -> str:

@@ -51,6 +51,7 @@ from freeact_sub.show.wording import (
     first_lines,
     given_answer,
     picture_notes,
+    tool_words,
 )
 from freeact_sub.text import busy, clean, one_line, visible
 
@@ -148,7 +149,7 @@ def _response(_view: AgentStory, event: Response) -> Rows:
 
 
 def _tool_call(_view: AgentStory, event: ToolCallStarted) -> Rows:
-    yield Row(title=f"calls {called(event)}", parts=(_arguments(event.args),) if event.args else ())
+    yield Row(title=called(event, does=True), parts=(_arguments(event.args),) if event.args else ())
 
 
 def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
@@ -160,10 +161,10 @@ def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
     yield Row(title=title, parts=(part,), tone="" if done else "bad")
 
 
-def called(event: ToolCallStarted | ToolOutput) -> str:
-    """What is called, with its label."""
-    name = one_line(event.tool_name)
-    return f"{name}: {one_line(event.label, LABEL_CHARS)}" if event.label else name
+def called(event: ToolCallStarted | ToolOutput, *, does: bool = False) -> str:
+    """What is called, with its label. Args: does: in words that follow the agent's name."""
+    words = tool_words(event.tool_name, does=does)
+    return f"{words}: {one_line(event.label, LABEL_CHARS)}" if event.label else words
 
 
 def _output(view: AgentStory, event: CodeExecutionOutputChunk) -> Rows:

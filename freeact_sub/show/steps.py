@@ -25,6 +25,7 @@ from freeact_sub.events import (
     ToolCallStarted,
 )
 from freeact_sub.events.strategy_step import SearchedState
+from freeact_sub.show.wording import tool_words
 from freeact_sub.text import one_line
 
 CODE_TOOL: Final = "execute_ipython_cell"
@@ -162,7 +163,7 @@ class CallStep:
     @property
     def title(self) -> str:
         """What was called, with its label, in one line."""
-        return one_line(f"{self.name}: {self.label}" if self.label else self.name, 120)
+        return one_line(": ".join(filter(None, [tool_words(self.name), self.label])), 120)
 
     @property
     def shown(self) -> list[Shown]:

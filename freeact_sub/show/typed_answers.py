@@ -9,7 +9,8 @@ from typing import Final
 
 from freeact_sub.calls import KINDS
 from freeact_sub.events import ApprovalRequest, Decision, Remember
-from freeact_sub.text import one_line, visible, whole_line
+from freeact_sub.show.wording import rule_words
+from freeact_sub.text import one_line, visible
 
 HINT: Final = "y yes · n no · a yes for this session · or type why not"
 _WORDS: Final = (
@@ -34,7 +35,7 @@ def always_means(request: ApprovalRequest) -> str:
     """The pattern that "always" would allow, and how to choose another; empty if nothing can be allowed for longer."""
     if not request.suggested:
         return ""
-    patterns = whole_line(", ".join(request.suggested))
+    patterns = rule_words(request.suggested)
     return (
         f"a: do not ask again about {patterns} · p: the same in this project · a PATTERN or p PATTERN: a pattern of your own"
     )

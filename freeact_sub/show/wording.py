@@ -3,6 +3,7 @@
 import base64
 import binascii
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from freeact_sub.agent_names import NAME_CHARS, short_id
@@ -16,7 +17,7 @@ from freeact_sub.events import (
     QuestionRequest,
     StrategyProgress,
 )
-from freeact_sub.text import clean, counted, files_text, one_line
+from freeact_sub.text import clean, counted, files_text, one_line, whole_line
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.sessions import StoredSession
@@ -28,8 +29,35 @@ MAX_CHARS: Final = 100_000
 TITLE_CHARS: Final = 60
 MESSAGES: Final = {"request": "asks", "response": "answers", "status": "tells", "cancel": "cancels"}
 """An agent's action on a message, in words between its name and the other's."""
+_TOOLS: Final = {
+    "execute_ipython_cell": ("runs code", "code"),
+    "task": ("starts a child", "child"),
+    "delegate": ("hands out subtasks", "subtasks"),
+    "subagents": ("looks after its children", "children"),
+    "reset_kernel": ("starts a new kernel", "new kernel"),
+    "ask": ("asks a model", "question to a model"),
+    "ask_parent": ("asks its parent", "question to its parent"),
+}
+"""What people read of a call of each of our tools, and in place of the tool's name."""
 _JPEG_SIZES: Final = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 """The JPEG segments that hold the picture's size."""
+
+
+def tool_words(tool_name: str, *, does: bool = False) -> str:
+    """What people read in place of a tool's name.
+
+    Args:
+        tool_name: The name, such as `execute_ipython_cell`; one that is not ours stays as it is.
+        does: Say what an agent does that calls it, in words that follow the agent's name.
+    """
+    name = one_line(tool_name)
+    verb, noun = _TOOLS.get(tool_name, (f"calls {name}", name))
+    return verb if does else noun
+
+
+def rule_words(patterns: Iterable[str]) -> str:
+    """What an "always" would allow, as people read it: a kind of call in words, or the pattern."""
+    return whole_line(", ".join("children" if pattern == "spawn" else pattern for pattern in patterns))
 
 
 def display_text(data: MimeBundle) -> str:

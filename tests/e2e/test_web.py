@@ -43,7 +43,7 @@ def events(client: httpx2.Client, page: str, after: int | None = None) -> Iterat
                 message = json.loads(line.removeprefix("data: "))
                 assert not list(Draft202012Validator(json_schema()).iter_errors(message["event"]))
                 event = AgentEvent.from_json(json.dumps(message["event"]))
-                assert message["does"].startswith("waiting for approval") == isinstance(event, ApprovalRequest)
+                assert message["does"].startswith("asks: ") == isinstance(event, ApprovalRequest)
                 yield event, message["html"]
 
 

@@ -68,7 +68,7 @@ def test_output_of_agents_that_print_at_once_is_not_mixed() -> None:
 def test_a_question_shows_its_call_unless_the_tool_call_did() -> None:
     lines = Lines()
     call = ToolCallStarted(**ROOT, tool_call_id="c", tool_name="execute_ipython_cell", args={"code": "x = 1"})
-    assert lines.write(call) == "aaaa calls execute_ipython_cell: x = 1\n"
+    assert lines.write(call) == "aaaa runs code: x = 1\n"
     asked = request("r", CodeAction(code="x = 1"), tool_call_id="c")
     assert lines.write(asked) == "aaaa asks to run this cell\n"
     other = request("r", CodeAction(code="x = 2"), tool_call_id="c")

@@ -13,9 +13,8 @@ from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.heads import head_of
 from freeact_sub.show.questions import Questions, asks_for
 from freeact_sub.show.rows import call_part
-from freeact_sub.show.wording import asked_text
+from freeact_sub.show.wording import asked_text, rule_words
 from freeact_sub.terminal.drawing.parts import CODE_THEME, Cut, colour, draw_part
-from freeact_sub.text import whole_line
 
 SMALL_ROWS = 14
 """Rows below which the card leaves out the other questions."""
@@ -51,7 +50,7 @@ def question_card(
     number = Text(f" {kind} 1 of {len(questions.waiting)} ", "bold reverse yellow")
     asks = Text.assemble((asker(views, request), f"bold {colour(views.of(request))}"), " ")
     asks.append(asks_for(request), "bold yellow")
-    suggested = whole_line(", ".join(request.suggested)) if isinstance(request, ApprovalRequest) else ""
+    suggested = rule_words(request.suggested) if isinstance(request, ApprovalRequest) else ""
     others = [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in _others(views, questions)]
     is_small = rows < SMALL_ROWS  # the keys must be seen
     room = max(rows - 7, 2) if is_small else max(rows - 6 - len(others) - bool(suggested), 2)
