@@ -167,6 +167,6 @@ class Usage:
         return f"at least {cost}" if self.unpriced_turns or self.estimated_requests else cost
 
     def __str__(self) -> str:
-        cost = self.cost_text or "cost unknown"
         cache = f" ({self.cache_text})" if self.cache_text else ""
-        return f"turns {self.turns}, tool calls {self.tool_calls}, tokens {self.tokens_text}{cache}, {cost}"
+        parts = [f"turns {self.turns}", f"tool calls {self.tool_calls}", f"tokens {self.tokens_text}{cache}", self.cost_text]
+        return ", ".join(filter(None, parts))

@@ -45,7 +45,7 @@ def test_a_wide_terminal_has_a_row_for_each_agent_below_its_parent() -> None:
     lines = drawn(110)
     assert [" ".join(line.split()) for line in lines] == [
         "agent label status does turns time tokens cost",
-        "aaaa waiting task: the north 1 1.0 s 9 unknown",
+        "aaaa waiting task: the north 1 1.0 s 9",
         "├ bbbb the north running run code: x = 1 3 12.3 s 1,234 ≥ $0.0123",
         "│ └ dddd queued 0 1.0 s 0",
         "└ bccc thesouth kernel lost 0 1.0 s 0",

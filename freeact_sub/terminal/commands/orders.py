@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from freeact_sub.calls import CodeAction, ShellCommand
 from freeact_sub.errors import FreeactError
 from freeact_sub.events import ApprovalRequest, CodeExecutionOutput, Decision, Event
-from freeact_sub.text import one_line, visible
+from freeact_sub.text import counted, one_line, visible
 
 if TYPE_CHECKING:  # slow to import
     from freeact_sub.agents import Agent, Run, UndoReport
     from freeact_sub.agents.context.sizes import ContextUse
+    from freeact_sub.config.budget import Usage
 
 SHOWN: Final = 10
 FEW: Final = 2
@@ -91,6 +92,13 @@ def context_text(use: "ContextUse") -> str:
     parts = {"instructions": use.instructions, "tools": use.tools, "messages": use.messages, "outputs": use.outputs}
     lines = [f"{name:<14}{tokens:>10,}" for name, tokens in parts.items()]
     return "\n".join([f"about {use.tokens:,} tokens{share}", *lines])
+
+
+def cost_text(usage: "Usage") -> str:
+    """What was spent, and, the only place that says it, what has no known price."""
+    requests = counted(usage.unpriced_turns, "request")
+    unpriced = f"\nThe price of {requests} is not known: the cost leaves that out." if usage.unpriced_turns else ""
+    return f"all runs, children included: {usage}{unpriced}"
 
 
 @dataclass(frozen=True, kw_only=True)

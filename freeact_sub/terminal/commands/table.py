@@ -14,7 +14,7 @@ from freeact_sub.agent_names import short_id
 from freeact_sub.errors import FreeactError
 from freeact_sub.show.heads import doing
 from freeact_sub.terminal.commands import looking
-from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, goes_along
+from freeact_sub.terminal.commands.orders import PROMPT_CHARS, Compaction, Rewind, context_text, cost_text, goes_along
 from freeact_sub.terminal.commands.own import OwnCommand
 from freeact_sub.terminal.commands.sessions import FORK, Opening
 from freeact_sub.terminal.commands.settings import mode_choices, mode_command, model_choices, model_command
@@ -155,7 +155,7 @@ def _shown(person: "Console") -> Iterable[tuple[str, str]]:
 
 def _cost(person: "Console", _rest: str) -> None:
     agent = person.present.agent
-    person.display.note(looking.LOADING if agent is None else f"all runs, children included: {agent.usage}")
+    person.display.note(looking.LOADING if agent is None else cost_text(agent.usage))
 
 
 def _mcp(person: "Console", _rest: str) -> None:

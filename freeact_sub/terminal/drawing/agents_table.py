@@ -64,10 +64,11 @@ class AgentsTable:
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading, justify, keeps_width in COLUMNS:
+        columns = COLUMNS if any(agent.usage.cost_text for agent in self.agents) else COLUMNS[:-1]
+        for heading, justify, keeps_width in columns:
             table.add_column(heading, justify=justify, no_wrap=keeps_width)
         for first, _, agent in _rows(self.agents):
-            table.add_row(
+            cells = (
                 Text.assemble(first, self._name(agent)),
                 _cut(one_line(agent.description, LABEL_CHARS)),
                 _status(agent),
@@ -75,8 +76,9 @@ class AgentsTable:
                 str(agent.usage.turns),
                 f"{agent.seconds:.1f} s",
                 _marked(agent.usage.tokens_text),
-                _marked(agent.usage.cost_text) or ("unknown" if agent.usage.tokens else ""),
+                _marked(agent.usage.cost_text),
             )
+            table.add_row(*cells[: len(columns)])
         return table
 
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
