@@ -47,6 +47,12 @@ class Activity:
     """`queued` or `running`, then how the run ended."""
     started: float = 0.0
     """When its run began, in seconds since the epoch."""
+    asking: set[str] = field(default_factory=set)
+    """The open questions of the agent and of those below it."""
+    asking_since: float = 0.0
+    """When the first of them was asked."""
+    asked_seconds: float = 0.0
+    """Seconds of its run in which a question was open, without those of the questions that are open now."""
     usage: Usage = field(default_factory=Usage)
     tree_usage: Usage = field(default_factory=Usage)
     calls: list[ToolCallStarted] = field(default_factory=list)
@@ -75,6 +81,23 @@ class Activity:
         """How long its model request waits for a busy provider. None: it does not wait."""
         return None if self.progress is None else self.progress.paused_seconds
 
+    def seconds(self, now: float) -> float:
+        """Seconds that its run has taken so far, without those in which a question was open."""
+        until = self.asking_since if self.asking else now
+        return max(0.0, until - self.started - self.asked_seconds)
+
+    def asks(self, request_id: str, at: float) -> None:
+        """A question opens, of the agent or of one below it: from now on a person is waited for."""
+        if not self.asking:
+            self.asking_since = at
+        self.asking.add(request_id)
+
+    def is_answered(self, request_id: str, at: float) -> None:
+        """A question is closed."""
+        if request_id in self.asking:
+            self.asking.remove(request_id)
+            self.asked_seconds += 0 if self.asking else max(0.0, at - self.asking_since)
+
     @property
     def text(self) -> str:
         """What the agent is doing, in one line; empty once it has ended."""
@@ -83,7 +106,7 @@ class Activity:
     def observe(self, event: AgentEvent) -> None:
         """Updates the agent with one of its events."""
         if self.status == "queued":
-            self.status = "running"
+            self.status, self.started = "running", event.time or self.started
         match event:
             case CodeExecutionOutputChunk():
                 pass  # of all events the one that comes most often
@@ -118,6 +141,8 @@ class Activity:
                 self.label = one_line(event.description, LABEL_CHARS)
                 self.status, self.started = "queued" if event.queued else "running", event.time
                 self.usage = self.tree_usage = Usage()
+                self.asking.clear()
+                self.asked_seconds = 0.0
             case AgentFinished():
                 self.status, self.usage, self.tree_usage = event.status, event.usage, event.tree_usage
                 self.progress, self.writes = None, ""

@@ -21,6 +21,7 @@ class Ending:
     tree_usage: Usage = Usage()
     """What the agent and all its descendants have spent in the run."""
     seconds: float = 0.0
+    """Seconds that the run took, without the time that a question was open or the agent waited for its turn."""
     reused_from: str = ""
     """The earlier child whose answer was reused. Empty: the answer is the agent's own."""
     files_read: tuple[str, ...] = ()

@@ -81,7 +81,7 @@ def status_line(story: AgentStory, now: float) -> str:
         parts.append(str(story.usage))
     if story.tree_usage != story.usage:
         parts.append(f"with its children: {story.tree_usage}")
-    return " · ".join([*parts, f"{max(0.0, now - story.started):.0f} s"])
+    return " · ".join([*parts, f"{story.seconds(now):.0f} s"])
 
 
 def notes_of(call: CallStep) -> list[str]:

@@ -19,6 +19,8 @@ from freeact_sub.events import (
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     ModelProgress,
+    QuestionAnswered,
+    QuestionRequest,
     Response,
     ResponseChunk,
     Thoughts,
@@ -247,7 +249,18 @@ class Stories:
         """Updates the event's agent; call it before the event is drawn."""
         story = self.of(event)
         story.observe(event)
+        self._time(story, event)
         parent = self.by_id.get(event.parent_id or "")
         if parent is not None and isinstance(event, Response):
             parent.child_answers[event.agent_id] = event.content
         return story
+
+    def _time(self, story: AgentStory, event: AgentEvent) -> None:
+        """Keeps for how long a person is waited for, by the agent and by all above it."""
+        match event:
+            case ApprovalRequest() | QuestionRequest() if not event.headless:
+                for each in self.chain(story):
+                    each.asks(event.request_id, event.time)
+            case ApprovalAnswered() | QuestionAnswered():
+                for each in self.chain(story):
+                    each.is_answered(event.request_id, event.time)

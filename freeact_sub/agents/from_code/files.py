@@ -59,7 +59,7 @@ class FileRequests:
 
     def _time(self, reported: Any, now: int) -> int:
         """Return when it began, according to the kernel, but not before the run."""
-        earliest = now - int(self._node.run.seconds * 1e9)
+        earliest = now - int(self._node.run.age * 1e9)
         return min(max(reported, earliest), now) if isinstance(reported, int) else earliest
 
 

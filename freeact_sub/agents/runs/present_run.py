@@ -44,6 +44,11 @@ class RunClock:
         return None if self._seconds is None else self._seconds - self._watch.seconds
 
     @property
+    def seconds(self) -> float:
+        """Seconds that the run has taken, without those for which it stood still."""
+        return self._watch.seconds
+
+    @property
     def stood_still(self) -> float:
         """For how many seconds it has stood still."""
         return self._watch.paused_seconds
@@ -80,7 +85,7 @@ class RunRecord:
 
     status: AgentStatus = "idle"
     seconds: float = 0.0
-    """Seconds that the run lasted. 0: it has not ended."""
+    """Seconds that the run took, without waiting. 0: it has not ended."""
     files: RunFiles
     history: list[ModelMessage] = field(default_factory=list)
     """The conversation; a root continues that of its last run."""
@@ -140,8 +145,13 @@ class PresentRun:
 
     @property
     def seconds(self) -> float:
-        """Seconds since its start, or that it lasted."""
-        return time.monotonic() - self._started if self.is_live else self.record.seconds
+        """Seconds that it has taken, as `Budget.seconds` counts them: a person who is asked takes none of them."""
+        return self.clock.seconds if self.is_live else self.record.seconds
+
+    @property
+    def age(self) -> float:
+        """Seconds since its start, with all waiting, while it is live."""
+        return time.monotonic() - self._started
 
     @property
     def left(self) -> Budget:

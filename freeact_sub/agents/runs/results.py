@@ -78,7 +78,7 @@ class AgentInfo:
     usage: Usage
     """The agent's own spending in its present or last run."""
     seconds: float
-    """The duration of its present or last run."""
+    """The duration of its present or last run, as `Budget.seconds` counts it."""
     key: str = ""
     """The agent's durable name, which shows its ancestors."""
     budget: Budget = NO_BOUNDS

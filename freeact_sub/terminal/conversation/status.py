@@ -109,7 +109,7 @@ class Status:
                 return [
                     Piece(text=f"Ctrl-C cancels {focus}" if focus else "", rank=0),
                     Piece(text=agents, rank=1),
-                    Piece(text=f"{time.time() - root.started:.0f} s", rank=4),
+                    Piece(text=f"{root.seconds(time.time()):.0f} s", rank=4),
                     Piece(text="" if focus else "Ctrl-C cancels", rank=3),
                 ]
             case _:

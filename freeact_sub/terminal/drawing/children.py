@@ -97,7 +97,7 @@ class ChildrenRegion:
 
 def _figures(view: AgentStory, columns: int) -> str:
     usage = view.usage
-    parts = [f"{max(0.0, time.time() - view.started):.0f} s"]
+    parts = [f"{view.seconds(time.time()):.0f} s"]
     if columns >= MEDIUM:
         parts.append(counted(usage.turns, "turn"))
     if columns >= WIDE:

@@ -1,5 +1,6 @@
 """Who an agent is never changes; what is known of its run is plain data. Kernels are fakes."""
 
+import asyncio
 import dataclasses
 
 import pytest
@@ -7,6 +8,7 @@ from pydantic import TypeAdapter
 from support.agents import cell, read, task
 
 from freeact_sub.agents.runs.present_run import RunRecord
+from freeact_sub.events import AgentFinished, ApprovalRequest
 
 
 async def test_the_record_of_a_run_can_be_written_and_read_back(make):
@@ -29,3 +31,25 @@ async def test_who_an_agent_is_never_changes_and_an_ended_run_holds_nothing(make
         assert not agent.debug.root.run.cancel()
         with pytest.raises(dataclasses.FrozenInstanceError):
             agent.debug.root.description = "another"
+
+
+async def test_the_seconds_of_a_run_leave_out_those_in_which_a_person_was_asked(make):
+    """A child asks, and is answered after a while; neither its time nor that of its parent has grown by it."""
+    answered_after = 0.3
+    told, ages = [], []
+
+    async def follow(event):
+        if isinstance(event, ApprovalRequest) and event.depth == 1:
+            await asyncio.sleep(answered_after)  # a person thinks
+            event.approve()
+        elif isinstance(event, ApprovalRequest):
+            event.approve()
+        elif isinstance(event, AgentFinished):
+            told.append(event.seconds)
+            ages.append(agent.debug.agents[event.agent_id].run.age)
+
+    async with make({"child": [cell("1"), "x"], "root": [task("child"), "done"]}) as agent:
+        async for event in agent.run("root"):
+            await follow(event)
+    for seconds, age in zip(told, ages, strict=True):
+        assert 0 < seconds <= age - answered_after

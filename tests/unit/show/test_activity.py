@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 from support.agents import cell, task
 from support.sample_events import CHILD, USAGE, request
@@ -118,3 +119,30 @@ def test_what_a_cell_calls_is_told_before_the_cell():
     assert after(ResponseChunk(**ROOT, content="I")) == "writing"
     assert after(AgentFinished(**ROOT, status="completed")) == ""
     assert activities.of("agent-2") == ""
+
+
+def test_the_times_of_agents_leave_out_the_time_that_a_person_takes_to_answer():
+    views = Stories()
+
+    def at(time, kind, of, **values):
+        views.observe(kind(**of, time=time, **values))
+
+    def seconds(now):
+        return [view.seconds(now) for view in views.by_id.values()]
+
+    grandchild = {"agent_id": "agent-3", "parent_id": CHILD["agent_id"], "depth": 2}
+    at(100, AgentStarted, {"agent_id": CHILD["parent_id"]}, prompt="p")
+    at(102, AgentStarted, CHILD, prompt="p", queued=True)
+    at(104, ToolCallStarted, CHILD, tool_name="t", args={})  # it has its turn from now on
+    at(105, AgentStarted, grandchild, prompt="p")
+    assert seconds(106) == [6, 2, 1]
+    views.observe(replace(request("r", CodeAction(code="go()"), **CHILD), time=106))
+    assert seconds(116) == [6, 2, 11]  # the grandchild works on
+    views.observe(replace(request("s", CodeAction(code="go()"), **grandchild), time=111))
+    at(116, ApprovalAnswered, CHILD, request_id="r", allowed=True)
+    assert seconds(120) == [6, 2, 6]
+    at(121, ApprovalAnswered, grandchild, request_id="s", allowed=False)
+    at(121, ApprovalAnswered, grandchild, request_id="s", allowed=False)
+    assert seconds(124) == [9, 5, 9]
+    at(130, AgentStarted, CHILD, prompt="again")
+    assert seconds(131) == [16, 1, 16]
