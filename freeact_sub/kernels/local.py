@@ -176,12 +176,7 @@ class LocalLauncher(Launcher, Protocol):
         return f"{manager.ip}-{getattr(manager, f'{channel}_port')}"
 
 
-START: Final = (
-    "import sys; sys.path[:] = filter(None, sys.path); "
-    "import runpy; runpy.run_module('ipykernel_launcher', run_name='__main__', alter_sys=True)"
-)
-"""`python -m ipykernel_launcher` would import what it needs from the workspace first, where code behind a wall may have
-written modules of these names. (`-P` exists since Python 3.11 only.)"""
+START: Final = str(Path(__file__).with_name("subprocess_start.py"))
 
 
 class SubprocessLauncher(LocalLauncher):
@@ -199,7 +194,7 @@ class SubprocessLauncher(LocalLauncher):
         """See `Launcher`."""
         environment = await self._prepare()
         kernel_spec = JupyterKernelSpec(
-            argv=[self.spec.python, "-c", START, *KERNEL_ARGUMENTS, "-f", "{connection_file}"],
+            argv=[self.spec.python, START, *KERNEL_ARGUMENTS, "-f", "{connection_file}"],
             language="python",
             display_name="freeact-sub",
         )

@@ -84,7 +84,7 @@ class _Warm(ForkedProcess):
 
 
 def _is_kernel(words: Sequence[str]) -> bool:
-    return len(words) > 1 and words[0] == "-c" and "ipykernel_launcher" in words[1]
+    return words[0].endswith("kernels/subprocess_start.py")
 
 
 def main() -> NoReturn:
@@ -122,7 +122,7 @@ def _become_program(execvp: Any, program: str, command: list[str]) -> NoReturn:
 
 def _become_kernel(command: list[str]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _run(["-c", *command[3:]], functools.partial(runpy.run_module, "ipykernel_launcher", alter_sys=True))
+    _run(command[1:], functools.partial(runpy.run_module, "ipykernel_launcher", alter_sys=True))
 
 
 def _run(arguments: list[str], run: Any) -> NoReturn:
