@@ -47,6 +47,8 @@ from freeact_sub.cells import (
 )
 from freeact_sub.config.budget import (
     Budget as Budget,
+    ChildBudget as ChildBudget,
+    RootBudget as RootBudget,
     Usage as Usage,
 )
 from freeact_sub.config.gateway import (
@@ -56,13 +58,11 @@ from freeact_sub.config.load import (
     load_config as load_config,
 )
 from freeact_sub.config.schema import (
-    ChildBudget as ChildBudget,
     Config as Config,
     ContextConfig as ContextConfig,
     KernelConfig as KernelConfig,
     McpServerConfig as McpServerConfig,
     ModelsConfig as ModelsConfig,
-    RootBudget as RootBudget,
     SessionsConfig as SessionsConfig,
     SubagentsConfig as SubagentsConfig,
     TerminalConfig as TerminalConfig,

@@ -7,9 +7,9 @@ Cost is None while no request of the sum has a known price, so that an unknown p
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, Unpack
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from freeact_sub.config.section import Section
 
@@ -40,21 +40,21 @@ class Budget(Section):
     OWN: ClassVar[frozenset[str]] = frozenset({"turns", "tool_calls"})
 
     turns: int | None = Field(default=None, ge=0)
-    """Model responses of the agent itself; the last report at a limit is extra."""
+    """Model responses of the agent itself; a last report at a limit is extra."""
     tool_calls: int | None = Field(default=None, ge=0)
-    """Tool calls of the agent and its code."""
+    """Tool calls of the agent, those of its code included, and calls of tools that do not exist."""
     requests: int | None = Field(default=None, ge=0)
-    """Model requests, including `ask`, last reports and failed requests."""
+    """Model requests with those of all children; `ask`, last reports and failed requests count."""
     tokens: int | None = Field(default=None, ge=0)
-    """Input and output tokens together."""
+    """Input and output tokens together, with those of all children."""
     cost_usd: Decimal | None = Field(default=None, ge=0)
-    """Needs a model whose price is known."""
+    """Money, with that of all children; the price of the model must be known."""
     seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Seconds from start to end, without the time that a question is open or the agent waits for its turn."""
     children: int | None = Field(default=None, ge=0)
-    """Spawns in the whole subtree."""
+    """Children that may be started, at all levels together."""
     depth: int | None = Field(default=None, ge=0, le=10)
-    """Levels of agents below this one."""
+    """How deep agents may nest below this one."""
 
     def over(self, defaults: "Budget") -> Self:
         """This budget, with defaults for its missing bounds."""
@@ -101,6 +101,28 @@ class Budget(Section):
             if bound is not None and name != "depth" and not (name == "children" and self.depth == 0)
         ]
         return ", ".join(known)
+
+
+class _Defaults(Budget):
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_budget(cls, value: Any) -> Any:
+        """Takes the bounds that a `Budget` names; the defaults of the others stay."""
+        return value.model_dump(exclude_unset=True) if isinstance(value, Budget) and not isinstance(value, cls) else value
+
+
+class RootBudget(_Defaults):
+    """The default budget of a run of the root. Honest work does not reach it, a loop does."""
+
+    requests: int | None = Field(default=1_000, ge=0)
+    children: int | None = Field(default=200, ge=0)
+
+
+class ChildBudget(_Defaults):
+    """The default budget of a child."""
+
+    turns: int | None = Field(default=10, ge=0)
+    seconds: float | None = Field(default=3_600, ge=0, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,27 +40,26 @@ class GatewayConfig(Section):
         def __init__(self, **values: Unpack[GatewayValues]) -> None: ...
 
     url: tuple[str, ...] = ()
-    """Of a Jupyter Kernel Gateway, an Enterprise Gateway or a Jupyter server; of several, each kernel comes from the one
-    that has the fewest."""
+    """URL of a Jupyter gateway or server, or a list of them: each kernel comes from the one with the fewest."""
     token: str = Field(default="", repr=False)
     """Its token; best set by `FREEACT_KERNEL__GATEWAY__TOKEN`."""
     headers: dict[str, str] = Field(default_factory=dict, repr=False)
-    """Sent with each request, for proxies that ask for more than a token."""
+    """Sent with each request, for proxies that require more than a token."""
     ca_file: Path | None = None
     """Certificates of authorities that vouch for an `https` gateway, besides the system's."""
     certificate_file: Path | None = None
     """Certificate and key of this client, for a gateway that asks for one."""
     kernel: str = ""
-    """Name of the kernelspec there. Empty: the gateway's usual one."""
+    """Name of the kernelspec there; empty: the gateway's usual one."""
     workspace: Literal["none", "shared"] = "none"
-    """`shared`: the workspace is there under the same path, by a volume; `none`: its files are not there."""
+    """`shared`: the workspace exists there under the same path; `none`: it does not, and the model is told so."""
     trusted: bool = False
-    """Kernels there may run code unasked (modes `plan` and `auto`), though no wall of ours is around them."""
+    """`true`: kernels there may run code unasked (modes `plan` and `auto`), though no wall of ours is around them."""
     retry: bool = False
-    """An agent whose gateway is gone continues with a new, empty kernel at another one. False: its run ends as
+    """`true`: an agent whose gateway is gone continues with a new, empty kernel at another one; otherwise its run ends as
     `kernel_lost`."""
     lease_seconds: float = Field(default=60, ge=2)
-    """A kernel that has not heard of this program for so long ends by itself."""
+    """A kernel there that has not heard from this program for this long ends by itself."""
 
     @field_validator("url", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from freeact_sub.config.budget import Budget
+from freeact_sub.config.budget import ChildBudget, RootBudget
 from freeact_sub.config.entry_points import KERNEL_PROVIDERS, SESSION_STORES
 from freeact_sub.config.gateway import GatewayConfig, check_url
 from freeact_sub.config.git_environment import git_environment
@@ -59,47 +59,47 @@ class KernelConfig(Section):
         def __init__(self, **values: Unpack[KernelValues]) -> None: ...
 
     provider: str = "fork"
-    """`fork`: forked from a warm process, where that is safe (Linux); `local`: a new process for each kernel; `gateway`: on
-    another machine; or the name of another provider that is installed."""
+    """`fork`: forked from a warm process if that is safe (Linux); `local`: a new process for each; `gateway`: on other
+    machines (docs/gateway.md); or one that another package registers."""
     gateway: GatewayConfig = GatewayConfig()
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings of a provider of another package, which reads and checks them."""
     preload: tuple[str, ...] = ()
-    """Modules that every forked kernel finds imported; `["data"]` stands for numpy, pandas and matplotlib."""
+    """Modules that every forked kernel finds imported; `["data"]`: numpy, pandas and matplotlib."""
     spares: int = Field(default=1, ge=0, le=20)
-    """Forked kernels that are kept ready ahead of demand."""
+    """The least number of forked kernels kept ready; for a minute as many as were in use at once, up to 20. `0`: none."""
     python: str = sys.executable
-    """The Python that runs the kernel; it needs ipykernel."""
+    """The Python that runs kernels; it needs `ipykernel`; `!pip` and `!python` in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
+    """How long a kernel may take to start."""
     cell_timeout_seconds: float | None = Field(default=300, gt=0)
-    """A cell that works longer is interrupted, and one that takes ten times as long with all the children and requests that
-    it waits for; waiting for approval counts for neither. None: no limit."""
+    """A cell that works longer is interrupted; so is one that takes ten times as long including the children and `ask`s it
+    waits for; waiting for approval counts for neither."""
     output_chars: int = Field(default=10_000, ge=200)
-    """Characters of a cell's output, or of any tool's result, that the model reads: head and tail; a file has all of it."""
+    """How many characters of a cell's output or a tool's result the model reads, as head and tail; a file has all of it."""
     show_images_to_model: bool = True
-    """False for models that cannot read pictures; people see them all the same."""
+    """`false` for models that cannot read pictures."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables for kernels, besides the few that are inherited."""
     max_live: int = Field(default=50, ge=1)
-    """Live kernels of one root, all its children and nodes; a child that needs one more waits in order."""
+    """Live kernels of one root, its children and their nodes (docs/branches.md); a child that needs one more waits in
+    order."""
     sandbox: Literal["off", "auto", "required"] = "auto"
-    """The wall around kernels. `required`: no kernel is started where a piece of it is missing; `auto`: what is missing is
-    told once; `off`: there is none."""
+    """The wall around kernels. `auto`: as far as this machine can, with a notice of what is missing; `required`; `off`."""
     readable: tuple[Path, ...] = ()
-    """Folders that walled kernels (modes `plan` and `auto`) may read, besides the system, Python and the workspace."""
+    """What kernels in `plan` and `auto` may read besides the system, Python and the workspace."""
     writable: tuple[Path, ...] = ()
-    """Folders that kernels in mode `auto` may write, and those in `plan` read, besides the workspace."""
+    """What kernels in `auto` may write, and those in `plan` read, besides the workspace."""
     network: bool = False
-    """Kernels in mode `auto` have the network."""
+    """`true`: kernels in `auto` have the network."""
     memory_bytes: int | None = Field(default=None, gt=0, le=LARGEST)
-    """Bound on each process of a kernel with a sandbox. None: the machine's memory."""
+    """Bound on the memory of each process of a kernel. None: the machine's memory."""
     max_processes: int | None = Field(default=None, ge=0, le=LARGEST)
-    """Bound on the threads and processes of a kernel with a sandbox. None: 1024, except for root, to whom no such bound
-    applies; a notice names a bound that cannot be set. 0: none."""
+    """Bound on threads and processes of a kernel. None: 1024, but for root, to whom no such bound applies. `0`: no bound."""
     max_file_bytes: int = Field(default=16 * 2**30, ge=0, le=LARGEST)
-    """Bound on each file that a kernel with a sandbox writes. 0: none."""
+    """Bound on each file that a kernel writes. `0`: no bound."""
     cpu_seconds: int = Field(default=0, ge=0, le=LARGEST)
-    """Bound on the processor time of each process of a kernel with a sandbox. 0: none."""
+    """Bound on the processor time of each process of a kernel. `0`: no bound."""
 
     _names_of_variables = field_validator("env")(_check_names)
 
@@ -128,28 +128,6 @@ class KernelConfig(Section):
         return variables
 
 
-class _Defaults(Budget):
-    @model_validator(mode="before")
-    @classmethod
-    def _of_a_budget(cls, value: Any) -> Any:
-        """Takes the bounds that a `Budget` names; the defaults of the others stay."""
-        return value.model_dump(exclude_unset=True) if isinstance(value, Budget) and not isinstance(value, cls) else value
-
-
-class RootBudget(_Defaults):
-    """The default budget of a run of the root. Honest work does not reach it, a loop does."""
-
-    requests: int | None = Field(default=1_000, ge=0)
-    children: int | None = Field(default=200, ge=0)
-
-
-class ChildBudget(_Defaults):
-    """The default budget of a child."""
-
-    turns: int | None = Field(default=10, ge=0)
-    seconds: float | None = Field(default=3_600, ge=0, allow_inf_nan=False)
-
-
 class SubagentsConfig(Section):
     """Bounds on child agents."""
 
@@ -158,46 +136,46 @@ class SubagentsConfig(Section):
         def __init__(self, **values: Unpack[SubagentsValues]) -> None: ...
 
     enabled: bool = True
-    """False: no agent is offered the `task` tool."""
+    """`false`: no agent may start children."""
     max_concurrent: int = Field(default=5, ge=1, le=100)
-    """The number of children of one root that work at the same time; more wait in order."""
+    """Children that work at the same time; more wait in order."""
     budget: ChildBudget = ChildBudget()
     """The budget of a child whose parent names no bound; never more than its parent has left."""
     salvage: bool = True
-    """At a limit an agent gets one last request, without tools, to report what it has."""
+    """At its limit an agent gets one last request, without tools, to report what it has."""
     max_depth: int = Field(default=1, ge=0, le=10)
-    """The depth to which agents may nest: 1 means that the root may start children and they may not."""
+    """How deep agents may nest: at 1 the root may start children, they may not."""
     allow_agents: tuple[str, ...] | None = None
-    """The named types that may be started; a type may narrow it further for its own agents. None: all."""
+    """The named types (docs/agents.md) that may be started. None: all."""
     detach: bool = True
-    """Background children outlive the run of their parent: until they end, or the root agent is closed."""
+    """Background children outlive the prompt, until the root agent is closed; with one prompt (`run`, `-p`) always
+    `false`."""
     question_seconds: float = Field(default=300, gt=0)
-    """Seconds that a background child waits for its parent's answer to a question."""
+    """How long a background child waits for its parent's answer to a question."""
     cache: bool = False
-    """A child with the same task as an earlier one of the session takes over its answer (docs/agents.md)."""
+    """`true`: an equal request gets the earlier answer (docs/agents.md) at no cost."""
 
 
 class ContextConfig(Section):
     """When conversations are shortened."""
 
     window_tokens: int | None = Field(default=None, ge=1_000)
-    """Size of the models' context windows. None: what the server at `base_url`, or pydantic-ai, says of each; where neither
-    knows it, no conversation is shortened by itself."""
+    """Size of the models' context windows. None: as reported by the server or pydantic-ai; if neither knows it,
+    conversations are not shortened automatically."""
     compact_at: float | None = Field(default=0.8, gt=0, le=1)
-    """A conversation that would fill the window further than to this share is shortened: old outputs become notes, then a
-    summary replaces all but the first prompt and the newest turns. None: never by itself."""
+    """The share of the window at which a conversation is shortened (docs/models.md). None: never automatically."""
 
 
 class SessionsConfig(Section):
     """Which sessions are kept, and how long (docs/sessions.md)."""
 
     archive_after_days: float | None = Field(default=90, ge=0, allow_inf_nan=False)
-    """A session that nobody has used for so long loses its variables and long outputs; the conversation stays. None: none
-    does."""
+    """A session (docs/sessions.md) unused for this long loses its variables and long outputs but keeps its conversation.
+    None: never."""
     max_bytes: int | None = Field(default=5_000_000_000, ge=0)
-    """Bytes that all sessions may take on disk; the oldest are removed. None: no limit."""
+    """The disk space of all sessions; the oldest are removed. None: no bound."""
     store: str = "sqlite"
-    """Where they are kept: an entry point of `freeact_sub.session_stores`."""
+    """Where sessions are kept: SQLite in your state folder, or the store of another package."""
 
     @field_validator("store")
     @classmethod
@@ -209,11 +187,11 @@ class TerminalConfig(Section):
     """How the terminal shows things and calls for attention (docs/terminal.md)."""
 
     notify: Literal["auto", "bell", "osc9", "off"] = "auto"
-    """How a person who looks elsewhere is called when a question opens or a long run ends. `auto`: by a notification (OSC 9)
-    where the terminal is known to make one, else by its bell."""
+    """How to call you when a question opens or a long run ends: `bell`, `osc9` (a notification), `off`; `auto`: what the
+    terminal is known to support."""
     pictures: Literal["auto", "kitty", "iterm2", "sixel", "blocks", "off"] = "auto"
-    """How pictures are drawn. `auto`: by what the terminal is known to draw, else not at all; `blocks`: of half blocks,
-    which any terminal with colours can. The path is shown all the same."""
+    """How the terminal (docs/terminal.md) draws pictures: `kitty`, `iterm2`, `sixel`, `blocks` (half blocks, in any terminal
+    with colours), `off`; `auto`: what it is known to draw, otherwise only their paths."""
 
 
 class McpServerConfig(Section):
@@ -224,18 +202,27 @@ class McpServerConfig(Section):
         def __init__(self, **values: Unpack[McpServerValues]) -> None: ...
 
     command: str | None = None
+    """The program of a stdio server."""
     args: tuple[str, ...] = ()
+    """Its arguments."""
     env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables; only a few others are passed on."""
     cwd: str | None = None
+    """Its working directory."""
     url: str | None = None
+    """Instead of `command`: a streamable HTTP server."""
     headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every request to the URL."""
     type: Literal["stdio", "http", "streamable-http"] | None = None
-    """Accepted because other programs write it; the transport follows from `command` or `url`."""
+    """Accepted because other programs write it."""
     disabled: bool = False
+    """`true`: the server is left out."""
     init_timeout_seconds: float = Field(default=30, gt=0)
+    """How long it may take to start."""
     call_timeout_seconds: float = Field(default=300, gt=0)
+    """How long a call may take."""
     max_answer_bytes: int = Field(default=10_000_000, ge=1_000)
-    """A larger message of the server is refused: the call that it answers fails."""
+    """A larger message from the server is refused, and its call fails."""
 
     _names_of_variables = field_validator("env")(_check_names)
 
@@ -255,8 +242,8 @@ class ModelsConfig(Section):
     __pydantic_extra__: dict[str, Any] = Field(init=False)
 
     max_concurrent: int = Field(default=16, ge=1)
-    """Model requests of one root that are in flight at the same time, those of its children and of `ask` included; more
-    wait in order."""
+    """Model requests in flight at once, those of children and `ask` included; every other key of `models` names a model that
+    agents may use or ask: `models.small = "openai-chat:NAME"`; in Python also a `Model`."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -282,72 +269,67 @@ class Config(Section):
         def __init__(self, **values: Unpack[ConfigValues]) -> None: ...
 
     workspace: Path = Field(default_factory=Path.cwd)
-    """The folder that agents work in: the kernels' working directory."""
+    """The folder to work in; the kernels' working directory."""
     model: str | None = None
-    """A pydantic-ai model name such as `anthropic:claude-sonnet-5-5` or `openai-chat:NAME`."""
+    """A model's name, such as `anthropic:claude-sonnet-5-5` or `openai-chat:NAME` (docs/models.md)."""
     base_url: str | None = None
-    """Base URL of an OpenAI-compatible server, for `openai-chat:` models."""
+    """The URL of an OpenAI-compatible server, for models of the provider in `model`."""
     models: ModelsConfig = ModelsConfig()
     """Other models that agents may be given or may ask, by a name of your own: `{"small": "openai-chat:NAME"}`. In Python a
     value may also be a `Model` of pydantic-ai, with a server and settings of its own."""
     fallback_models: tuple[str, ...] = ()
-    """Models that are asked, in this order, where one fails or its provider is busy; for children and `ask` as well. Names
-    of `models`, or `PROVIDER:NAME`."""
+    """Models to use instead, in this order, if one fails or its provider is busy: names in `models`, or `PROVIDER:NAME`."""
     model_settings: dict[str, Any] = Field(default_factory=dict)
-    """Passed to every model request: `temperature`, `max_tokens`, `thinking` and so on."""
+    """Sent with every model request: `temperature`, `max_tokens`, `thinking` and so on."""
     code_actions: CodeActions = "auto"
-    """How a model says which code to run. `tool`: by tool calls, and text is never run; `block`: by a fenced block that is
-    marked as Python, for models that know no tool calls; `auto`: `block` with the small profile and where a server refuses
-    tools, else `tool`."""
+    """How a model submits code: `tool`, `block`, or `auto`, which chooses one of them (docs/models.md)."""
     answer_check: NoAnswer | None = None
-    """Which text that ends a run is no answer, so that the model is asked once for another. `empty`: only an empty one;
-    `small`: what weak models write besides (docs/models.md). None: `small` with the small profile, else `empty`."""
+    """Which final texts do not count as an answer, so that the model is asked once for another. `empty`: empty ones;
+    `small`: more, for weak models (docs/models.md). None: `small` with the small profile, otherwise `empty`."""
     profile: Profile | None = None
-    """`small`: models are told less of each tool. None: that is so for a context of 16k tokens or less, where the server at
-    `base_url` tells it."""
+    """`small`: shorter descriptions of tools; `full`. None: `small` if the server reports 16k tokens or less."""
     first_event_timeout_seconds: float = Field(default=600, gt=0)
-    """A model that is silent for longer has failed. Small machines read a long prompt for minutes."""
+    """A model that is silent for longer counts as failed."""
     stall_seconds: float = Field(default=120, gt=0)
-    """A model that is silent for longer in the middle of an answer is asked once more, then it has failed."""
+    """A model that is silent for longer in the middle of an answer is asked once more, then counts as failed."""
     rate_limit_seconds: float = Field(default=300, ge=0)
-    """For how long in all one request waits while its provider is busy (429, 503, 529)."""
+    """How long one request waits in total while its provider is busy (429, 503, 529)."""
     instructions: str = ""
     """Added to every agent's system prompt."""
     instruction_files: tuple[Path, ...] = ()
-    """Files whose text is added to every agent's system prompt, of 20,000 characters in all; relative to the workspace.
-    `load_config` adds the workspace's AGENTS.md and CLAUDE.md where they exist."""
+    """Files whose text is added to every agent's system prompt, up to 20,000 characters in total, relative to the workspace;
+    `load_config()` adds the workspace's `AGENTS.md` and `CLAUDE.md` if they exist."""
     budget: RootBudget = RootBudget()
     """The budget of a run of the root with all its children."""
     max_repeats: int | None = Field(default=4, ge=3)
-    """A run that makes the same call with the same result so many times in a row ends as `limit`; its model is told one time
-    before. A call that waits does not count. None: no run ends for that."""
+    """How many times in a row the same call may have the same result before the run ends; calls that wait do not count.
+    None: no bound."""
     context: ContextConfig = ContextConfig()
     event_buffer: int = Field(default=64, ge=1)
     """Events that may wait for a slow reader before the agents wait for it."""
     mode: Mode = "ask"
-    """Which calls run without a question: `plan`, `ask`, `auto` or `full`."""
+    """How much runs without a question: `plan`, `ask`, `auto` or `full` (docs/approvals.md)."""
     headless: Headless | None = None
-    """Nobody is asked: what would be asked is answered with `allow` or `deny`, or by `auto`: yes in the modes `auto` and
-    `full`, else no. None: whoever reads the events answers, and where nobody does, `auto` counts."""
+    """Ask nobody, and answer every question with `allow`, `deny` or `auto`: yes in the modes `auto` and `full`, otherwise
+    no. None: whoever reads the events answers."""
     approval_timeout_seconds: float | None = Field(default=None, gt=0)
-    """A question that nobody has answered by then counts as denied. None: it waits; where a program reads the events and no
-    front end shows the question, the log tells of it after 30 s."""
+    """A question that nobody has answered by then counts as denied. None: it waits; the log tells of a question that no
+    front end has shown for 30 s."""
     permission_files: tuple[Path, ...] = ()
-    """Files with rules, the most specific first. `load_config` adds the workspace's and the user's where they exist."""
+    """Rule files, the most specific first; `load_config()` adds the project's and yours if they exist."""
     on_denial: Literal["continue", "end"] = "continue"
-    """`continue`: the model reads a denial and continues; `end`: the run of the agent that was denied ends as `rejected`."""
+    """`continue`: the model reads the denial; `end`: the agent's run ends as `rejected`."""
     kernel: KernelConfig = KernelConfig()
     subagents: SubagentsConfig = SubagentsConfig()
     sessions: SessionsConfig = SessionsConfig()
     terminal: TerminalConfig = TerminalConfig()
     agent_folders: tuple[Path, ...] = ()
-    """Folders with named types of agents, the most specific first. `load_config` adds the workspace's and the user's where
-    they exist."""
+    """Folders with named types of agents (docs/agents.md); those of the workspace and the user are added if they exist."""
     command_folders: tuple[Path, ...] = ()
-    """Folders with commands of one's own for the terminal, the most specific first. `load_config` adds the workspace's and
-    the user's where they exist."""
+    """Folders with your own commands (docs/terminal.md) for the terminal; those of the workspace and the user are added if
+    they exist."""
     mcp_servers: dict[str, McpServerConfig] = Field(default_factory=dict)
-    """MCP servers by name; usually read from `mcp.json` or `.freeact/mcp.json`."""
+    """MCP servers by name; usually in `mcp.json` (docs/mcp.md)."""
 
     def choosing(self, names: Iterable[str]) -> Self:
         """The same settings, of which somebody has chosen these: only they replace what a session has kept."""

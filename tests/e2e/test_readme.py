@@ -3,31 +3,15 @@
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from support.chat_server import ChatCall, ChatReply
 from support.cli import Chat, chat, run, texts_of
 from support.programs import ROOT, code_blocks, run_python
-
-from freeact_sub.config.gateway import GatewayConfig
-from freeact_sub.config.schema import (
-    ChildBudget,
-    Config,
-    ContextConfig,
-    KernelConfig,
-    McpServerConfig,
-    ModelsConfig,
-    RootBudget,
-    SessionsConfig,
-    SubagentsConfig,
-    TerminalConfig,
-)
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NOTEBOOK, *PROGRAMS = sorted(code_blocks("python"), key=lambda block: not block.startswith("%"))
@@ -112,50 +96,6 @@ def test_its_links_lead_somewhere() -> None:
         assert (ROOT / name).is_dir(), name
     for name in re.findall(r"`(?:examples/)?(\w+\.(?:py|ipynb))`", README):
         assert [*ROOT.glob(f"examples/{name}"), *ROOT.glob(f"docs/{name}")], name
-
-
-def fields_of(sections: Mapping[str, type[BaseModel]]) -> dict[str, FieldInfo]:
-    """All settings by their path; sections themselves are none."""
-    found = {
-        f"{prefix}{name}": field for prefix, section in sections.items() for name, field in section.model_fields.items()
-    }
-    return {path: field for path, field in found.items() if f"{path}." not in sections}
-
-
-def shown_default(path: str, field: FieldInfo) -> str:
-    special = {"workspace": "this folder", "kernel.python": "this Python"}
-    default = field.get_default(call_default_factory=path not in special)
-    if path in special:
-        return special[path]
-    return "none" if default is None else f"`{json.dumps(default)}`"
-
-
-@pytest.mark.parametrize(
-    ("heading", "sections"),
-    [
-        (
-            "setting",
-            {
-                "": Config,
-                "models.": ModelsConfig,
-                "budget.": RootBudget,
-                "kernel.": KernelConfig,
-                "kernel.gateway.": GatewayConfig,
-                "context.": ContextConfig,
-                "sessions.": SessionsConfig,
-                "terminal.": TerminalConfig,
-                "subagents.": SubagentsConfig,
-                "subagents.budget.": ChildBudget,
-            },
-        ),
-        ("setting of a server", {"": McpServerConfig}),
-    ],
-)
-def test_its_settings_are_those_of_the_code(heading: str, sections: dict[str, type[BaseModel]]) -> None:
-    table = README.partition(f"\n| {heading} | default | what it is |\n")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| (.+?) \| .+ \|$", table, re.MULTILINE)
-    assert len(rows) == len(dict(rows))
-    assert dict(rows) == {path: shown_default(path, field) for path, field in fields_of(sections).items()}
 
 
 @pytest.mark.e2e
