@@ -136,7 +136,7 @@ class Agent(Generic[OutputT]):
     @property
     def agent_id(self) -> str:
         """The root agent's id, such as `agent-1f09a2c4`."""
-        return self._root.node.agent_id
+        return self._root.agent.agent_id
 
     @property
     def is_open(self) -> bool:
@@ -151,7 +151,7 @@ class Agent(Generic[OutputT]):
     @property
     def history(self) -> list[ModelMessage]:
         """The conversation so far, as the model sees it; each run continues it."""
-        return self._root.node.run.record.history
+        return self._root.agent.run.record.history
 
     @property
     def usage(self) -> Usage:
@@ -160,7 +160,7 @@ class Agent(Generic[OutputT]):
 
     def agents(self) -> tuple[AgentInfo, ...]:
         """Return the root and its descendants, in the order in which they started; of earlier runs the newest 200."""
-        return tuple(node.info for node in self._tree.nodes.values())
+        return tuple(agent.info for agent in self._tree.agents.values())
 
     def context(self) -> ContextUse:
         """Return what fills the model's context window, with the instructions and tools of the last request."""
@@ -169,7 +169,7 @@ class Agent(Generic[OutputT]):
     @property
     def execution_context(self) -> ExecutionContext:
         """The agent on whose behalf this is called, the root or a descendant: `budget_left`, `depth`, `cancelled`."""
-        return self._root.callers_loop.node.context
+        return self._root.callers_loop.agent.context
 
     @property
     def debug(self) -> DebugState:
@@ -232,7 +232,7 @@ class Agent(Generic[OutputT]):
 
     def cancel(self, agent_id: str) -> bool:
         """Cancel a child with its descendants, also while no run is live. Returns False if no such agent is working."""
-        return (node := self._tree.nodes.get(agent_id)) is not None and node.run.cancel()
+        return (agent := self._tree.agents.get(agent_id)) is not None and agent.run.cancel()
 
     def follow_background(self, hear: Callable[[Any], None]) -> None:
         """Hear the events of background children also while no run is live; else they are dropped, and what asks is denied.

@@ -12,22 +12,22 @@ from contextvars import ContextVar
 from typing import Final
 
 from freeact_sub.agents.shared import Shared
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 
-_AT_WORK: Final[ContextVar[tuple[AgentNode, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
+_AT_WORK: Final[ContextVar[tuple[TreeAgent, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
 """Outermost first; of several roots if a tool of one runs another."""
 
 
 @contextmanager
-def acting_as(node: AgentNode) -> Iterator[None]:
+def acting_as(agent: TreeAgent) -> Iterator[None]:
     """Run the block, and all tasks that it creates, on behalf of this agent."""
-    token = _AT_WORK.set((*_AT_WORK.get(), node))
+    token = _AT_WORK.set((*_AT_WORK.get(), agent))
     try:
         yield
     finally:
         _AT_WORK.reset(token)
 
 
-def caller_in(shared: Shared) -> AgentNode | None:
+def caller_in(shared: Shared) -> TreeAgent | None:
     """Return the agent of this tree on whose behalf the present task runs. None: the program's own code runs."""
-    return next((node for node in reversed(_AT_WORK.get()) if node.shared is shared), None)
+    return next((agent for agent in reversed(_AT_WORK.get()) if agent.shared is shared), None)

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 
 
 @dataclass(frozen=True, kw_only=True)
 class DebugState:
     """A snapshot. Its fields may change in any version."""
 
-    agents: Mapping[str, AgentNode]
+    agents: Mapping[str, TreeAgent]
     """By id, in the order in which they started; the root comes first."""
     at_work: tuple[str, ...]
     """The ids of the agents with a live run."""
@@ -28,7 +28,7 @@ class DebugState:
     """Calls of `agent.task` by code in the root's kernel that have not returned."""
 
     @property
-    def root(self) -> AgentNode:
+    def root(self) -> TreeAgent:
         """The agent without a parent."""
         return next(iter(self.agents.values()))
 
@@ -37,7 +37,7 @@ def debug_state(tree: Tree, loop: AgentLoop | None) -> DebugState:
     """Take a snapshot. Args: loop: the root's. None: the agent is not open."""
     shared = tree.shared
     return DebugState(
-        agents=dict(tree.nodes),
+        agents=dict(tree.agents),
         at_work=tuple(tree.at_work),
         free_slots=shared.slots.value,
         kernel_holders=tuple(sorted(holder.agent_id for holder in shared.kernel_places.holders)),

@@ -69,7 +69,7 @@ class FromProgram:
     async def ask(self, prompt: str, output: Any, model: str | None, history: Sequence[str], label: str) -> Any:
         """See `Agent.ask`."""
         loop = self._root.callers_loop
-        if not loop.node.run.is_live:
+        if not loop.agent.run.is_live:
             raise FreeactError(
                 "agent.ask needs a run that pays for it: call it within one, such as "
                 "`await agent.run_program(lambda: agent.ask(...)).result()`"
@@ -84,7 +84,7 @@ class FromProgram:
     async def progress(self, step: Mapping[str, Any]) -> None:
         """See `Agent.progress`."""
         loop = self._root.callers_loop
-        if loop.node.run.is_live:
+        if loop.agent.run.is_live:
             await loop.progress.report(step)
 
     async def task(self, prompt: str, options: Mapping[str, Any]) -> RunResult[Any]:

@@ -14,7 +14,7 @@ from freeact_sub.agents.from_code.files import FileRequests
 from freeact_sub.agents.from_code.mcp import McpRequests
 from freeact_sub.agents.from_code.questions import QuestionRequests
 from freeact_sub.agents.from_code.shell import ShellRequests
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
@@ -43,32 +43,32 @@ class AgentKernel:
 
     def __init__(
         self,
-        node: AgentNode,
+        agent: TreeAgent,
         host: HostRequests,
         mcp_servers: tuple[str, ...],
         branch_of: KernelAccess | None,
         *,
         own_files: bool,
     ) -> None:
-        self._node = node
+        self._agent = agent
         self._branch_of = branch_of
         self.is_branch = branch_of is not None
         """It starts as a copy of another kernel."""
         self._host = host
-        settings = node.shared.config.kernel
-        provider = node.shared.provider
-        place = provider.place(node.policy.mode, settings, node.shared.config.workspace)
+        settings = agent.shared.config.kernel
+        provider = agent.shared.provider
+        place = provider.place(agent.policy.mode, settings, agent.shared.config.workspace)
         self.description = place.description
         """Tells the model where the kernel runs."""
         self._plain_spec = KernelSpec(
-            owner_id=node.agent_id,
+            owner_id=agent.agent_id,
             python=settings.python,
-            workspace=node.shared.config.workspace,
+            workspace=agent.shared.config.workspace,
             environment=place.environment,
             start_timeout_seconds=settings.start_timeout_seconds,
-            mode=node.policy.mode,
+            mode=agent.policy.mode,
             mcp_servers=mcp_servers,
-            sandbox=with_programs(place.wall, node.shared.config.mcp_servers),
+            sandbox=with_programs(place.wall, agent.shared.config.mcp_servers),
             own_files=own_files,
         )
         self._judged: Policy | None = None
@@ -91,24 +91,24 @@ class AgentKernel:
 
     @property
     def _spec(self) -> KernelSpec:
-        return replace(self._plain_spec, audit=self._audit(self._node.shared.rule_files.rules))
+        return replace(self._plain_spec, audit=self._audit(self._agent.shared.rule_files.rules))
 
     def _audit(self, rules: Rules) -> AuditSettings | None:
         """The actions that the agent's code takes without asking."""
-        policy = replace(self._node.policy.with_rules(rules), scratch=())  # a kernel knows its own folders
+        policy = replace(self._agent.policy.with_rules(rules), scratch=())  # a kernel knows its own folders
         if policy != self._judged:
             wall, workspace = self._plain_spec.sandbox, policy.workspace
             folders, asked = unasked_writes(policy, (workspace / name for name in PROTECTED))
             network = wall is None or wall.network
             no_network = "" if network else f"denied: the sandbox has no network (mode {policy.mode})"
-            settings = AuditSettings(writable=(*folders, *_also_writable(self._node)), asked=asked, no_network=no_network)
-            self._judged, self._hook = policy, self._node.shared.provider.hook(settings)
+            settings = AuditSettings(writable=(*folders, *_also_writable(self._agent)), asked=asked, no_network=no_network)
+            self._judged, self._hook = policy, self._agent.shared.provider.hook(settings)
         return self._hook
 
     def start_soon(self) -> None:
         """Begin to start the kernel, unless it has begun."""
         if not self._closed and (self._starting is None or (self._starting.done() and self._failed(self._starting))):
-            self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._node.agent_id}")
+            self._starting = asyncio.create_task(self._start(), name=f"start kernel of {self._agent.agent_id}")
 
     async def get(self) -> Kernel:
         """See `KernelAccess`."""
@@ -127,7 +127,7 @@ class AgentKernel:
             # reset or dead by now: another one replaces it
         raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
 
-    async def pass_on(self, node: AgentNode) -> Kernel:
+    async def pass_on(self, agent: TreeAgent) -> Kernel:
         """Hand the live kernel over to a node; it is not replaced when it dies.
 
         Raises:
@@ -137,13 +137,13 @@ class AgentKernel:
         kernel = await self.get()
         if kernel.lost_reason is not None:
             raise KernelLostError(kernel.lost_reason)
-        self._node, self._kept = node, True
-        node.use_kernel(_folders(node, kernel))
+        self._agent, self._kept = agent, True
+        agent.use_kernel(_folders(agent, kernel))
         return kernel
 
-    def take_back(self, node: AgentNode) -> None:
+    def take_back(self, agent: TreeAgent) -> None:
         """The kernel, which was a node's, is this agent's from now on."""
-        self._node, self._kept, self.is_branch, self.deaths = node, False, False, 0
+        self._agent, self._kept, self.is_branch, self.deaths = agent, False, False, 0
 
     async def become(self, origin: KernelAccess) -> None:
         """Replace the kernel with a copy of another one.
@@ -158,7 +158,7 @@ class AgentKernel:
             if self._closed:
                 await new.aclose()
             else:
-                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._node.agent_id}")
+                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._agent.agent_id}")
 
         await carry_out(swap())
         await self.get()
@@ -190,7 +190,7 @@ class AgentKernel:
                 old = starting.result()
             self.is_used = new is not None
             if new is not None:
-                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._node.agent_id}")
+                self._starting = asyncio.create_task(self._use(new), name=f"start kernel of {self._agent.agent_id}")
             else:
                 self.start_soon()
 
@@ -217,34 +217,34 @@ class AgentKernel:
 
     async def _start(self) -> Kernel:
         origin, self._branch_of = self._branch_of, None  # its replacement starts empty
-        agent_id, is_branch = self._node.agent_id, origin is not None
+        agent_id, is_branch = self._agent.agent_id, origin is not None
         with span_or_later("kernel start", self._traced_later, agent_id=agent_id, branch=is_branch):
             if origin is not None:
                 kernel = await (await origin.get()).branch(self._spec, self._host.answer)
             else:
-                kernel = await self._node.shared.provider.start(self._spec, self._host.answer)
+                kernel = await self._agent.shared.provider.start(self._spec, self._host.answer)
         return await self._use(kernel)
 
     async def _use(self, kernel: Kernel) -> Kernel:
         if kernel.own_files is not None:
             elsewhere = "" if kernel.own_files.covers else ELSEWHERE.format(root=kernel.own_files.root)
             self.description = OWN_FILES.format(elsewhere=elsewhere)
-        self._node.use_kernel(_folders(self._node, kernel))
-        watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._node.agent_id}")
+        self._agent.use_kernel(_folders(self._agent, kernel))
+        watching = asyncio.create_task(self._watch(kernel), name=f"watch kernel of {self._agent.agent_id}")
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         return kernel
 
     async def _watch(self, kernel: Kernel) -> None:
         """Report the kernel's death at once and start a new one."""
-        with self._node.shared.rule_files.followed(partial(self._follow, kernel)):
+        with self._agent.shared.rule_files.followed(partial(self._follow, kernel)):
             reason = self._lost_reason = await kernel.wait_lost()
         if self._kept:
             self._closed = True
             await carry_out(kernel.aclose())
             return
         self.deaths = self.deaths + 1 if kernel.may_be_replaced else MAX_DEATHS
-        self._node.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
+        self._agent.emitter.put(KernelLost(reason=f"{reason}; all variables and imports are lost"))
         self._starting = None
         self._unread += kernel.unread
         if self.deaths < MAX_DEATHS:
@@ -272,62 +272,62 @@ class AgentKernel:
         return starting.cancelled() or starting.exception() is not None
 
 
-def _folders(node: AgentNode, kernel: Kernel) -> tuple[Path, ...]:
+def _folders(agent: TreeAgent, kernel: Kernel) -> tuple[Path, ...]:
     """The agent's own folders besides the workspace."""
     own = kernel.own_files.root if kernel.own_files is not None else None
-    return (*_also_writable(node), *filter(None, (kernel.scratch, own)))
+    return (*_also_writable(agent), *filter(None, (kernel.scratch, own)))
 
 
-def _also_writable(node: AgentNode) -> tuple[Path, ...]:
+def _also_writable(agent: TreeAgent) -> tuple[Path, ...]:
     """Folders besides the workspace to which the agent's wall grants write access."""
-    return node.shared.config.kernel.writable if node.policy.mode == "auto" else ()
+    return agent.shared.config.kernel.writable if agent.policy.mode == "auto" else ()
 
 
 class AgentResources:
     """The kernel and connections of one agent."""
 
-    def __init__(self, node: AgentNode, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
+    def __init__(self, agent: TreeAgent, branch_of: KernelAccess | None = None, *, own_files: bool = False) -> None:
         """Nothing is opened yet.
 
         Args:
-            node: The agent.
+            agent: The agent.
             branch_of: The kernel starts as a copy of this one. None: it starts empty.
             own_files: The branch works in a copy of the workspace.
         """
-        shared = node.shared
+        shared = agent.shared
         self.mcp = McpServers(
-            servers_of(node), catalogue=shared.catalogue, log_folder=node.output_folder, log_root=shared.config.workspace
+            servers_of(agent), catalogue=shared.catalogue, log_folder=agent.output_folder, log_root=shared.config.workspace
         )
-        self.requests = HostRequests(node, {})
-        self._serve(node)
-        self.kernel = AgentKernel(node, self.requests, self.mcp.names, branch_of, own_files=own_files)
+        self.requests = HostRequests(agent, {})
+        self._serve(agent)
+        self.kernel = AgentKernel(agent, self.requests, self.mcp.names, branch_of, own_files=own_files)
 
-    def branch(self, node: AgentNode, *, own_files: bool) -> "AgentResources":
+    def branch(self, agent: TreeAgent, *, own_files: bool) -> "AgentResources":
         """Make the resources of a node whose kernel starts as a copy of this one."""
-        return AgentResources(node, self.kernel, own_files=own_files)
+        return AgentResources(agent, self.kernel, own_files=own_files)
 
-    async def pass_on(self, node: AgentNode) -> None:
+    async def pass_on(self, agent: TreeAgent) -> None:
         """Hand everything over to a node, which answers its code's requests. Raises: see `AgentKernel.pass_on`."""
-        await self.kernel.pass_on(node)
-        self._serve(node)
+        await self.kernel.pass_on(agent)
+        self._serve(agent)
 
-    def take_back(self, node: AgentNode) -> None:
+    def take_back(self, agent: TreeAgent) -> None:
         """All of it was a node's, and is this agent's from now on."""
-        self.kernel.take_back(node)
-        self._serve(node)
+        self.kernel.take_back(agent)
+        self._serve(agent)
 
-    def _serve(self, node: AgentNode) -> None:
+    def _serve(self, agent: TreeAgent) -> None:
         """Answer requests of code in the kernel on behalf of this agent."""
-        self.calls = CodeCalls(node)
-        self.files = FileRequests(node)
+        self.calls = CodeCalls(agent)
+        self.files = FileRequests(agent)
         handlers = {
             **self.files.handlers,
             **McpRequests(self.calls, self.mcp).handlers,
             **ActionRequests(self.calls).handlers,
-            **QuestionRequests(node).handlers,
-            **ShellRequests(self.calls, node.output_folder).handlers,
+            **QuestionRequests(agent).handlers,
+            **ShellRequests(self.calls, agent.output_folder).handlers,
         }
-        self.requests.serve(node, handlers)
+        self.requests.serve(agent, handlers)
 
     async def aclose(self) -> None:
         """Close the kernel, then the connections; a failure of one does not prevent the other."""

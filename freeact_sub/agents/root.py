@@ -23,7 +23,7 @@ from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
 from freeact_sub.agents.shared import make_shared
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config
@@ -41,7 +41,7 @@ class Root:
     def __init__(
         self,
         tree: Tree,
-        node: AgentNode,
+        agent: TreeAgent,
         session: AgentSession,
         *,
         output_type: Any,
@@ -52,13 +52,13 @@ class Root:
 
         Args:
             tree: All agents.
-            node: The root among them.
+            agent: The root among them.
             session: Records them.
             output_type: The type of the root's answer.
             taps: Called with every event.
             closes_provider: The provider of kernels is closed with the root.
         """
-        self.tree, self.node, self.session, self.taps = tree, node, session, taps
+        self.tree, self.agent, self.session, self.taps = tree, agent, session, taps
         self.loop: AgentLoop | None = None
         """None: it is not open."""
         self._output_type = output_type
@@ -85,7 +85,7 @@ class Root:
     def callers_loop(self) -> AgentLoop:
         """The loop of the agent on whose behalf this is called."""
         root, caller = self.opened, caller_in(self.tree.shared)
-        loop = root if caller is None or caller is self.node else self.tree.at_work.get(caller.agent_id)
+        loop = root if caller is None or caller is self.agent else self.tree.at_work.get(caller.agent_id)
         if not isinstance(loop, AgentLoop):
             raise FreeactError(f"the run of {caller and caller.agent_id}, which this call belongs to, has ended")
         return loop
@@ -146,7 +146,7 @@ class Root:
 
     async def settle(self) -> None:
         """Wait for the end of a run that is ending, unless the caller is a part of it."""
-        if caller_in(self.tree.shared) in (None, self.node):
+        if caller_in(self.tree.shared) in (None, self.agent):
             await self._runs.settle()
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -181,13 +181,13 @@ class Root:
             self.on_close(shared.provider.aclose)
         await self._resources.enter_async_context(shared.model)  # closes its HTTP client with the agent
         self.on_close(shared.other_models.aclose)
-        resources = AgentResources(self.node)
+        resources = AgentResources(self.agent)
         self.loop = loop = AgentLoop(
-            self.node, self.tree, resources, output_type=self._output_type, begin_run=self._begin_if_idle
+            self.agent, self.tree, resources, output_type=self._output_type, begin_run=self._begin_if_idle
         )
         self._runs.is_open = True
         self.on_close(resources.aclose)
-        self.on_close(self.session.follow(loop, is_new=not self.node.run.record.history))
+        self.on_close(self.session.follow(loop, is_new=not self.agent.run.record.history))
         resources.kernel.start_soon()  # ready when the first prompt comes
 
     async def _close(self) -> None:
@@ -253,6 +253,6 @@ def make_root(  # noqa: PLR0913  # what a user may replace; all are given by nam
     tree = Tree(shared=shared)
     for problem in shared.types.problems:
         tree.notice(problem)
-    node = held.add_root(tree, checked_history(history))
+    agent = held.add_root(tree, checked_history(history))
     taps = (held.observe, shared.activities.observe, *taps)
-    return Root(tree, node, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)
+    return Root(tree, agent, held, output_type=output_type, taps=taps, closes_provider=kernel_provider is None)

@@ -1,4 +1,4 @@
-"""`AgentNode`: who an agent is. `Tree`: all agents of one root, and which of them are working."""
+"""`TreeAgent`: who an agent is. `Tree`: all agents of one root, and which of them are working."""
 
 import itertools
 import secrets
@@ -51,14 +51,14 @@ class Lineage:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class AgentNode:
+class TreeAgent:
     """The identity of an agent, fixed when it is created; only its `run` changes."""
 
     shared: Shared
     agent_id: str
     key: str
     """The only source of the agent's depth."""
-    parent: "AgentNode | None"
+    parent: "TreeAgent | None"
     description: str = ""
     work_scope: str = ""
     """The part of the task that is the agent's own."""
@@ -87,7 +87,7 @@ class AgentNode:
         self._run[:] = [run]
 
     @property
-    def principal(self) -> "AgentNode":
+    def principal(self) -> "TreeAgent":
         """The agent whose run its code belongs to: itself, except for the code of a node (`NodeCode`)."""
         return self
 
@@ -200,16 +200,16 @@ class AgentNode:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label}>"
 
-    def ancestors(self) -> Iterator["AgentNode"]:
+    def ancestors(self) -> Iterator["TreeAgent"]:
         """The agent itself, its parent, and so on up to the root."""
-        node: AgentNode | None = self
-        while node is not None:
-            yield node
-            node = node.parent
+        agent: TreeAgent | None = self
+        while agent is not None:
+            yield agent
+            agent = agent.parent
 
-    def outlives(self, above: "AgentNode") -> bool:
+    def outlives(self, above: "TreeAgent") -> bool:
         """Whether it may continue after the run of this ancestor has ended."""
-        return any(node.detached for node in itertools.takewhile(lambda node: node is not above, self.ancestors()))
+        return any(agent.detached for agent in itertools.takewhile(lambda agent: agent is not above, self.ancestors()))
 
 
 @dataclass(kw_only=True)
@@ -217,7 +217,7 @@ class Tree:
     """All agents of one root."""
 
     shared: Shared
-    nodes: dict[str, AgentNode] = field(default_factory=dict)
+    agents: dict[str, TreeAgent] = field(default_factory=dict)
     """By id, oldest first, so the root comes first."""
     at_work: dict[str, AtWork] = field(default_factory=dict)
     """By agent id, oldest first."""
@@ -230,25 +230,25 @@ class Tree:
     """Those of all agents of the tree and its session. None is given twice, even if its agent is forgotten."""
 
     @property
-    def root(self) -> AgentNode:
+    def root(self) -> TreeAgent:
         """The agent without a parent."""
-        return next(iter(self.nodes.values()))
+        return next(iter(self.agents.values()))
 
     def notice(self, text: str) -> None:
         """Show a notice in the root's stream, or in its next one if no run is live."""
-        if not self.nodes or self.root.agent_id not in self.at_work:  # a stream starts with AgentStarted
+        if not self.agents or self.root.agent_id not in self.at_work:  # a stream starts with AgentStarted
             self.shared.stream.notice_later(text)
         else:
             self.root.emitter.put(Notice(content=text))
 
-    def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> AgentNode:
+    def add_root(self, history: list[ModelMessage], agent_id: str | None = None) -> TreeAgent:
         """Make the root. Args: history: the conversation to continue. agent_id: its id in the resumed session."""
         shared, agent_id = self.shared, agent_id or self._new_id()
-        root = AgentNode(
+        root = TreeAgent(
             shared=shared, agent_id=agent_id, key=root_key(agent_id), parent=None, policy=shared.policy, model=shared.model
         )
         shared.kernel_places.take_now(root)
-        self.nodes[agent_id] = root
+        self.agents[agent_id] = root
         run = self._make_run(root, shared.policy, self.ledger.open(agent_id, self._root_budget(NO_BOUNDS)), None)
         run.record.history = history
         return root
@@ -265,14 +265,14 @@ class Tree:
 
     def add_child(
         self,
-        parent: AgentNode,
+        parent: TreeAgent,
         request: SpawnRequest,
         *,
         agent_type: AgentType | None,
         model: Model | None,
         in_background: bool,
         earlier: Sequence[Lineage] = (),
-    ) -> AgentNode:
+    ) -> TreeAgent:
         """Make a child and begin its run. `check_spawn` must have passed, without an `await` in between.
 
         Args:
@@ -286,8 +286,8 @@ class Tree:
         config, policy = self.shared.config.subagents, parent.run.policy
         above = parent
         for between in earlier[:-1]:
-            above = self.nodes.get(between.agent_id) or self._add_ended(between, above)
-        node = AgentNode(
+            above = self.agents.get(between.agent_id) or self._add_ended(between, above)
+        agent = TreeAgent(
             shared=self.shared,
             agent_id=earlier[-1].agent_id if earlier else self._new_id(),
             key=earlier[-1].key if earlier else child_key(parent.key),
@@ -304,35 +304,35 @@ class Tree:
         )
         budget = request.budget.over(config.budget).cut(parent.run.left)
         if budget.depth is not None:  # one that is asked on by an agent further above has fewer levels below it
-            budget = budget.model_copy(update={"depth": max(0, budget.depth - (node.depth - parent.depth - 1))})
-        account = self.ledger.open(node.agent_id, budget, parent.run.account)
-        self.nodes[node.agent_id] = node
-        self._make_run(node, node.policy, account, parent.run).begin()
-        return node
+            budget = budget.model_copy(update={"depth": max(0, budget.depth - (agent.depth - parent.depth - 1))})
+        account = self.ledger.open(agent.agent_id, budget, parent.run.account)
+        self.agents[agent.agent_id] = agent
+        self._make_run(agent, agent.policy, account, parent.run).begin()
+        return agent
 
     def _forget_ended(self) -> None:
         """Forget the children that ended first, but those that hold a kernel or stand above an agent at work."""
-        at_work = {above.agent_id for agent_id in self.at_work for above in self.nodes[agent_id].ancestors()}
+        at_work = {above.agent_id for agent_id in self.at_work for above in self.agents[agent_id].ancestors()}
         needed = at_work | {holder.agent_id for holder in self.shared.kernel_places.holders} | {self.root.agent_id}
-        ended = [agent_id for agent_id in self.nodes if agent_id not in needed]
+        ended = [agent_id for agent_id in self.agents if agent_id not in needed]
         for agent_id in ended[:-MAX_ENDED]:
-            del self.nodes[agent_id]
+            del self.agents[agent_id]
 
-    def withdraw(self, node: AgentNode, before: AgentNode | None = None) -> None:
+    def withdraw(self, agent: TreeAgent, before: TreeAgent | None = None) -> None:
         """Undo `add_child` for a child that cannot begin, including the spawn counted for its parent.
 
         Args:
-            node: The child.
+            agent: The child.
             before: What it was before, if it was asked on. None: it is no agent of the tree.
         """
-        node.run.account.withdraw()
-        del self.nodes[node.agent_id]
+        agent.run.account.withdraw()
+        del self.agents[agent.agent_id]
         if before is not None:
-            self.nodes[node.agent_id] = before
+            self.agents[agent.agent_id] = before
 
-    def _add_ended(self, lineage: Lineage, parent: AgentNode) -> AgentNode:
+    def _add_ended(self, lineage: Lineage, parent: TreeAgent) -> TreeAgent:
         """An agent of an earlier program: it stands above one that is asked on, and does nothing itself."""
-        node = self.nodes[lineage.agent_id] = AgentNode(
+        agent = self.agents[lineage.agent_id] = TreeAgent(
             shared=self.shared,
             agent_id=lineage.agent_id,
             key=lineage.key,
@@ -343,31 +343,31 @@ class Tree:
             model=parent.model,
             agent_type=lineage.agent_type,
         )
-        self._make_run(node, node.policy, self.ledger.open(node.agent_id, NO_BOUNDS), None)
-        return node
+        self._make_run(agent, agent.policy, self.ledger.open(agent.agent_id, NO_BOUNDS), None)
+        return agent
 
-    def _make_run(self, node: AgentNode, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
+    def _make_run(self, agent: TreeAgent, policy: Policy, account: Account, parent: PresentRun | None) -> PresentRun:
         shared = self.shared
         run = PresentRun(
-            record=RunRecord(files=RunFiles(key=node.key, label=node.label)),
+            record=RunRecord(files=RunFiles(key=agent.key, label=agent.label)),
             account=account,
             parent=parent,
             policy=policy,
             slots=shared.slots,
             kernel_places=shared.kernel_places,
-            holder=node,
+            holder=agent,
         )
-        node.use_run(run)
+        agent.use_run(run)
         return run
 
     def _new_id(self) -> str:
         """Return an id whose short id, too, is new to the tree and its session."""
         known = self.shared.journal.runs
         if not self._short_ids:
-            self._short_ids.update(map(short_id, [*self.nodes, *known]))
+            self._short_ids.update(map(short_id, [*self.agents, *known]))
         for tries in itertools.count():
             agent_id = f"{PREFIX}{secrets.token_hex(4)}"
-            is_new = agent_id not in self.nodes and agent_id not in known
+            is_new = agent_id not in self.agents and agent_id not in known
             if is_new and (short_id(agent_id) not in self._short_ids or tries > MAX_TRIES):
                 break
         self._short_ids.add(short_id(agent_id))

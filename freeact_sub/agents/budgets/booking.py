@@ -23,7 +23,7 @@ from freeact_sub.agents.budgets.estimate import (
     with_max_tokens,
 )
 from freeact_sub.agents.budgets.ledger import Account, Reservation
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import UsageUpdated
 from freeact_sub.models.attempts import Attempt, Bill, charge_to
@@ -32,9 +32,9 @@ from freeact_sub.models.attempts import Attempt, Bill, charge_to
 class Booking:
     """Pays for the requests of one agent."""
 
-    def __init__(self, node: AgentNode, account: Account) -> None:
+    def __init__(self, agent: TreeAgent, account: Account) -> None:
         """Args: account: pays for the requests: the agent's, or a descendant's."""
-        self._node = node
+        self._agent = agent
         self._account = account
         self._reservation: Reservation | None = None
         self._bill = Bill(book=self._book_cut_off, check_again=account.check_again)
@@ -96,7 +96,7 @@ class Booking:
         attempt, self._bill.attempt = self._bill.attempt, None
         self._book(usage_of(response, attempt))
         self.give_up()
-        await self._node.emitter.emit(self._updated())
+        await self._agent.emitter.emit(self._updated())
 
     def give_up(self) -> None:
         """End the request; one without an answer is booked as far as it got. Can be called again."""
@@ -111,13 +111,13 @@ class Booking:
 
     def _book_cut_off(self, attempt: Attempt) -> None:
         self._book(usage_of_cut_off(attempt))
-        self._node.emitter.put(self._updated())
+        self._agent.emitter.put(self._updated())
 
     def _book(self, usage: Usage) -> None:
         self._account.book(usage)
 
     def _updated(self) -> UsageUpdated:
-        account = self._node.run.account
+        account = self._agent.run.account
         return UsageUpdated(usage=account.own_usage, tree_usage=account.usage)
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.children.record import ChildRecord
 from freeact_sub.agents.runs.results import AgentStatus, RunResult, text_of
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.errors import FreeactError
 from freeact_sub.tools import ChildState
 
@@ -21,20 +21,20 @@ ABANDONED: Final = "it was abandoned"
 class Child:
     """A program's handle on a child; `Agent.spawn` makes it."""
 
-    def _hold(self, node: AgentNode, task: str) -> None:
+    def _hold(self, agent: TreeAgent, task: str) -> None:
         """Hold an agent. Args: task: its prompt."""
-        self._node = node
+        self._agent = agent
         self._prompt = task
-        writer = node.shared.journal.writer
+        writer = agent.shared.journal.writer
         self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
-        self._number = node.shared.journal.runs[node.agent_id] + 1  # its run is about to begin
-        self._run = node.run  # a child that is asked on has another one
+        self._number = agent.shared.journal.runs[agent.agent_id] + 1  # its run is about to begin
+        self._run = agent.run  # a child that is asked on has another one
         self._work: asyncio.Task[RunResult] | None = None
 
     @property
     def agent_id(self) -> str:
         """Its id, as in its events."""
-        return self._node.agent_id
+        return self._agent.agent_id
 
     @property
     def status(self) -> AgentStatus:
@@ -49,7 +49,7 @@ class Child:
     @property
     def description(self) -> str:
         """The label of its work. Empty: it has none."""
-        return self._node.description
+        return self._agent.description
 
     @property
     def error(self) -> str:
@@ -67,7 +67,7 @@ class Child:
         ended = self.ended
         return ChildRecord(
             agent_id=self.agent_id,
-            key=self._node.key,
+            key=self._agent.key,
             session_id=self._session_id,
             run=self._number,
             task=self.task,
@@ -86,8 +86,8 @@ class Child:
         """
         if self._work is None or self._work.done():
             return self._result
-        waiting = caller_in(self._node.shared)
-        if waiting is not None and self._node in waiting.ancestors():
+        waiting = caller_in(self._agent.shared)
+        if waiting is not None and self._agent in waiting.ancestors():
             raise FreeactError(f"{waiting.agent_id} cannot wait for the end of {self.agent_id}: its own run is part of it")
         is_live = waiting is not None and waiting.run.is_live  # otherwise the task has outlived the run that created it
         async with waiting.run.waiting_for_child() if waiting is not None and is_live else nullcontext():
@@ -117,9 +117,9 @@ class ChildQuestion:
 class OwnedChild(Child):
     """A child, as its owner keeps it."""
 
-    def __init__(self, node: AgentNode, task: str, started_by: StartedBy) -> None:
-        self._hold(node, task)
-        self.node = node
+    def __init__(self, agent: TreeAgent, task: str, started_by: StartedBy) -> None:
+        self._hold(agent, task)
+        self.agent = agent
         self.started_by = started_by
         self.waiters = 0
         """Calls that wait for it; they return its end and its questions."""
@@ -132,7 +132,7 @@ class OwnedChild(Child):
     @property
     def label(self) -> str:
         """The child's name for people and models."""
-        return self.node.label
+        return self.agent.label
 
     @property
     def work(self) -> asyncio.Task[RunResult]:
@@ -153,14 +153,14 @@ class OwnedChild(Child):
     @property
     def state(self) -> ChildState:
         """The child at this moment, for its parent."""
-        node, run, ended = self.node, self._run, self.ended
+        agent, run, ended = self.agent, self._run, self.ended
         return ChildState(
-            agent_id=node.agent_id,
-            description=node.description,
+            agent_id=agent.agent_id,
+            description=agent.description,
             task=self.task,
             status=run.status,
             ended=ended is not None,
-            action=node.info.action,
+            action=agent.info.action,
             seconds=run.seconds,
             usage=run.account.usage,
             output=ended.output if ended else None,

@@ -17,7 +17,7 @@ from freeact_sub.agents.children.type_effects import startable
 from freeact_sub.agents.sessions.journal import OpenReader
 from freeact_sub.agents.sessions.models import addresses
 from freeact_sub.agents.sessions.resume import cut_off
-from freeact_sub.agents.tree import AgentNode, Lineage, Tree
+from freeact_sub.agents.tree import Lineage, Tree, TreeAgent
 from freeact_sub.agents.types.files import AgentType, unknown_name
 from freeact_sub.errors import ConfigError, InvalidRequestError, SessionError
 from freeact_sub.events import Notice
@@ -56,7 +56,7 @@ class _StoredChild:
     cut_off: list[ModelMessage]
 
 
-async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> EarlierChild:
+async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> EarlierChild:
     """A child that an agent asks on: its own, or one further below it.
 
     Raises:
@@ -67,22 +67,22 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
             return await earlier_child(other, caller, tree)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"{agent_id} reused the answer of {other}, and {error}") from error
-    node, kept = tree.nodes.get(agent_id), tree.histories.get(agent_id)
+    agent, kept = tree.agents.get(agent_id), tree.histories.get(agent_id)
     ended_child(agent_id, tree)
-    if node is not None and caller.agent_id not in {above.agent_id for above in _above(node)}:
+    if agent is not None and caller.agent_id not in {above.agent_id for above in _above(agent)}:
         raise _no_child(agent_id)
-    if node is not None and kept is not None and kept.messages:
-        between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, node.ancestors())
+    if agent is not None and kept is not None and kept.messages:
+        between = itertools.takewhile(lambda above: above.agent_id != caller.agent_id, agent.ancestors())
         return EarlierChild(
             lineage=tuple(_lineage_of(each) for each in between)[::-1],
             model=kept.model,
-            model_id=node.model.model_id,
-            address=addresses(node.model)[0],
+            model_id=agent.model.model_id,
+            address=addresses(agent.model)[0],
             history=kept.messages,
             written=kept.messages,
         )
     stored = await _read(agent_id, tree)
-    if stored is None and node is None:
+    if stored is None and agent is None:
         raise _no_child(agent_id)
     if stored is None or not stored.written:
         raise InvalidRequestError(
@@ -101,21 +101,21 @@ async def earlier_child(agent_id: str, caller: AgentNode, tree: Tree) -> Earlier
     )
 
 
-def ended_child(agent_id: str, tree: Tree) -> AgentNode | None:
+def ended_child(agent_id: str, tree: Tree) -> TreeAgent | None:
     """A child. None: it is of an earlier program.
 
     Raises:
         InvalidRequestError: It is at work.
     """
-    node = tree.nodes.get(agent_id)
-    if node is not None and node.parent is not None and node.run.is_live:
+    agent = tree.agents.get(agent_id)
+    if agent is not None and agent.parent is not None and agent.run.is_live:
         raise InvalidRequestError(
-            f"{node.label} is at work: wait for its end, or send it a message (subagents, action message)"
+            f"{agent.label} is at work: wait for its end, or send it a message (subagents, action message)"
         )
-    return node
+    return agent
 
 
-def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: AgentNode) -> SpawnRequest:
+def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -> SpawnRequest:
     """The request, with what the child had where it says nothing. The mode is never more than it was.
 
     A child of the caller's own type needs no name of a type, as when it was started.
@@ -138,21 +138,21 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: AgentNode) -
     )
 
 
-async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Model:
+async def model_of(earlier: EarlierChild, other: Model, agent: TreeAgent) -> Model:
     """The model that a child had. If somebody has chosen another one for the session that had the same, that one.
 
     Args:
         earlier: The child.
         other: The model of a new child of its type.
-        node: Who asks.
+        agent: Who asks.
 
     Raises:
         InvalidRequestError: No setting leads to its model any more.
     """
-    shared, wanted, address = node.shared, earlier.model_id, earlier.address
+    shared, wanted, address = agent.shared, earlier.model_id, earlier.address
     if earlier.model is not None:
         return earlier.model
-    known = [other, node.model, shared.model]
+    known = [other, agent.model, shared.model]
     for model in known:
         if _is_that(model, wanted, address):
             return model
@@ -166,7 +166,7 @@ async def model_of(earlier: EarlierChild, other: Model, node: AgentNode) -> Mode
             f"{earlier.agent_id} had the model {address or wanted}, to which no setting leads any more. Its conversation "
             "goes nowhere else by itself: name a model (`model`), or start a new child"
         )
-    node.emitter.put(Notice(content=f"{earlier.agent_id} had the model {wanted}: it goes on with {other.model_id}"))
+    agent.emitter.put(Notice(content=f"{earlier.agent_id} had the model {wanted}: it goes on with {other.model_id}"))
     return other
 
 
@@ -175,26 +175,26 @@ def _is_that(model: Model, name: str, address: str) -> bool:
     return model.model_id == name and address in ("", addresses(model)[0])
 
 
-def _above(node: AgentNode) -> Iterable[AgentNode]:
-    return itertools.islice(node.ancestors(), 1, None)
+def _above(agent: TreeAgent) -> Iterable[TreeAgent]:
+    return itertools.islice(agent.ancestors(), 1, None)
 
 
 def _no_child(agent_id: str) -> InvalidRequestError:
     return InvalidRequestError(f"{agent_id!r} is not a child of yours, nor of one of your children")
 
 
-def _lineage_of(node: AgentNode) -> Lineage:
+def _lineage_of(agent: TreeAgent) -> Lineage:
     return Lineage(
-        agent_id=node.agent_id,
-        key=node.key,
-        description=node.description,
-        work_scope=node.work_scope,
-        agent_type=node.agent_type,
-        mode=node.policy.mode,
+        agent_id=agent.agent_id,
+        key=agent.key,
+        description=agent.description,
+        work_scope=agent.work_scope,
+        agent_type=agent.agent_type,
+        mode=agent.policy.mode,
     )
 
 
-def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], caller: AgentNode) -> Lineage:
+def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], caller: TreeAgent) -> Lineage:
     if agent.agent_type is not None and agent.agent_type not in types:
         raise InvalidRequestError(
             f"{agent.agent_id} cannot be asked on: {unknown_name('agent type', agent.agent_type, startable(caller))}"

@@ -19,7 +19,7 @@ from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.present_run import PresentRun
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.approvals import Policy
 from freeact_sub.calls import CodeAction, FileOperation, FileWrite
@@ -38,50 +38,50 @@ PROMOTE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class NodeCode(AgentNode):
+class NodeCode(TreeAgent):
     """The code in a node; its parent is the node's owner."""
 
-    owner: AgentNode
+    owner: TreeAgent
     folders: list[Path] = field(default_factory=list)
     """Its kernel's folders."""
 
     @property
-    def principal(self) -> AgentNode:
-        """See `AgentNode`."""
+    def principal(self) -> TreeAgent:
+        """See `TreeAgent`."""
         return self.owner.principal
 
     @property
     def run(self) -> PresentRun:
-        """See `AgentNode`; the owner's."""
+        """See `TreeAgent`; the owner's."""
         return self.owner.run
 
     @property
     def emitter(self) -> Emitter:
-        """See `AgentNode`; the owner's."""
+        """See `TreeAgent`; the owner's."""
         return self.owner.emitter
 
     @property
     def output_folder(self) -> Path:
-        """See `AgentNode`; the owner's."""
+        """See `TreeAgent`; the owner's."""
         return self.owner.output_folder
 
     @property
     def label(self) -> str:
-        """See `AgentNode`."""
+        """See `TreeAgent`."""
         return f"node {super().label}"
 
     @property
     def name(self) -> str:
-        """See `AgentNode`."""
+        """See `TreeAgent`."""
         return f"node {super().name}"
 
     @property
     def present_policy(self) -> Policy:
-        """See `AgentNode`."""
+        """See `TreeAgent`."""
         return self.policy.with_scratch(self.folders)
 
     def use_kernel(self, folders: tuple[Path, ...]) -> None:
-        """See `AgentNode`."""
+        """See `TreeAgent`."""
         self.folders[:] = folders
 
 
@@ -199,7 +199,7 @@ class Nodes:
 
     def __init__(
         self,
-        agent: AgentNode,
+        agent: TreeAgent,
         resources: AgentResources,
         busy: Callable[[], AbstractAsyncContextManager[None]],
     ) -> None:
@@ -264,7 +264,7 @@ class Nodes:
                 raise
             return self._add(OwnedNode(code, resources, self, origin.history if origin is not None else ()))
 
-    async def keep(self, child: AgentNode, resources: AgentResources) -> OwnedNode:
+    async def keep(self, child: TreeAgent, resources: AgentResources) -> OwnedNode:
         """Make a node of the resources of a child whose run is ending.
 
         Raises:
@@ -302,7 +302,7 @@ class Nodes:
             )
         return node
 
-    def take_back(self, node: OwnedNode, child: AgentNode) -> AgentResources:
+    def take_back(self, node: OwnedNode, child: TreeAgent) -> AgentResources:
         """Give a node's kernel back to its child, which begins another run: the node is closed, and its kernel stays."""
         node.give_away()
         del self._nodes[node.node_id]

@@ -22,7 +22,7 @@ from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.errors import ConfigError, FreeactError, InvalidRequestError, KernelError, SpawnForbiddenError
 from freeact_sub.modes import narrower
@@ -47,7 +47,7 @@ class ChildOwner:
 
     def __init__(
         self,
-        node: AgentNode,
+        agent: TreeAgent,
         tree: Tree,
         resources: AgentResources,
         *,
@@ -58,18 +58,18 @@ class ChildOwner:
         """Start without children.
 
         Args:
-            node: The agent.
+            agent: The agent.
             tree: All agents of its root.
             resources: The agent's.
             make_run: Makes the run of a child.
             history: Returns the agent's conversation so far.
             begin_run: Begins a run of the agent that lasts until it is idle. None: a child needs a live run.
         """
-        self._node, self._tree = node, tree
+        self._agent, self._tree = agent, tree
         self._kernel = resources.kernel
         self._make_run, self._history, self._begin_run = make_run, history, begin_run
-        self.nodes = Nodes(node, resources, self.busy)
-        self._messages = Messages(node, tree)
+        self.nodes = Nodes(agent, resources, self.busy)
+        self._messages = Messages(agent, tree)
         self._children: dict[str, OwnedChild] = {}
         """Working children, and background children of this run that have ended."""
         self._starting = 0
@@ -79,7 +79,7 @@ class ChildOwner:
         """The model was asked about the children it left working."""
         self._changed = asyncio.Event()
         """Set when a child begins, asks or ends."""
-        self.is_open = node.run.is_live
+        self.is_open = agent.run.is_live
         """Whether the agent's run accepts children."""
         self.left: list[str] = []
         """One sentence for each child that was cancelled because the run ended."""
@@ -98,7 +98,7 @@ class ChildOwner:
             FreeactError: The agent's run takes no more children.
         """
         child = await self._begin(request, "call")
-        async with self._node.run.waiting_for_child():
+        async with self._agent.run.waiting_for_child():
             try:
                 await asyncio.wait({child.work})
             except asyncio.CancelledError:
@@ -157,7 +157,7 @@ class ChildOwner:
         for child in children:
             child.waiters += 1
         try:
-            async with self._node.run.waiting_for_child():
+            async with self._agent.run.waiting_for_child():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeout_seconds):
                         while not all(child.ended for child in children) and not any(child.question for child in children):
@@ -172,10 +172,10 @@ class ChildOwner:
         child = self._children.get(agent_id)
         if child is not None and child.ended is None:
             return self._messages.send(child, text)
-        earlier = await earlier_child(agent_id, self._node, self._tree)
+        earlier = await earlier_child(agent_id, self._agent, self._tree)
         label = earlier.lineage[-1].description
         request = SpawnRequest(prompt=text, description=label, resume=agent_id, tool_call_id=tool_call_id)
-        await ToolCalls(self._node).ask_for(request.call(background=True), tool_call_id)
+        await ToolCalls(self._agent).ask_for(request.call(background=True), tool_call_id)
         again = await self._begin(request, "background")
         return f"{again.label} had ended, and works on it in the background; you are told when it has ended again."
 
@@ -205,7 +205,7 @@ class ChildOwner:
     @property
     def is_of_root(self) -> bool:
         """Whether the agent is the root, whose nodes stay between runs."""
-        return self._node.parent is None
+        return self._agent.parent is None
 
     @property
     def is_idle(self) -> bool:
@@ -215,7 +215,7 @@ class ChildOwner:
     @property
     def are_ending(self) -> bool:
         """Whether no child is working any more, but those that were cancelled."""
-        runs = [child.node.run for child in self._children.values() if not child.ended]
+        runs = [child.agent.run for child in self._children.values() if not child.ended]
         return not self._starting and all(run.is_cancelled or not run.is_live for run in runs)
 
     async def until_idle(self) -> None:
@@ -226,7 +226,7 @@ class ChildOwner:
 
     def forgotten(self) -> str:
         """Return the question for a model that would end its run while children are working. Empty: none."""
-        labels = [child.label for child in self._in_background() if child.ended is None and not child.node.detached]
+        labels = [child.label for child in self._in_background() if child.ended is None and not child.agent.detached]
         if not labels or self._was_asked:
             return ""
         self._was_asked = True
@@ -235,7 +235,7 @@ class ChildOwner:
     def cancel_all(self) -> None:
         """Cancel all children that do not outlive the agent's run."""
         for child in self._children.values():
-            if child.ended is None and not child.given_up and not child.node.detached:
+            if child.ended is None and not child.given_up and not child.agent.detached:
                 if child.started_by != "call":
                     self.left.append(f"{child.label} was still at work when the run ended, and was cancelled")
                 child.cancel()
@@ -246,10 +246,10 @@ class ChildOwner:
         self.cancel_all()
         for task in (busy := {*self._busy}):
             task.cancel()
-        await self._until_ended([child for child in self._children.values() if not child.node.detached])
+        await self._until_ended([child for child in self._children.values() if not child.agent.detached])
         if busy:
             await asyncio.wait(busy, timeout=END_SECONDS)
-        self._children = {agent_id: child for agent_id, child in self._children.items() if child.node.detached}
+        self._children = {agent_id: child for agent_id, child in self._children.items() if child.agent.detached}
         if not self.is_of_root:
             await self.nodes.aclose()
         if self._children or self.nodes.list():
@@ -270,7 +270,7 @@ class ChildOwner:
             origin = self._origin_of(request)
             if origin is not None and request.mode is None:
                 request = replace(request, mode=origin.code.policy.mode)  # own files need another wall
-            plan = await planned(request, self._node, self._tree)
+            plan = await planned(request, self._agent, self._tree)
             kept = None if plan.earlier is None else await self._kept(plan.earlier, plan.request)
             self._check_open()
             return self._make(plan, started_by, origin, kept)
@@ -292,7 +292,7 @@ class ChildOwner:
 
     async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> OwnedNode | None:
         """The node that was left of a child that is asked on."""
-        mode = self._node.run.policy.mode
+        mode = self._agent.run.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:
             try:
@@ -311,9 +311,9 @@ class ChildOwner:
         in_background = started_by == "background"
         if in_background and sum(child.ended is None for child in self._in_background()) >= MAX_IN_BACKGROUND:
             raise FreeactError(f"{MAX_IN_BACKGROUND} background children are at work: wait for one of them, or cancel one")
-        check_spawn(self._node)
-        node = self._tree.add_child(
-            self._node,
+        check_spawn(self._agent)
+        started = self._tree.add_child(
+            self._agent,
             request,
             agent_type=plan.agent_type,
             model=plan.model,
@@ -323,28 +323,28 @@ class ChildOwner:
         try:
             branch_of = origin.resources.kernel if origin is not None else self._kernel if request.branch else None
             if request.history:
-                node.run.keep_history(origin.history if origin is not None else self._history())
+                started.run.keep_history(origin.history if origin is not None else self._history())
             if plan.earlier is not None:
-                node.run.keep_history(plan.earlier.history)
-                node.shared.journal.goes_on(node.agent_id, plan.earlier.written)
+                started.run.keep_history(plan.earlier.history)
+                started.shared.journal.goes_on(started.agent_id, plan.earlier.written)
             if kept is None:
-                resources = AgentResources(node, branch_of, own_files=request.own_files)
+                resources = AgentResources(started, branch_of, own_files=request.own_files)
             else:
-                resources = self.nodes.take_back(kept, node)
+                resources = self.nodes.take_back(kept, started)
             bring_back = plan.earlier is not None and kept is None
-            work = plan.run(node, self._make_run(node, resources, request.output_type, bring_back=bring_back))
+            work = plan.run(started, self._make_run(started, resources, request.output_type, bring_back=bring_back))
         except BaseException:
-            self._tree.withdraw(node, before)
+            self._tree.withdraw(started, before)
             raise
-        child = self._children[node.agent_id] = OwnedChild(node, request.prompt, started_by)
-        child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {node.agent_id}"))
+        child = self._children[started.agent_id] = OwnedChild(started, request.prompt, started_by)
+        child.work_in(asyncio.create_task(self._run(child, work), name=f"run of {started.agent_id}"))
         child.work.add_done_callback(lambda _: self._has_ended(child))
         return child
 
     async def _run(self, child: OwnedChild, work: Any) -> RunResult:
         result: RunResult = await work
         if child.started_by != "program":
-            child.report = await report(result, child.node.output_folder, root=self._node.shared.config.workspace)
+            child.report = await report(result, child.agent.output_folder, root=self._agent.shared.config.workspace)
         return result
 
     def _has_ended(self, child: OwnedChild) -> None:
@@ -353,7 +353,7 @@ class ChildOwner:
             logger.error("the run of %s failed", child.label, exc_info=error)
         if child.started_by != "background":
             self._children.pop(child.agent_id, None)
-        elif not child.waiters and not child.given_up and (self.is_open or child.node.detached):
+        elif not child.waiters and not child.given_up and (self.is_open or child.agent.detached):
             self._messages.send_end(child)
 
     async def _until_ended(self, children: Iterable[OwnedChild]) -> None:

@@ -11,7 +11,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 
 from freeact_sub.agents.runs.results import RunResult
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.calls import Call, ToolCall
 from freeact_sub.events import Notice
 from freeact_sub.tools import TOOL_NAMES, SpawnRequest
@@ -20,7 +20,7 @@ Known: TypeAlias = Callable[[], Awaitable[RunResult | None]]
 """Looks for the result of an earlier child; returns None if there is none."""
 
 
-def reuse_key(request: SpawnRequest, child: AgentNode, digest: str | None) -> str | None:
+def reuse_key(request: SpawnRequest, child: TreeAgent, digest: str | None) -> str | None:
     """Return the key of a request. None: its result must not be reused. Args: see `digest_of_task`."""
     return None if digest is None or request.prepare is not None else f"{digest} {id(_innermost(child.model))}"
 
@@ -32,10 +32,10 @@ def _innermost(model: Model) -> Model:
     return model
 
 
-def note_call(call: Call, node: AgentNode) -> None:
+def note_call(call: Call, agent: TreeAgent) -> None:
     """Note an allowed call, for the agent and its ancestors."""
     if acts_outside(call):
-        node.run.note_outside_action()
+        agent.run.note_outside_action()
 
 
 def acts_outside(call: Call) -> bool:
@@ -43,7 +43,7 @@ def acts_outside(call: Call) -> bool:
     return call.tool_name not in TOOL_NAMES if isinstance(call, ToolCall) else call.acts_outside
 
 
-async def run_once(child: AgentNode, key: str, run: Callable[[Known], Awaitable[RunResult]]) -> RunResult:
+async def run_once(child: TreeAgent, key: str, run: Callable[[Known], Awaitable[RunResult]]) -> RunResult:
     """Run a child, or end it at no cost with the answer of an earlier one.
 
     Args:

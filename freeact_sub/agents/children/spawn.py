@@ -15,7 +15,7 @@ from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import digest_of_task
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError
 from freeact_sub.kernels import Kernel
@@ -61,7 +61,7 @@ class MakeRun(Protocol):
 
     def __call__(
         self,
-        child: AgentNode,
+        child: TreeAgent,
         resources: AgentResources,
         output_type: Any,
         *,
@@ -92,7 +92,7 @@ class PlannedChild:
     earlier: EarlierChild | None = None
     """It has ended, and is asked on."""
 
-    def run(self, child: AgentNode, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
+    def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan. run: does its work."""
         prompt, answers = self.request.prompt, self.answers
         if answers is not None:
@@ -105,7 +105,7 @@ class PlannedChild:
         return run(work) if key is None else run_once(child, key, lambda known: run(replace(work, known=known)))
 
 
-async def planned(request: SpawnRequest, node: AgentNode, tree: Tree) -> PlannedChild:
+async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> PlannedChild:
     """Ask the factory and the type what a child of an agent is to be, or what one was that has ended.
 
     Raises:
@@ -113,25 +113,25 @@ async def planned(request: SpawnRequest, node: AgentNode, tree: Tree) -> Planned
         InvalidRequestError: There is no such type, or no such child.
         ConfigError: Its model cannot be built.
     """
-    request, answers = _made(request, node)
+    request, answers = _made(request, agent)
     earlier = None
     if request.resume is not None:
-        earlier = await earlier_child(request.resume, node, tree)
-        request = as_it_was(request, earlier, node)
-    request, agent_type = resolved(request, node)
+        earlier = await earlier_child(request.resume, agent, tree)
+        request = as_it_was(request, earlier, agent)
+    request, agent_type = resolved(request, agent)
     name = request.model or (agent_type.model if agent_type is not None else None)
-    model = await node.shared.other_models.get(name) if name is not None and answers is None else None
+    model = await agent.shared.other_models.get(name) if name is not None and answers is None else None
     if agent_type is not None and agent_type.code_actions is not None:
-        model = acting_by(model or node.model, agent_type.code_actions)
+        model = acting_by(model or agent.model, agent_type.code_actions)
     if earlier is not None and request.model is None:
-        model = await model_of(earlier, model or node.model, node)
+        model = await model_of(earlier, model or agent.model, agent)
     return PlannedChild(request=request, agent_type=agent_type, model=model, answers=answers, earlier=earlier)
 
 
-def _made(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, ChildAgent | None]:
+def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildAgent | None]:
     """Return the request as the factory changed it, and the child if it is implemented in Python."""
     try:
-        made = node.shared.factory.create(request, node.context)
+        made = agent.shared.factory.create(request, agent.context)
     except FreeactError:
         raise
     except Exception as error:  # border: code of the SDK's user

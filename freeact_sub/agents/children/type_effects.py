@@ -11,7 +11,7 @@ from typing import Final
 from pydantic_ai import ToolDefinition
 
 from freeact_sub.agents.budgets.capacity import no_kernel_left
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import schema_output_type
 from freeact_sub.calls import Call, CodeAction, McpCall, SpawnCall, ToolCall
@@ -31,35 +31,35 @@ SPAWNING: Final = ("task", "delegate", "subagents")
 """The tools that start and manage children. Denying `task` denies them all."""
 
 
-def startable(node: AgentNode) -> dict[str, AgentType]:
+def startable(agent: TreeAgent) -> dict[str, AgentType]:
     """Return the types that an agent may start, by name."""
     allowed = [
-        node.shared.config.subagents.allow_agents,
-        *(above.agent_type.allow_agents for above in node.ancestors() if above.agent_type),
+        agent.shared.config.subagents.allow_agents,
+        *(above.agent_type.allow_agents for above in agent.ancestors() if above.agent_type),
     ]
     lists = [names for names in allowed if names is not None]
-    types = node.shared.types.types
+    types = agent.shared.types.types
     return {name: types[name] for name in types if all(name in names for names in lists)}
 
 
-def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, AgentType | None]:
+def resolved(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, AgentType | None]:
     """Complete a request from the child's type, and return it with that type.
 
     Args:
         request: The child as requested.
-        node: The requesting agent.
+        agent: The requesting agent.
 
     Raises:
         InvalidRequestError: The type does not exist.
         SpawnForbiddenError: This agent may not start it.
     """
-    agent_type = node.agent_type
+    agent_type = agent.agent_type
     if request.agent is not None:
-        agent_type = node.shared.types.types.get(request.agent)
+        agent_type = agent.shared.types.types.get(request.agent)
         if agent_type is None:
-            raise InvalidRequestError(unknown_name("agent type", request.agent, startable(node)))
-        if agent_type.name not in startable(node):
-            others = ", ".join(sorted(startable(node))) or "none"
+            raise InvalidRequestError(unknown_name("agent type", request.agent, startable(agent)))
+        if agent_type.name not in startable(agent):
+            others = ", ".join(sorted(startable(agent))) or "none"
             raise SpawnForbiddenError(
                 f"this agent may not start agents of type {agent_type.name!r} (`allow_agents`); it may start: {others}"
             )
@@ -73,81 +73,81 @@ def resolved(request: SpawnRequest, node: AgentNode) -> tuple[SpawnRequest, Agen
     request = replace(
         request,
         mode=mode if mode is None or agent_type.mode is None else narrower(mode, agent_type.mode),
-        budget=request.budget.over(agent_type.budget).over(_depth(agent_type, node)),
+        budget=request.budget.over(agent_type.budget).over(_depth(agent_type, agent)),
         output_type=output_type,
     )
     return request, agent_type
 
 
-def _depth(agent_type: AgentType, node: AgentNode) -> Budget:
+def _depth(agent_type: AgentType, agent: TreeAgent) -> Budget:
     """Return how many levels a type's `max_depth` allows below its agents."""
-    return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - node.depth - 1))
+    return Budget() if agent_type.max_depth is None else Budget(depth=max(0, agent_type.max_depth - agent.depth - 1))
 
 
-def servers_of(node: AgentNode) -> dict[str, McpServerConfig]:
+def servers_of(agent: TreeAgent) -> dict[str, McpServerConfig]:
     """Return the MCP servers that an agent may use."""
-    servers = node.shared.config.mcp_servers
-    for above in node.ancestors():
+    servers = agent.shared.config.mcp_servers
+    for above in agent.ancestors():
         if above.agent_type is not None and above.agent_type.mcp is not None:
             servers = {name: server for name, server in servers.items() if name in above.agent_type.mcp}
     return dict(servers)
 
 
-def has_tool(node: AgentNode, name: str) -> bool:
+def has_tool(agent: TreeAgent, name: str) -> bool:
     """Whether an agent's type grants it a tool."""
-    denied = node.denied_by(name) or (node.denied_by("task") if name in SPAWNING else None)
-    return denied is None and (node.agent_type is None or node.agent_type.tools.allows(name))
+    denied = agent.denied_by(name) or (agent.denied_by("task") if name in SPAWNING else None)
+    return denied is None and (agent.agent_type is None or agent.agent_type.tools.allows(name))
 
 
-def check_spawn(node: AgentNode) -> None:
+def check_spawn(agent: TreeAgent) -> None:
     """Raise SpawnForbiddenError, naming the limit and its setting, if an agent may not start a child now."""
-    shared = node.shared
+    shared = agent.shared
     if not shared.config.subagents.enabled:
         raise SpawnForbiddenError("no agent may start children (setting `subagents.enabled`)")
-    denied = node.denied_by("task")
+    denied = agent.denied_by("task")
     if denied is not None:
         raise SpawnForbiddenError(
             f"agents of type {denied.name!r}, and those below them, may not start children (`tools.deny` of the type); "
             "do the work yourself"
         )
-    if not node.may_spawn:
+    if not agent.may_spawn:
         raise SpawnForbiddenError(
-            f"agents may nest {node.depth} deep and this one is at depth {node.depth} "
+            f"agents may nest {agent.depth} deep and this one is at depth {agent.depth} "
             "(setting `subagents.max_depth`, or `depth` of a budget); do the work yourself"
         )
     try:
-        node.run.account.check_spawn()
+        agent.run.account.check_spawn()
     except LimitReachedError as error:
         raise SpawnForbiddenError(str(error)) from error
-    if shared.kernel_places.would_never_come(node):
+    if shared.kernel_places.would_never_come(agent):
         raise no_kernel_left(shared.kernel_places)
 
 
-def check_has_tool(node: AgentNode, call: Call) -> None:
+def check_has_tool(agent: TreeAgent, call: Call) -> None:
     """Refuse a request of code in a cell if the agent does not have the tool.
 
     Raises:
         ApprovalDeniedError: The agent does not have the tool.
     """
     name = _tool_of(call)
-    if name is not None and not has_tool(node, name):
-        agent_type = next(above.agent_type.name for above in node.ancestors() if above.agent_type)
+    if name is not None and not has_tool(agent, name):
+        agent_type = next(above.agent_type.name for above in agent.ancestors() if above.agent_type)
         raise ApprovalDeniedError(f"agents of type {agent_type!r} do not have the tool {name}")
 
 
-def granted(node: AgentNode, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+def granted(agent: TreeAgent, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
     """Return the tools that an agent's type grants it, of all that there are.
 
     Raises:
         ConfigError: The type names a tool that does not exist.
     """
-    agent_type = node.agent_type
+    agent_type = agent.agent_type
     if agent_type is not None:
         known = {*TOOL_NAMES, *(tool.name for tool in tools)}
         for name in (*(agent_type.tools.allow or ()), *agent_type.tools.deny):
-            if problem := unknown_tool(name, known, node.shared.config.mcp_servers):
+            if problem := unknown_tool(name, known, agent.shared.config.mcp_servers):
                 raise ConfigError(f"agent type {agent_type.name!r} ({agent_type.file}): {problem}")
-    return [tool for tool in tools if has_tool(node, tool.name)]
+    return [tool for tool in tools if has_tool(agent, tool.name)]
 
 
 def _tool_of(call: Call) -> str | None:

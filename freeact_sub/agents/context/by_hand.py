@@ -32,7 +32,7 @@ class CompactionByHand:
                 return "The conversation is too short to be summarised."
             loop.rewrite(shortened.messages)
             made.append(shortened.event)
-            await loop.node.emitter.emit(shortened.event)
+            await loop.agent.emitter.emit(shortened.event)
             return "The conversation was summarised."
 
         return self._root.begin(Work(prompt="[summary of the conversation]", program=summarise))

@@ -18,7 +18,7 @@ from freeact_sub.agents.budgets.estimate import BYTES_PER_TOKEN, estimate_uncoun
 from freeact_sub.agents.context.sizes import ContextUse, context_use, request_tokens
 from freeact_sub.agents.context.summary import newest_turns, to_summarise, transcript, with_summary
 from freeact_sub.agents.runs.prompt import summary_prompt
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.errors import ContextOverflowError, FreeactError
@@ -134,7 +134,7 @@ class Shortened:
 class Compactor:
     """Shortens the conversation of one agent."""
 
-    node: AgentNode
+    agent: TreeAgent
     single_requests: SingleRequests
     kernel: KernelAccess
     parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
@@ -145,11 +145,11 @@ class Compactor:
     @property
     def window(self) -> int | None:
         """The size of the window in tokens. None: unknown."""
-        return self.node.shared.config.context.window_tokens or self.node.model.context_window
+        return self.agent.shared.config.context.window_tokens or self.agent.model.context_window
 
     @property
     def _files(self) -> OutputFiles:
-        return OutputFiles(folder=self.node.output_folder, root=self.node.shared.config.workspace)
+        return OutputFiles(folder=self.agent.output_folder, root=self.agent.shared.config.workspace)
 
     def use(self, messages: Sequence[ModelMessage]) -> ContextUse:
         """Return what fills the window with this conversation."""
@@ -157,7 +157,7 @@ class Compactor:
 
     async def when_full(self, messages: Sequence[ModelMessage]) -> Shortened | None:
         """Return the shortened conversation, if the next request would exceed its share of the window."""
-        window, share = self.window, self.node.shared.config.context.compact_at
+        window, share = self.window, self.agent.shared.config.context.compact_at
         if window is None or share is None:
             return None
         room = round(window * share)
@@ -196,7 +196,7 @@ class Compactor:
 
     async def _shortened(self, messages: Sequence[ModelMessage], room: int) -> Shortened | None:
         """Shorten outputs first, then summarise. Args: room: the tokens available."""
-        node, parameters = self.node, self.parameters
+        agent, parameters = self.agent, self.parameters
         fixed = estimate_uncounted((), parameters)
         room = max(0, room - fixed)
         end = newest_turns(messages, round(room * NEWEST))
@@ -213,7 +213,7 @@ class Compactor:
             try:
                 summarised = await self._summarised(messages, end, below=size)
             except FreeactError as error:
-                node.emitter.put(Notice(content=f"the conversation could not be summarised, and goes on as it is: {error}"))
+                agent.emitter.put(Notice(content=f"the conversation could not be summarised, and goes on as it is: {error}"))
             else:
                 found = (
                     found if summarised is None else replace(summarised, event=replace(summarised.event, outputs=outputs))
@@ -257,7 +257,7 @@ class Compactor:
                     if (await cell.reply()).status == "ok" and (names := clean(buffer.text).strip()):
                         return VARIABLES + head_and_tail(names, LIST_CHARS)
             except FreeactError:  # the next cell reports it
-                logger.info("the kernel of %s did not list its variables", self.node.agent_id, exc_info=True)
+                logger.info("the kernel of %s did not list its variables", self.agent.agent_id, exc_info=True)
         return ""
 
 
@@ -337,4 +337,4 @@ class CompactionHooks(AbstractCapability[Any]):
 
     async def _go_on_with(self, shortened: Shortened, ctx: RunContext[Any]) -> None:
         ctx.messages[:] = shortened.messages
-        await self.turns.node.emitter.emit(shortened.event)
+        await self.turns.agent.emitter.emit(shortened.event)

@@ -32,10 +32,10 @@ class ActionRequests:
         self.handlers = {"check": self._check}
 
     async def _check(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
-        node = self._calls.node
-        call = action_of(params, node.shared.config.workspace)
+        agent = self._calls.agent
+        call = action_of(params, agent.shared.config.workspace)
         await self._calls.check(call, clock)
-        logger.debug("%s may %s", node.agent_id, call.summary)
+        logger.debug("%s may %s", agent.agent_id, call.summary)
 
 
 def action_of(params: Mapping[str, Any], workspace: Path) -> Call:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.type_effects import check_has_tool
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.calls import Call
 from freeact_sub.errors import FreeactError, InvalidRequestError
@@ -39,28 +39,28 @@ class Params(BaseModel):
 class HostRequests:
     """Answers the requests of code in one agent's kernel."""
 
-    def __init__(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
-        self._node = node
+    def __init__(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
+        self._agent = agent
         self._handlers = dict(handlers)
 
     def add(self, handlers: Mapping[str, Handler]) -> None:
         """Add handlers."""
         self._handlers.update(handlers)
 
-    def serve(self, node: AgentNode, handlers: Mapping[str, Handler]) -> None:
+    def serve(self, agent: TreeAgent, handlers: Mapping[str, Handler]) -> None:
         """Answer on behalf of another agent, which now owns the kernel."""
-        self._node, self._handlers = node, dict(handlers)
+        self._agent, self._handlers = agent, dict(handlers)
 
     async def answer(self, method: str, params: Mapping[str, Any], clock: CellClock | None) -> Any:
         """See `HostRequestHandler`."""
         handler = self._handlers.get(method)
-        if handler is None and self._node.principal is not self._node:
+        if handler is None and self._agent.principal is not self._agent:
             raise FreeactError(
                 f"code in a node cannot ask for {method!r}, because no agent works there: start a child with branch_of"
             )
         if handler is None:
             raise FreeactError(f"the host does not know the request {method!r}")
-        with acting_as(self._node.principal):
+        with acting_as(self._agent.principal):
             return await handler(params, clock)
 
 
@@ -69,8 +69,8 @@ class CodeCalls(ToolCalls):
 
     from_code = reports_cancel = True
 
-    def __init__(self, node: AgentNode) -> None:
-        super().__init__(node)
+    def __init__(self, agent: TreeAgent) -> None:
+        super().__init__(agent)
         self._open: set[asyncio.Task[Any]] = set()
         """The tasks of open calls."""
 
@@ -79,7 +79,7 @@ class CodeCalls(ToolCalls):
         await self.ask_for(call, tool_call_id_of(clock), clock)
 
     def _check_allowed(self, call: Call) -> None:
-        check_has_tool(self.node, call)
+        check_has_tool(self.agent, call)
         super()._check_allowed(call)
 
     async def carry_out(
@@ -95,7 +95,7 @@ class CodeCalls(ToolCalls):
         Raises:
             FreeactError: The call is denied or fails.
         """
-        limit = self.node.shared.config.kernel.output_chars
+        limit = self.agent.shared.config.kernel.output_chars
 
         async def run() -> EndedCall[T]:
             ended = await work()

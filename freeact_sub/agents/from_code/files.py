@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from freeact_sub.agents.files.attribution import MAX_FILES
 from freeact_sub.agents.files.changed import CLOCK_STEP_NS, NOT_LOOKED_INTO, changed_files
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock
 
@@ -21,8 +21,8 @@ MAX_LOOKING: Final = 2
 class FileRequests:
     """Notes the files of an agent's run that lie in the workspace."""
 
-    def __init__(self, node: AgentNode) -> None:
-        self._node = node
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
         self._looking: set[asyncio.Task[None]] = set()
         self.handlers = {"files": self._files}
 
@@ -32,13 +32,13 @@ class FileRequests:
             await asyncio.wait(self._looking)
 
     async def _files(self, params: Mapping[str, Any], _clock: CellClock | None) -> None:
-        files, now = self._node.run.files, time.time_ns()
+        files, now = self._agent.run.files, time.time_ns()
         for name in self._names(params.get("read")):
             if len(files.read) < MAX_FILES and not NOT_LOOKED_INTO.intersection(PurePath(name).parts[:-1]):
                 files.read[name] = None
-        writers = self._node.shared.file_attribution
+        writers = self._agent.shared.file_attribution
         for warning in writers.note(files, self._names(params.get("written")), now):
-            self._node.emitter.put(Notice(content=warning))
+            self._agent.emitter.put(Notice(content=warning))
         files.undo(frozenset(self._names(params.get("undone"))))
         writers.note_removed(files, self._names(params.get("removed")), certain=True)
         writers.note_removed(files, self._names(params.get("gone")), certain=False)
@@ -49,17 +49,17 @@ class FileRequests:
 
     async def _look(self, since: int, until: int) -> None:
         """Find what programs wrote. Only the last change of a file is known."""
-        work, workspace = self._node.run.files, self._node.shared.config.workspace
+        work, workspace = self._agent.run.files, self._agent.shared.config.workspace
         changed = await asyncio.to_thread(changed_files, workspace, since - CLOCK_STEP_NS)
         found = {name: at for name, at in changed.items() if at <= until}
-        self._node.shared.file_attribution.note_found(work, found, until)
+        self._agent.shared.file_attribution.note_found(work, found, until)
 
     def _names(self, paths: Any) -> list[str]:
-        return list(_within(self._node.shared.config.workspace, paths)) if isinstance(paths, list) else []
+        return list(_within(self._agent.shared.config.workspace, paths)) if isinstance(paths, list) else []
 
     def _time(self, reported: Any, now: int) -> int:
         """Return when it began, according to the kernel, but not before the run."""
-        earliest = now - int(self._node.run.age * 1e9)
+        earliest = now - int(self._agent.run.age * 1e9)
         return min(max(reported, earliest), now) if isinstance(reported, int) else earliest
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from freeact_sub.agents.from_code.base import Params, paused, tool_call_id_of, validated
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.kernels import CellClock
 
 MAX_PROMPT_CHARS: Final = 10_000
@@ -23,23 +23,23 @@ class QuestionParams(Params):
 class QuestionRequests:
     """Answers `question`."""
 
-    def __init__(self, node: AgentNode) -> None:
-        self._node = node
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
         self.handlers = {"question": self._answer}
 
     async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
         asked = validated(QuestionParams.model_validate, params, "a question")
-        node = self._node
-        return await node.shared.questions.ask(
+        agent = self._agent
+        return await agent.shared.questions.ask(
             asked.prompt,
-            node.emitter,
+            agent.emitter,
             secret=asked.secret,
-            path=node.path,
+            path=agent.path,
             tool_call_id=tool_call_id_of(clock),
             pause=self._paused(clock),
         )
 
     @contextmanager
     def _paused(self, clock: CellClock | None) -> Iterator[None]:
-        with self._node.run.clocks_paused(), paused(clock):
+        with self._agent.run.clocks_paused(), paused(clock):
             yield

@@ -52,7 +52,7 @@ class ShellRequests:
 
     async def _run(self, command: str) -> AsyncIterator[Any]:
         """Run the command; yield its output as it comes, and finally how it ended."""
-        config = self._calls.node.shared.config
+        config = self._calls.agent.shared.config
         environment = config.kernel.environment()
         file = self._output_folder / f"shell-{next(_numbers):04}.txt"
         buffer = CellOutputBuffer(model_chars=OUTPUT_CHARS, file=file, root=config.workspace)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from freeact_sub.agents.from_code.base import tool_call_id_of, validated
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import StrategyProgress
 from freeact_sub.events.strategy_step import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
@@ -21,8 +21,8 @@ MAX_NUMBER: Final = 10**9
 class ProgressRequests:
     """Answers `progress`."""
 
-    def __init__(self, node: AgentNode) -> None:
-        self._node = node
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
         self.handlers = {"progress": self._answer}
 
     async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> None:
@@ -37,7 +37,7 @@ class ProgressRequests:
         valid = validated(_adapter().validate_python, step, "agent.progress")
         node = None if valid.node is None else replace(valid.node, **_bounded(valid.node))
         step = {**vars(valid), **_bounded(valid), "node": node}
-        await self._node.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
+        await self._agent.emitter.emit(StrategyProgress(**step), tool_call_id=tool_call_id)
 
 
 def _bounded(value: StrategyStep | SearchedState) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from freeact_sub.agents.runs.endings import sentence, status_of
 from freeact_sub.agents.runs.prompt import instructions, opening_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.agents.turn.hooks import RunHooks
@@ -63,7 +63,7 @@ class AgentLoop:
 
     def __init__(
         self,
-        node: AgentNode,
+        agent: TreeAgent,
         tree: Tree,
         resources: AgentResources,
         *,
@@ -74,42 +74,42 @@ class AgentLoop:
         """Nothing is started yet.
 
         Args:
-            node: The agent.
+            agent: The agent.
             tree: All agents of its root.
             resources: Its kernel and connections.
             output_type: The type of its answer, as pydantic-ai's `output_type`.
             parent: Owns the agent. None: it is the root.
             begin_run: Begins a run that lasts until the agent is idle. None: only a live run takes children.
         """
-        self.node, self.resources = node, resources
+        self.agent, self.resources = agent, resources
         self.children = ChildOwner(
-            node, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
+            agent, tree, resources, make_run=self._run_of_child, history=lambda: self.history, begin_run=begin_run
         )
-        self.single_requests = SingleRequests(node)
-        self.compactor = Compactor(node=node, single_requests=self.single_requests, kernel=self.resources.kernel)
+        self.single_requests = SingleRequests(agent)
+        self.compactor = Compactor(agent=agent, single_requests=self.single_requests, kernel=self.resources.kernel)
         self.tasks = TaskRequests(self.resources.calls, self.children, self.resources.kernel.get)
         self.before = BeforePrompt()
-        saved, self._variables = node.shared.journal.variables, None
+        saved, self._variables = agent.shared.journal.variables, None
         if saved is not None and parent is not None:
-            kernel, ask = self.resources.kernel, ToolCalls(node).ask_for
-            self._variables = saved.of_child(node.agent_id, kernel, ask, self._notice)
+            kernel, ask = self.resources.kernel, ToolCalls(agent).ask_for
+            self._variables = saved.of_child(agent.agent_id, kernel, ask, self._notice)
         self._tree, self._parent = tree, parent
         self._output_type = output_type
         self._takes_messages = False
-        ours = [tool for tool in TOOLS if tool.name != AskParent.name or node.in_background]
+        ours = [tool for tool in TOOLS if tool.name != AskParent.name or agent.in_background]
         self._ours = AgentToolset(ours, self.tool_context)
         self._mcp = McpToolset(self.resources.mcp, on_error=lambda error: self._notice(str(error)))
         self._turns: Turns | None = None
         self._kept: OwnedNode | None = None
         self._digest: str | None = None
-        self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(node)
+        self.asks, self.progress = AskRequests(self.resources.calls, self.single_requests), ProgressRequests(agent)
         nodes = NodeRequests(self.children.nodes, self.resources.kernel.get)
         background = BackgroundRequests(self.resources.calls, self.children)
         for requests in (self.tasks, self.asks, self.progress, background, nodes):
             self.resources.requests.add(requests.handlers)
 
     def _run_of_child(
-        self, child: AgentNode, resources: AgentResources, output_type: Any, *, bring_back: bool
+        self, child: TreeAgent, resources: AgentResources, output_type: Any, *, bring_back: bool
     ) -> RunOfChild:
         """See `MakeRun`."""
         loop = AgentLoop(child, self._tree, resources, output_type=output_type, parent=self.children)
@@ -118,7 +118,7 @@ class AgentLoop:
         return loop.run
 
     def _notice(self, text: str) -> None:
-        self.node.emitter.put(Notice(content=text))
+        self.agent.emitter.put(Notice(content=text))
 
     def begin(self, budget: Budget) -> None:
         """Begin a run of the root, so that it can be cancelled even before `run`. A child's begins when it is created."""
@@ -127,13 +127,13 @@ class AgentLoop:
 
     async def run(self, work: Work) -> RunResult:
         """Run to the end; a failure is a result. Only a cancellation from outside is raised."""
-        node, run = self.node, self.node.run
-        self._tree.at_work[node.agent_id] = self
-        node.shared.gate.begin(node.agent_id)
-        node.shared.journal.run_begins(node.stored, work.prompt, run.account.budget)
+        agent, run = self.agent, self.agent.run
+        self._tree.at_work[agent.agent_id] = self
+        agent.shared.gate.begin(agent.agent_id)
+        agent.shared.journal.run_begins(agent.stored, work.prompt, run.account.budget)
         self._emit(self._started(work))
-        if node.parent is None:
-            node.shared.stream.emit_held_back(node.emitter)
+        if agent.parent is None:
+            agent.shared.stream.emit_held_back(agent.emitter)
         ending = RunResult(output="", status="cancelled", error="the run was cancelled")
         self._turns, self._takes_messages, self._digest = None, True, work.digest
         try:
@@ -146,24 +146,24 @@ class AgentLoop:
             self._takes_messages = False
             if ending.status == "cancelled":
                 ending = replace(ending, output=self._last_text)
-                node.emitter.put(Cancelled())
+                agent.emitter.put(Cancelled())
             if self._turns is not None:
                 run.keep_history(self._turns.messages)
             try:
-                await self._close(keeps=node.keeps_kernel and ending.status != "cancelled")
+                await self._close(keeps=agent.keeps_kernel and ending.status != "cancelled")
             finally:
                 result = self._finish(ending)
         return result
 
     async def _work(self, work: Work) -> RunResult:
-        node, run = self.node, self.node.run
-        answers = answers_of(node, texts=self._output_type is str)
-        self._turns = turns = Turns(node=node, answers=answers, messages=run.record.history)
+        agent, run = self.agent, self.agent.run
+        answers = answers_of(agent, texts=self._output_type is str)
+        self._turns = turns = Turns(agent=agent, answers=answers, messages=run.record.history)
         self.resources.kernel.deaths = 0
         try:
             run.clock.check()
             run.account.check_request()
-            if (known := known_answer(node, work.digest)) is not None:
+            if (known := known_answer(agent, work.digest)) is not None:
                 self._digest = None  # already in the session
                 return known
             if work.known is not None and (found := await work.known()) is not None:
@@ -178,7 +178,7 @@ class AgentLoop:
             else:
                 output = await self._bounded(self._run_program(work.program), turns)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
-            logger.info("run of %s failed", node.agent_id, exc_info=True)
+            logger.info("run of %s failed", agent.agent_id, exc_info=True)
             if turns.kept_answer is not None:  # the answer was complete; the model was only asked about children it had left
                 return RunResult(status="completed", output=turns.kept_answer.output)
             # the host's decision counts, even if code on the way up turned it into another error
@@ -188,12 +188,12 @@ class AgentLoop:
         return RunResult(status="completed", output=output)
 
     def _failure(self, cause: Exception) -> RunResult:
-        return RunResult(status=status_of(cause), output=self._last_text, error=sentence(cause, self.node.model))
+        return RunResult(status=status_of(cause), output=self._last_text, error=sentence(cause, self.agent.model))
 
     @property
     def history(self) -> Sequence[ModelMessage]:
         """The conversation so far."""
-        return self._turns.messages if self._turns is not None and self.node.run.is_live else self.node.run.record.history
+        return self._turns.messages if self._turns is not None and self.agent.run.is_live else self.agent.run.record.history
 
     def rewrite(self, messages: Sequence[ModelMessage]) -> None:
         """Replace the conversation, in a run without a model."""
@@ -210,7 +210,7 @@ class AgentLoop:
             if self._parent is not None:
                 stack.push_async_callback(lambda: carry_out(self._end_resources(), timeout_seconds=CLOSE_SECONDS))
                 if keeps:
-                    limit = self.node.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
+                    limit = self.agent.shared.config.kernel.start_timeout_seconds + CLOSE_SECONDS
                     stack.push_async_callback(lambda: carry_out(self._keep(), timeout_seconds=limit))
                 if (saved := self._variables) is not None:
                     stack.push_async_callback(lambda: carry_out(saved.aclose(), timeout_seconds=CHILDREN_SECONDS))
@@ -221,7 +221,7 @@ class AgentLoop:
     async def _keep(self) -> None:
         if self._parent is not None and (self._parent.is_open or self._parent.is_of_root):
             try:
-                self._kept = await self._parent.nodes.keep(self.node, self.resources)
+                self._kept = await self._parent.nodes.keep(self.agent, self.resources)
             except KernelError as error:
                 self._notice(f"the kernel cannot be kept: {error}")
 
@@ -231,32 +231,32 @@ class AgentLoop:
 
     def _finish(self, ending: RunResult) -> RunResult:
         """Report the end, once; abandoned descendants end here too, so that no end follows its parent's."""
-        node, at_work = self.node, self._tree.at_work
+        agent, at_work = self.agent, self._tree.at_work
         result = self._measured(ending)
-        if node.agent_id not in at_work:
+        if agent.agent_id not in at_work:
             return result
         for agent_id, other in reversed([*at_work.items()]):
-            descendant = self._tree.nodes[agent_id]
-            if other is not self and node in descendant.ancestors() and not descendant.outlives(node):
+            descendant = self._tree.agents[agent_id]
+            if other is not self and agent in descendant.ancestors() and not descendant.outlives(agent):
                 other.give_up()
-        if node.parent is None and not node.shared.stream.is_followed:
-            node.shared.questions.abandon()
-            node.shared.gate.abandon()  # nobody answers what code in a kernel still asks
-        del at_work[node.agent_id]
-        keep_answer(node, self._digest, result)
-        node.shared.journal.run_ends(result, node.run.record.history, of_root=node.parent is None)
-        if node.parent is not None:
-            self._tree.histories.keep(node.agent_id, node.run.record.history, node.model, result.reused_from)
-        node.run.end(result.status)
-        if node.in_background and self._parent is not None:
-            self._parent.child_ends(node.agent_id, result)
+        if agent.parent is None and not agent.shared.stream.is_followed:
+            agent.shared.questions.abandon()
+            agent.shared.gate.abandon()  # nobody answers what code in a kernel still asks
+        del at_work[agent.agent_id]
+        keep_answer(agent, self._digest, result)
+        agent.shared.journal.run_ends(result, agent.run.record.history, of_root=agent.parent is None)
+        if agent.parent is not None:
+            self._tree.histories.keep(agent.agent_id, agent.run.record.history, agent.model, result.reused_from)
+        agent.run.end(result.status)
+        if agent.in_background and self._parent is not None:
+            self._parent.child_ends(agent.agent_id, result)
         self._emit(result.event)
-        node.run.give_back_places()  # only now that all is closed: a slot stands for a live kernel
+        agent.run.give_back_places()  # only now that all is closed: a slot stands for a live kernel
         return result
 
     def _measured(self, ending: RunResult) -> RunResult:
         """Complete an ending with the facts of the run."""
-        run, tally = self.node.run, self.node.shared.gate.end(self.node.agent_id)
+        run, tally = self.agent.run, self.agent.shared.gate.end(self.agent.agent_id)
         doubts = self._turns.answers.warnings if self._turns else ()
         left = self.children.left if ending.status != "cancelled" else ()
         return replace(
@@ -264,7 +264,7 @@ class AgentLoop:
             usage=run.account.own_usage,
             tree_usage=run.account.usage,
             seconds=run.seconds,
-            agent_id=self.node.agent_id,
+            agent_id=self.agent.agent_id,
             files_read=tuple(run.files.read),
             files_written=tuple(run.files.written),
             files_removed=tuple(run.files.removed),
@@ -291,24 +291,24 @@ class AgentLoop:
         return True
 
     def _started(self, work: Work) -> AgentStarted:
-        node, shared, has_model = self.node, self.node.shared, work.program is None
+        agent, shared, has_model = self.agent, self.agent.shared, work.program is None
         must_wait = not shared.slots.value or (has_model and shared.kernel_places.full)
         return AgentStarted(
             prompt=work.prompt,
-            description=node.description,
-            queued=node.parent is not None and must_wait,
-            key=node.key,
-            agent_type=node.agent_type.name if node.agent_type is not None else None,
-            mode=node.policy.mode,
-            model=node.model.model_id if has_model else "",
-            tool_call_id=node.tool_call_id,
+            description=agent.description,
+            queued=agent.parent is not None and must_wait,
+            key=agent.key,
+            agent_type=agent.agent_type.name if agent.agent_type is not None else None,
+            mode=agent.policy.mode,
+            model=agent.model.model_id if has_model else "",
+            tool_call_id=agent.tool_call_id,
         )
 
     def _emit(self, event: AgentStarted | AgentFinished) -> None:
-        if self.node.outlives(self._tree.root):
-            self.node.shared.stream.emit_or_keep(event, self.node.emitter)
+        if self.agent.outlives(self._tree.root):
+            self.agent.shared.stream.emit_or_keep(event, self.agent.emitter)
         else:
-            self.node.emitter.put(event)
+            self.agent.emitter.put(event)
 
     async def _opening_prompt(self, work: Work) -> str:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
@@ -318,15 +318,15 @@ class AgentLoop:
         if kernel.is_branch:
             await kernel.get()  # a kernel that cannot be branched fails before anything is spent
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
-        messages = self.node.shared.stream.take_messages() if self.node.parent is None else ()
+        messages = self.agent.shared.stream.take_messages() if self.agent.parent is None else ()
         return opening_prompt(
             work.prompt, note=work.note, messages=messages, kernel_news=news, branched=kernel.is_branch, values=values
         )
 
     async def _run_program(self, program: AgentProgram) -> Any:
-        if self.node.parent is not None:
+        if self.agent.parent is not None:
             return await program()
-        async with self.node.run.waiting_for_child():  # the root's program does nothing else
+        async with self.agent.run.waiting_for_child():  # the root's program does nothing else
             return await program()
 
     async def _run_model(self, prompt: str, pictures: Sequence[BinaryContent], turns: Turns) -> Any:
@@ -335,29 +335,29 @@ class AgentLoop:
         return await hooks.answer(
             [prompt, *pictures] if pictures else prompt,
             output_type=self._output_type,
-            instructions=instructions(self.node, prompt, self.resources.kernel.description, self.resources.mcp.names),
+            instructions=instructions(self.agent, prompt, self.resources.kernel.description, self.resources.mcp.names),
             before=CompactionHooks(turns=turns, compactor=self.compactor),
         )
 
     async def _bounded(self, work: Any, turns: Turns) -> Any:
         """Await the work; after a cancel, wait for it for a bounded time, then abandon it."""
-        with acting_as(self.node):
-            task = asyncio.create_task(work, name=f"run of {self.node.agent_id}")
+        with acting_as(self.agent):
+            task = asyncio.create_task(work, name=f"run of {self.agent.agent_id}")
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             self.children.cancel_all()
-            levels = 1 + (self.node.run.account.budget.depth or 0)
+            levels = 1 + (self.agent.run.account.budget.depth or 0)
             with anyio.CancelScope(shield=True):
                 task.cancel()
-                if self.node.parent is not None:
+                if self.agent.parent is not None:
                     # a child's kernel is no longer needed: do not wait for its cell
                     await self.resources.kernel.aclose()
                 await asyncio.wait({task}, timeout=ABANDON_SECONDS * levels)
                 await turns.inner_tasks.end()
             if not task.done():
                 logger.error(  # noqa: TRY400  # the tool is the news, not the cancellation
-                    "a tool of %s does not end when it is cancelled: it is abandoned", self.node.agent_id
+                    "a tool of %s does not end when it is cancelled: it is abandoned", self.agent.agent_id
                 )
             elif not task.cancelled():
                 task.exception()  # retrieve it: the cancellation is what counts
@@ -368,19 +368,19 @@ class AgentLoop:
 
     def tool_context(self, tool_call_id: str) -> ToolContext:
         """Return what a tool may use in this call."""
-        node, parent, emitter = self.node, self._parent, self.node.emitter
+        agent, parent, emitter = self.agent, self._parent, self.agent.emitter
         return ToolContext(
-            config=node.shared.config,
+            config=agent.shared.config,
             tool_call_id=tool_call_id,
             kernel=self.resources.kernel,
-            output_folder=node.output_folder,
+            output_folder=agent.output_folder,
             emit=partial(emitter.emit, tool_call_id=tool_call_id),
             offer=partial(emitter.offer, tool_call_id=tool_call_id),
             spawn=self.children.run_for_model,
             children=self.children,
             ask=self.single_requests.ask_by_name,
-            asked_seconds=lambda: node.run.clock.stood_still,
-            ask_parent=partial(parent.ask, node.agent_id) if parent is not None and node.in_background else None,
+            asked_seconds=lambda: agent.run.clock.stood_still,
+            ask_parent=partial(parent.ask, agent.agent_id) if parent is not None and agent.in_background else None,
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import Final
 
 from freeact_sub.agents.children.type_effects import has_tool, startable
 from freeact_sub.agents.runs.results import PictureUse
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.instruction_files import instructions_of
 from freeact_sub.kernels.guest.mcp import identifier
 from freeact_sub.text import one_line
@@ -47,25 +47,25 @@ def _server(name: str) -> str:
     return name if identifier(name, "server") == name else f"{name} (as agent.mcp[{name!r}])"
 
 
-def instructions(node: AgentNode, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
+def instructions(agent: TreeAgent, prompt: str, kernel: str, mcp_servers: Sequence[str]) -> str:
     """Return the system prompt of a run. Args: prompt: the run's. kernel: tells the model where its kernel runs."""
-    config, servers = node.shared.config, ", ".join(map(_server, mcp_servers))
+    config, servers = agent.shared.config, ", ".join(map(_server, mcp_servers))
     text = _template("system.md").substitute(
         kernel=kernel,
-        pictures=PICTURES[node.shared.stream.pictures],
-        outside=SANDBOXED if node.policy.wall == "workspace" else "",
+        pictures=PICTURES[agent.shared.stream.pictures],
+        outside=SANDBOXED if agent.policy.wall == "workspace" else "",
         mcp=f"\n- MCP servers, callable from code as agent.mcp.SERVER.TOOL: {servers}." if servers else "",
-        spawning=_spawning(node) if node.may_spawn and has_tool(node, "task") else "",
+        spawning=_spawning(agent) if agent.may_spawn and has_tool(agent, "task") else "",
     )
-    if node.parent is not None:
+    if agent.parent is not None:
         text += _template("child.md").substitute(
-            depth=node.depth,
-            budget=str(node.run.account.budget) or "no bounds",
-            levels=node.run.account.budget.depth,
+            depth=agent.depth,
+            budget=str(agent.run.account.budget) or "no bounds",
+            levels=agent.run.account.budget.depth,
             task=f"\nYour task: {prompt}" if len(prompt) <= REPEATED_CHARS else "",
-            scope=f"\nKeep to this: {node.work_scope}. Change nothing outside it." if node.work_scope else "",
+            scope=f"\nKeep to this: {agent.work_scope}. Change nothing outside it." if agent.work_scope else "",
         )
-    own = f"\n\n{node.agent_type.prompt}" if node.agent_type and node.agent_type.prompt else ""
+    own = f"\n\n{agent.agent_type.prompt}" if agent.agent_type and agent.agent_type.prompt else ""
     return f"{text}{own}\n{config.instructions}{instructions_of(config.instruction_contents)}".strip()
 
 
@@ -75,13 +75,13 @@ def summary_prompt(conversation: str, *, words: int, keep: str) -> str:
     return _template("summary.md").substitute(conversation=conversation, words=words, keep=above_all)
 
 
-def _spawning(node: AgentNode) -> str:
+def _spawning(agent: TreeAgent) -> str:
     """Describe the children that the agent may start."""
     text = (
-        f"\n- You can start child agents with task; {node.shared.config.subagents.max_concurrent} work at the same time. "
+        f"\n- You can start child agents with task; {agent.shared.config.subagents.max_concurrent} work at the same time. "
         "Code can start them too, with values in and out: help(agent.task)."
     )
-    types = startable(node).values()
+    types = startable(agent).values()
     lines = "".join(f"\n  - {agent_type.name}: {one_line(agent_type.description, 400)}" for agent_type in types)
     return f"{text}\n- Types of child agents, for the argument `agent` of task:{lines}" if lines else text
 

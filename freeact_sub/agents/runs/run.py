@@ -14,7 +14,7 @@ from freeact_sub.agents.children.spawn import Work
 from freeact_sub.agents.runs.loop import AgentLoop
 from freeact_sub.agents.runs.present_run import PresentRun
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentStatus, AnswerT, PictureUse, RunResult
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.channel import EventChannel
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.errors import AgentBusyError, FreeactError
@@ -119,9 +119,9 @@ class Run(Generic[AnswerT]):
         Returns:
             False if no such agent is working.
         """
-        if agent_id is not None and agent_id != self._node.agent_id:
-            node = self._tree.nodes.get(agent_id)
-            return node is not None and node.run.cancel()
+        if agent_id is not None and agent_id != self._agent.agent_id:
+            agent = self._tree.agents.get(agent_id)
+            return agent is not None and agent.run.cancel()
         if self._present is not None:
             return self._present.cancel()
         if self._closed:
@@ -140,7 +140,7 @@ class Run(Generic[AnswerT]):
             False if nobody will read it: no such child is working, or it has not made its first request yet; or the root has
             made its last request, has ended, or is a program.
         """
-        if agent_id is not None and agent_id != self._node.agent_id:
+        if agent_id is not None and agent_id != self._agent.agent_id:
             loop = self._tree.at_work.get(agent_id)
             return loop is not None and bool(loop.send(text))
         if self._closed or self._work.program is not None or (self._present is not None and not self._present.is_live):
@@ -214,8 +214,8 @@ class Run(Generic[AnswerT]):
         await self.aclose()
 
     @property
-    def _node(self) -> AgentNode:
-        return self._loop.node
+    def _agent(self) -> TreeAgent:
+        return self._loop.agent
 
     def _never_begin(self) -> None:
         self._closed = True
@@ -241,7 +241,7 @@ class Run(Generic[AnswerT]):
             self._before = self._runs.take(self)
             if self._before is None:
                 self._begin()
-            self._task = asyncio.create_task(self._drive(), name=f"run of {self._node.agent_id}")
+            self._task = asyncio.create_task(self._drive(), name=f"run of {self._agent.agent_id}")
 
     def start_without_reader(self) -> None:
         """Start a run whose events reach the taps only. Approval requests get the answer for unattended runs."""
@@ -251,7 +251,7 @@ class Run(Generic[AnswerT]):
     def _begin(self) -> None:
         self._shared.stream.begin(self._channel, self._pictures)
         self._loop.begin(self._budget)
-        self._present = self._node.run
+        self._present = self._agent.run
 
     async def ended(self) -> None:
         """Wait until it has ended."""

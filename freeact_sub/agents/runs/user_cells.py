@@ -23,7 +23,7 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
         ApprovalDeniedError: It is denied.
         KernelLostError: The kernel is lost for good.
     """
-    node, tool = loop.node, ExecuteIPythonCell()
+    agent, tool = loop.agent, ExecuteIPythonCell()
     call_id = f"{prefix}{secrets.token_hex(4)}"
 
     async def execute() -> EndedCall[ToolResult]:
@@ -31,4 +31,4 @@ async def run_code(loop: AgentLoop, code: str, prefix: str) -> EndedCall[ToolRes
         return EndedCall(value=result, text=result.text, outcome=result.outcome)
 
     requested = RequestedCall(name=tool.name, args={"code": code}, call=CodeAction(code=code), tool_call_id=call_id)
-    return await ToolCalls(node).make(requested, execute)
+    return await ToolCalls(agent).make(requested, execute)

@@ -20,7 +20,7 @@ from freeact_sub.agents.sessions.models import check_addresses, has_other_model,
 from freeact_sub.agents.sessions.replay import Replay, cells_to_run
 from freeact_sub.agents.sessions.resume import Resumed, load
 from freeact_sub.agents.sessions.variables import SessionVariables, Variables
-from freeact_sub.agents.tree import AgentNode, Tree
+from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.calls import ToolCalls
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import SessionError
@@ -114,7 +114,7 @@ class AgentSession:
         if self.resumed is not None and not is_given:
             check_addresses(self.resumed.stored, self.config, model)
 
-    def add_root(self, tree: Tree, history: list[ModelMessage]) -> AgentNode:
+    def add_root(self, tree: Tree, history: list[ModelMessage]) -> TreeAgent:
         """Make the root of the tree: a new one with this history, or the session's."""
         if self.resumed is None:
             return tree.add_root(history)
@@ -185,7 +185,7 @@ class AgentSession:
         loop.before.news = None if is_new else kernel_is_new
         variables = None
         if self.journal.variables is not None:
-            variables = self.journal.variables.of_root(loop.node.agent_id, kernel, ToolCalls(loop.node).ask_for)
+            variables = self.journal.variables.of_root(loop.agent.agent_id, kernel, ToolCalls(loop.agent).ask_for)
             variables.is_paused = not is_new
         if not is_new and self._replays and self.session_id is not None:
             loop.before.news = self._replay(loop, variables)
@@ -201,7 +201,7 @@ class AgentSession:
         async def run() -> str:
             nonlocal replay, known
             if replay is None:
-                cells, answers = await asyncio.to_thread(self._to_replay, loop.node.agent_id)
+                cells, answers = await asyncio.to_thread(self._to_replay, loop.agent.agent_id)
                 replay = Replay(cells, loop, self._notice)
                 known = {answer.answer_id for same in self.journal.answers.values() for answer in same}
                 self.journal.answers = answers

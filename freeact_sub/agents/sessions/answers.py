@@ -19,12 +19,12 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.journal import jsonable
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice
 from freeact_sub.tools import SpawnRequest
 
 
-def digest_of_task(request: SpawnRequest, child: AgentNode) -> str | None:
+def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
     """The digest of a child's task. None: its answer must not be kept.
 
     Args:
@@ -41,7 +41,7 @@ def digest_of_task(request: SpawnRequest, child: AgentNode) -> str | None:
         kind="task",
         prompt=request.prompt,
         scope=request.scope,
-        types=[node.agent_type.name if node.agent_type else None for node in child.ancestors()],
+        types=[agent.agent_type.name if agent.agent_type else None for agent in child.ancestors()],
         mode=child.policy.mode,
         model=_name(child.model),
         may_spawn=child.may_spawn,
@@ -55,21 +55,21 @@ def digest_of_ask(prompt: str, history: Sequence[str], model: Model, schema: Map
     return _digest(kind="ask", prompt=prompt, history=list(history), model=_name(model), output=schema)
 
 
-def known_answer(node: AgentNode, digest: str | None) -> RunResult | None:
+def known_answer(agent: TreeAgent, digest: str | None) -> RunResult | None:
     """The result of a child that has completed the same before a crash. None: none has."""
-    known = None if digest is None else node.shared.journal.take_answer(digest)
+    known = None if digest is None else agent.shared.journal.take_answer(digest)
     if known is None:
         return None
     earlier = known["agent_id"]
-    node.emitter.put(Notice(content=f"{earlier} gave this answer: it completed the same task before the program ended"))
+    agent.emitter.put(Notice(content=f"{earlier} gave this answer: it completed the same task before the program ended"))
     return RunResult(status="completed", output=known["output"], reused_from=earlier)
 
 
-def keep_answer(node: AgentNode, digest: str | None, result: RunResult) -> None:
+def keep_answer(agent: TreeAgent, digest: str | None, result: RunResult) -> None:
     """The run of an agent has ended: its answer is kept, if it may be used again."""
-    if digest is not None and result.status == "completed" and not node.run.record.had_effects:
-        value = {"output": jsonable(result.output), "agent_id": node.agent_id}
-        node.shared.journal.keep_answer(node.agent_id, digest, value)
+    if digest is not None and result.status == "completed" and not agent.run.record.had_effects:
+        value = {"output": jsonable(result.output), "agent_id": agent.agent_id}
+        agent.shared.journal.keep_answer(agent.agent_id, digest, value)
 
 
 def _name(model: Model) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import ModelMessage, ModelResponse
 
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.substance import EMPTY, SHOWN, Problem, is_empty, problem_with
 from freeact_sub.errors import FreeactError, LimitReachedError
 from freeact_sub.models import acts_by_blocks, profile_of
@@ -36,12 +36,12 @@ MORE: Final = "a larger model_settings.max_tokens may help"
 REPORT_CUT: Final = "the last report was cut off: it was longer than the model may write"
 
 
-def answers_of(node: AgentNode, *, texts: bool) -> "AnswerCheck":
+def answers_of(agent: TreeAgent, *, texts: bool) -> "AnswerCheck":
     """Returns the check for a run of an agent. Args: texts: its answer is a text."""
-    no_answer = node.shared.config.answer_check
+    no_answer = agent.shared.config.answer_check
     return AnswerCheck(
-        no_answer=lambda: no_answer or ("small" if profile_of(node.model) == "small" else "empty"),
-        blocks=lambda: acts_by_blocks(node.model),
+        no_answer=lambda: no_answer or ("small" if profile_of(agent.model) == "small" else "empty"),
+        blocks=lambda: acts_by_blocks(agent.model),
         texts=texts,
     )
 

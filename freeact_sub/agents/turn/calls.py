@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, T
 from freeact_sub.agents.children.reuse import note_call
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.calls import Call, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
@@ -78,8 +78,8 @@ class ToolCalls:
     reports_cancel: ClassVar[bool] = False
     """Cancelled calls are reported. The model's are not: the run ends with them and reports its own end."""
 
-    def __init__(self, node: AgentNode) -> None:
-        self.node = node
+    def __init__(self, agent: TreeAgent) -> None:
+        self.agent = agent
 
     async def make(
         self,
@@ -134,7 +134,7 @@ class ToolCalls:
             self._report(requested, text, "failed")
             raise
         except Exception as error:  # border: front ends show any error, and the caller gets it
-            text = head_and_tail(error_text(error), self.node.shared.config.kernel.output_chars)
+            text = head_and_tail(error_text(error), self.agent.shared.config.kernel.output_chars)
             self._journal.call_ends(begun, outcome="failed", result=text)
             self._report(requested, text, "denied" if isinstance(error, ApprovalDeniedError) else "failed")
             raise
@@ -149,18 +149,18 @@ class ToolCalls:
         started = ToolCallStarted(
             tool_name=requested.name, args=requested.args, call_id=requested.call_id, label=requested.label
         )
-        await self.node.emitter.emit(started, tool_call_id=requested.tool_call_id)
+        await self.agent.emitter.emit(started, tool_call_id=requested.tool_call_id)
 
     async def _admit(self, requested: RequestedCall, again: bool) -> str | None:
         """Counts a call, and has it judged; returns what `ask_for` returns."""
         if again:
             return None
-        self.node.run.account.take_tool_call()
+        self.agent.run.account.take_tool_call()
         return await self.ask_for(requested.call, requested.tool_call_id, requested.clock)
 
     async def _begin(self, requested: RequestedCall, changed: str | None) -> BegunCall | None:
         return await self._journal.call_begins(
-            self.node.agent_id,
+            self.agent.agent_id,
             name=requested.name,
             args=requested.args if changed is None else {"code": changed},
             tool_call_id=requested.tool_call_id,
@@ -169,7 +169,7 @@ class ToolCalls:
 
     @property
     def _journal(self) -> Journal:
-        return self.node.shared.journal
+        return self.agent.shared.journal
 
     async def ask_for(self, call: Call, tool_call_id: str | None = None, clock: CellClock | None = None) -> str | None:
         """Asks rules, and if need be a person, whether a call may be made; meanwhile the clocks of run and cell are stopped.
@@ -181,29 +181,29 @@ class ToolCalls:
             SpawnForbiddenError: It would start a child, and none may be started.
             ApprovalDeniedError: The call is denied.
         """
-        node = self.node
+        agent = self.agent
         self._check_allowed(call)
-        changed = await node.shared.gate.check(
-            call, node.present_policy, node.emitter, path=node.path, tool_call_id=tool_call_id, pause=self._paused(clock)
+        changed = await agent.shared.gate.check(
+            call, agent.present_policy, agent.emitter, path=agent.path, tool_call_id=tool_call_id, pause=self._paused(clock)
         )
-        note_call(call, node)
+        note_call(call, agent)
         return changed
 
     def _check_allowed(self, call: Call) -> None:
         """Raises if no approval could permit the call."""
         if isinstance(call, SpawnCall):
-            check_spawn(self.node)
+            check_spawn(self.agent)
 
     @contextmanager
     def _paused(self, clock: CellClock | None) -> Iterator[None]:
-        with self.node.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
+        with self.agent.run.clocks_paused(), clock.paused() if clock is not None else nullcontext():
             yield
 
     def _report(self, requested: RequestedCall, text: str, outcome: Literal["success", "failed", "denied"]) -> None:
         output = ToolOutput(
             tool_name=requested.name, content=text, outcome=outcome, call_id=requested.call_id, label=requested.label
         )
-        self.node.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
+        self.agent.emitter.put(output, tool_call_id=requested.tool_call_id)  # an ending does not wait for the reader
 
 
 def error_text(error: Exception) -> str:

@@ -53,10 +53,10 @@ class RunHooks(AbstractCapability[Any]):
             instructions: The system prompt.
             before: Its hooks come before those of a user's capabilities; ours come after them.
         """
-        node, shared = self.turns.node, self.turns.node.shared
-        agent: PydanticAgent[Any, Any] = PydanticAgent(
-            node.model,
-            name=node.agent_id,
+        agent, shared = self.turns.agent, self.turns.agent.shared
+        turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
+            agent.model,
+            name=agent.agent_id,
             output_type=output_type,
             instructions=instructions,
             toolsets=[self.calls.ours, self.calls.mcp, *shared.toolsets],
@@ -65,12 +65,12 @@ class RunHooks(AbstractCapability[Any]):
             # `Turns` counts outputs in a row, pydantic-ai those of the whole run
             retries={"tools": RETRIES, "output": COUNTED_HERE},
         )
-        limit = node.run.account.budget.turns
+        limit = agent.run.account.budget.turns
         with self.turns.open():
-            result = await agent.run(
+            result = await turn_loop.run(
                 prompt,
-                message_history=node.run.record.history or None,
-                event_stream_handler=event_stream_handler_of(node.emitter),
+                message_history=agent.run.record.history or None,
+                event_stream_handler=event_stream_handler_of(agent.emitter),
                 infer_name=False,
                 # a backstop for steps of a user's capability that bypass our hooks; ours acts first
                 usage_limits=UsageLimits(request_limit=None if limit is None else limit + 1),
@@ -90,7 +90,7 @@ class RunHooks(AbstractCapability[Any]):
             messages = self.turns.messages
             if self._is_cut_off and messages and isinstance(messages[-1], ModelRequest):
                 # else a prompt without an answer would run into the next one
-                cut_off = ModelResponse(parts=[], model_name=self.turns.node.model.model_name, state="interrupted")
+                cut_off = ModelResponse(parts=[], model_name=self.turns.agent.model.model_name, state="interrupted")
                 cut_off = replace(cut_off, run_id=ctx.run_id, conversation_id=ctx.conversation_id)
                 self.turns.messages = [*messages, cut_off]
             raise
@@ -101,9 +101,9 @@ class RunHooks(AbstractCapability[Any]):
         """See pydantic-ai. Offers the tools that the agent's type leaves it, and none if no turn is left."""
         turns = self.turns
         turns.step(ctx)
-        tools = granted(turns.node, tool_defs)
+        tools = granted(turns.agent, tool_defs)
         try:
-            turns.node.run.account.check("turns")
+            turns.agent.run.account.check("turns")
         except LimitReachedError as error:
             turns.end(error)
         return [] if turns.ended else tools
@@ -124,13 +124,13 @@ class RunHooks(AbstractCapability[Any]):
 
         The tools that start children are withheld if none may be started; a call to one is refused anyway.
         """
-        turns, node = self.turns, self.turns.node
+        turns, agent = self.turns, self.turns.agent
         turns.count_unusable(request_context)
         self.calls.unmade.tell(ctx.messages)
-        if not node.may_spawn:
+        if not agent.may_spawn:
             request_context = _without_tools(request_context, SPAWNING)
         turns.step(ctx)
-        node.shared.journal.messages(node.agent_id, ctx.messages)
+        agent.shared.journal.messages(agent.agent_id, ctx.messages)
         if turns.ended is None:
             try:
                 wait = turns.kept_answer is None  # with an answer at hand the agent does not wait for other requests
@@ -139,7 +139,7 @@ class RunHooks(AbstractCapability[Any]):
                 turns.ended = error
         # either it was cut off, and a report would say less; or it was complete, and the model was only asked about children
         has_answer = bool(turns.answers.so_far) or turns.kept_answer is not None
-        may_report = self._salvages and not turns.reporting and node.run.account.taken("turns") > 0 and not has_answer
+        may_report = self._salvages and not turns.reporting and agent.run.account.taken("turns") > 0 and not has_answer
         if not may_report or not isinstance(turns.ended, LimitReachedError):
             raise turns.ended
         turns.reporting = True
@@ -161,7 +161,7 @@ class RunHooks(AbstractCapability[Any]):
         turns.kept_answer = None
         await turns.booking.settle(response)
         if turns.booking.shortened and response.finish_reason == "length" and turns.ended is None:
-            turns.ended = turns.node.run.account.amount_error()
+            turns.ended = turns.agent.run.account.amount_error()
             turns.answers.keep_piece(response)
         if turns.reporting:
             kept = [part for part in response.parts if not isinstance(part, ToolCallPart) or part.tool_name in outputs]
@@ -196,8 +196,8 @@ class RunHooks(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, handler: Any
     ) -> Any:
         """See pydantic-ai. Makes the call; the session has its response before."""
-        node = self.turns.node
-        node.shared.journal.messages(node.agent_id, ctx.messages)
+        agent = self.turns.agent
+        agent.shared.journal.messages(agent.agent_id, ctx.messages)
         return await self.calls.make(call, tool_def, args, handler)
 
     async def on_tool_execute_error(
@@ -221,7 +221,7 @@ class RunHooks(AbstractCapability[Any]):
 
     @property
     def _salvages(self) -> bool:
-        return self.turns.node.shared.config.subagents.salvage
+        return self.turns.agent.shared.config.subagents.salvage
 
 
 def _without_tools(request: ModelRequestContext, names: Sequence[str]) -> ModelRequestContext:

@@ -62,7 +62,7 @@ class ModelCalls:
     """Ids of calls that a person approved when the tool said so while it ran: it runs again."""
 
     def __post_init__(self) -> None:
-        self._calls, self.unmade = ToolCalls(self.turns.node), UnmadeCalls(turns=self.turns)
+        self._calls, self.unmade = ToolCalls(self.turns.agent), UnmadeCalls(turns=self.turns)
 
     async def make(
         self, part: ToolCallPart, tool: ToolDefinition, args: Any, run_tool: Callable[[Any], Awaitable[Any]]
@@ -129,7 +129,7 @@ class ModelCalls:
     def _refused(self, reason: Refusal) -> EndedCall[Any]:
         """Returns why a call was not run, for the model; with `on_denial = "end"` a denial ends the run."""
         if isinstance(reason, ApprovalDeniedError):
-            if self.turns.node.shared.config.on_denial == "end":
+            if self.turns.agent.shared.config.on_denial == "end":
                 self.turns.ended = reason
                 raise reason
             return EndedCall(value=ToolDenied(str(reason)), text=str(reason), outcome="denied")
@@ -140,13 +140,13 @@ class ModelCalls:
 
     async def _run(self, requested: RequestedCall, work: Awaitable[Any], changed: str) -> EndedCall[Any]:
         """Runs the tool, and bounds its result or error to what the model may read. Args: changed: a person's code."""
-        node, began = self.turns.node, time.monotonic()
-        kernel, call_id = node.shared.config.kernel, requested.tool_call_id or ""
+        agent, began = self.turns.agent, time.monotonic()
+        kernel, call_id = agent.shared.config.kernel, requested.tool_call_id or ""
         bounds = Bounds(
             chars=kernel.output_chars,
             pictures=kernel.show_images_to_model,
-            folder=node.output_folder,
-            root=node.shared.config.workspace,
+            folder=agent.output_folder,
+            root=agent.shared.config.workspace,
         )
         try:
             result = await _awaited(requested.name, work)
@@ -163,13 +163,13 @@ class ModelCalls:
 
     def _count_repeats(self, requested: RequestedCall, ended: EndedCall[Any]) -> None:
         """Advises a model that goes in circles, and ends the run if it continues."""
-        node = self.turns.node
-        bound = node.shared.config.max_repeats
+        agent = self.turns.agent
+        bound = agent.shared.config.max_repeats
         if bound is None:
             return
         failed = ended.outcome == "failed"
-        text = without_files(ended.text, node.output_folder)  # it differs each time
-        turn = node.run.account.taken("turns")
+        text = without_files(ended.text, agent.output_folder)  # it differs each time
+        turn = agent.run.account.taken("turns")
         times = self._repeats.count(turn, requested.name, requested.args, text, failed=failed, seconds=ended.seconds)
         if times >= bound:
             self.turns.end(LimitReachedError("repeats", amount=times, bound=bound))

@@ -34,7 +34,7 @@ from freeact_sub.agents.budgets.ledger import Account
 from freeact_sub.agents.runs.endings import reason
 from freeact_sub.agents.sessions.answers import digest_of_ask
 from freeact_sub.agents.sessions.journal import jsonable
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.turns import Turns
 from freeact_sub.agents.types.files import unknown_name
@@ -59,8 +59,8 @@ class TypedAnswer:
 class SingleRequests:
     """Makes the requests of one agent."""
 
-    def __init__(self, node: AgentNode) -> None:
-        self._node = node
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
 
     async def ask(
         self, prompt: str, *, model: str | None = None, typed: TypedAnswer | None = None, history: Sequence[str] = ()
@@ -77,21 +77,21 @@ class SingleRequests:
             InvalidRequestError: The model does not exist.
             FreeactError: The request failed, no answer had the right type, or the answer was cut off twice.
         """
-        node, asked = self._node, await self._model(model)
+        agent, asked = self._agent, await self._model(model)
         digest = digest_of_ask(prompt, history, asked, None if typed is None else typed.tool.parameters_json_schema)
-        known = node.shared.journal.take_answer(digest)
+        known = agent.shared.journal.take_answer(digest)
         if known is not None:
             return known["output"]
         answer = await self._request(asked, prompt, typed, history)
         if jsonable(answer) == answer:
-            node.shared.journal.keep_answer(node.agent_id, digest, {"output": answer, "agent_id": node.agent_id})
+            agent.shared.journal.keep_answer(agent.agent_id, digest, {"output": answer, "agent_id": agent.agent_id})
         return answer
 
     async def _request(self, asked: Model, prompt: str, typed: TypedAnswer | None, history: Sequence[str]) -> Any:
-        node = self._node
+        agent = self._agent
         # its own account: several questions may be open at once, and an account holds one request
-        account = Account(ledger=node.run.account.ledger, owner=node.agent_id, budget=Budget(), parent=node.run.account)
-        turns = Turns(node=node, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
+        account = Account(ledger=agent.run.account.ledger, owner=agent.agent_id, budget=Budget(), parent=agent.run.account)
+        turns = Turns(agent=agent, account=account, only_pauses=True, answers=AnswerCheck(texts=typed is None))
         question = _Question(turns=turns, model=asked, prompt=prompt, typed=typed, before=[*_messages(history)])
         try:
             with turns.open():
@@ -113,11 +113,11 @@ class SingleRequests:
 
     async def _model(self, name: str | None) -> Model:
         if name is None:
-            return self._node.model
-        known = self._node.shared.config.models.names
+            return self._agent.model
+        known = self._agent.shared.config.models.names
         if name not in known:
             raise InvalidRequestError(f"{unknown_name('model', name, known)} (the setting `models`)")
-        return await self._node.shared.other_models.get(name)
+        return await self._agent.shared.other_models.get(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class _Question:
     """The conversation so far."""
 
     async def answer(self) -> Any:
-        if _tracing(self.turns.node) or get_current_span().is_recording():
+        if _tracing(self.turns.agent) or get_current_span().is_recording():
             return await self._by_agent(self.prompt, self.before)
         request = ModelRequest(parts=[UserPromptPart(self.prompt)])
         response = await self._request(request)
@@ -173,7 +173,7 @@ class _Question:
     @property
     def _settings(self) -> ModelSettings | None:
         """Those of every request; a question that stands alone is not written to the cache, as nobody reads it there."""
-        settings = self.turns.node.shared.request_settings
+        settings = self.turns.agent.shared.request_settings
         if self.before or "cache" in (self.model.settings or {}):
             return settings
         return {"cache": False, **(settings or {})}
@@ -199,15 +199,15 @@ class _Question:
     async def _by_agent(self, prompt: str | None, history: list[ModelMessage], *, retries: int = RETRIES) -> Any:
         """Let pydantic-ai ask, or continue the conversation so far."""
         turns = self.turns
-        agent: PydanticAgent[Any, Any] = PydanticAgent(
+        turn_loop: PydanticAgent[Any, Any] = PydanticAgent(
             self.model,
-            name=turns.node.agent_id,
+            name=turns.agent.agent_id,
             output_type=str if self.typed is None else self.typed.output_type,
-            capabilities=[*_tracing(turns.node), _QuestionHooks(turns=turns)],
+            capabilities=[*_tracing(turns.agent), _QuestionHooks(turns=turns)],
             model_settings=self._settings,
             retries=retries,
         )
-        result = await agent.run(prompt, message_history=history or None, infer_name=False)
+        result = await turn_loop.run(prompt, message_history=history or None, infer_name=False)
         return turns.whole_answer(result.output)
 
 
@@ -246,6 +246,6 @@ def _messages(history: Sequence[str]) -> Iterator[ModelMessage]:
             yield ModelRequest(parts=[UserPromptPart(text)])
 
 
-def _tracing(node: AgentNode) -> list[AbstractCapability[Any]]:
+def _tracing(agent: TreeAgent) -> list[AbstractCapability[Any]]:
     """Return the user's capabilities that make spans; others do not apply to a question."""
-    return [capability for capability in node.shared.capabilities if isinstance(capability, Instrumentation)]
+    return [capability for capability in agent.shared.capabilities if isinstance(capability, Instrumentation)]

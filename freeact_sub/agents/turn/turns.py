@@ -18,7 +18,7 @@ from pydantic_ai.result import FinalResult
 
 from freeact_sub.agents.budgets.booking import Booking
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.tree import AgentNode
+from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.answer_check import AnswerCheck
 from freeact_sub.agents.turn.progress import RequestProgress
 from freeact_sub.errors import LimitReachedError
@@ -70,7 +70,7 @@ class InnerTasks:
 class Turns:
     """The turns of one run."""
 
-    node: AgentNode
+    agent: TreeAgent
     answers: AnswerCheck
     account: InitVar[Account | None] = None
     """Pays for the requests. None: the agent's."""
@@ -93,14 +93,14 @@ class Turns:
     """Replies in a row that the model was told to mend."""
 
     def __post_init__(self, account: Account | None, only_pauses: bool) -> None:
-        self.booking = Booking(self.node, account or self.node.run.account)
-        self.progress = RequestProgress(emitter=self.node.emitter, only_pauses=only_pauses)
+        self.booking = Booking(self.agent, account or self.agent.run.account)
+        self.progress = RequestProgress(emitter=self.agent.emitter, only_pauses=only_pauses)
 
     @property
     def may_go_on(self) -> bool:
         """Whether the budget may have room for another request."""
         try:
-            self.node.run.account.check_request()
+            self.agent.run.account.check_request()
         except LimitReachedError:
             return False
         return True

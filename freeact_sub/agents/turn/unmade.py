@@ -53,12 +53,12 @@ class UnmadeCalls:
         self.turns.ended = limit  # what has ended cannot end at a limit
 
     def _report(self, answer: ToolReturnPart) -> None:
-        emitter, call = self.turns.node.emitter, self._take(answer.tool_call_id)
+        emitter, call = self.turns.agent.emitter, self._take(answer.tool_call_id)
         if call is not None:  # otherwise it was run, and its tool has asked for another try
             started = ToolCallStarted(tool_name=call.tool_name, args=call.args_as_dict())
             emitter.put(started, tool_call_id=call.tool_call_id)
             try:
-                self.turns.node.run.account.take_tool_call()
+                self.turns.agent.run.account.take_tool_call()
             except LimitReachedError as error:
                 self.turns.end(error)
         text = answer.model_response_str(wrap_if_error=False)

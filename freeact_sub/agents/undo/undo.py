@@ -89,7 +89,7 @@ class Undo:
 
     def __init__(self, loop: AgentLoop, workspace: Path) -> None:
         """Args: loop: the agent's."""
-        journal, history = loop.node.shared.journal, loop.node.run.record.history
+        journal, history = loop.agent.shared.journal, loop.agent.run.record.history
         earlier = journal.earlier[-MAX_STATES:]
         self._loop = loop
         self._files = ShadowFiles(workspace, journal.files)
@@ -135,7 +135,7 @@ class Undo:
         here = self._position
         dropped = [each for each in self._states[here + 1 :] if each is not None]
         self._states[here:], self._prompts[here:] = [state, None], [prompt]
-        journal, agent_id = self._loop.node.shared.journal, self._loop.node.agent_id
+        journal, agent_id = self._loop.agent.shared.journal, self._loop.agent.agent_id
         self._runs[here:] = [journal.runs[agent_id]]
         journal.can_be_undone(agent_id, state.tree)
         while len(self._states) > MAX_STATES:
@@ -245,17 +245,17 @@ class Undo:
         present = await self._present()
         await self._restore_files(present, target, outcome)
         await self._restore_variables(present, target, outcome)
-        node = self._loop.node
-        node.run.keep_history(target.history)
+        agent = self._loop.agent
+        agent.run.keep_history(target.history)
         if not outcome.variables_problem:
             self._loop.before.news = target.news
         elif self._loop.before.news is None:
             self._loop.before.news = known_news(OTHER_VARIABLES.format(reason=outcome.variables_problem))
-        node.shared.journal.messages(node.agent_id, node.run.record.history)
+        agent.shared.journal.messages(agent.agent_id, agent.run.record.history)
         here = self._position
         moved = self._runs[min(here, there) : max(here, there)]
-        node.shared.journal.undone(node.agent_id, moved, undone=there < here)
-        node.shared.journal.kernel_changed(node.agent_id)
+        agent.shared.journal.undone(agent.agent_id, moved, undone=there < here)
+        agent.shared.journal.kernel_changed(agent.agent_id)
         self._states[here] = present
         self._states[there] = None
         target.kernel = None  # it belongs to the agent now
@@ -264,7 +264,7 @@ class Undo:
     async def _present(self) -> _BetweenPrompts:
         """Returns the present state, without the kernel."""
         is_new = not self._loop.resources.kernel.is_used
-        history = list(self._loop.node.run.record.history)
+        history = list(self._loop.agent.run.record.history)
         state = _BetweenPrompts(history=history, news=self._loop.before.news, is_new=is_new)
         try:
             state.tree = await self._files.record()

@@ -42,7 +42,7 @@ class Undoable:
     async def ready(self) -> Undo:
         """Return what is kept, while the agent is at rest. Raises: AgentBusyError: A run is live."""
         loop = self._root.opened
-        if await self._root.is_busy() or loop.node.run.is_live:
+        if await self._root.is_busy() or loop.agent.run.is_live:
             raise AgentBusyError("the agent is at work: wait for its run to end, or cancel it, then undo")
         return self.kept
 
