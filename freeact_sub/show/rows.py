@@ -48,7 +48,7 @@ from freeact_sub.show.wording import (
     display_text,
     ending_notes,
     error_text,
-    first_lines,
+    folded,
     given_answer,
     picture_notes,
     tool_words,
@@ -157,7 +157,7 @@ def _tool_output(view: AgentStory, event: ToolOutput) -> Rows:
         return
     done = event.outcome == "success"
     title = f"gets the result of {called(event)}{'' if done else f' ({event.outcome})'}"
-    part = Part(text=first_lines(view.without_answer(event)), tone="quiet")
+    part = Part(text=folded(view.without_answer(event)), tone="quiet")
     yield Row(title=title, parts=(part,), tone="" if done else "bad")
 
 

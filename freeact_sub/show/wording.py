@@ -10,6 +10,7 @@ from freeact_sub.agent_names import NAME_CHARS, short_id
 from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     ApprovalAnswered,
     ApprovalRequest,
     CodeExecutionOutput,
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # slow to import
 
 PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 TOOL_OUTPUT_LINES: Final = 12
+LAST_LINES: Final = 5
+"""Lines of them that are the last ones."""
 PICTURES_SHOWN: Final = 20
 MAX_CHARS: Final = 100_000
 TITLE_CHARS: Final = 60
@@ -123,6 +126,11 @@ def question_and_answer(event: QuestionAnswered) -> str:
     return f"{one_line(asked_text(event), 200)} → {given_answer(event).removeprefix('gets the answer: ')}"
 
 
+def is_news(event: AgentMessage) -> bool:
+    """Whether a message says more than that its agent has ended, which is told by itself."""
+    return event.kind != "status" or event.success is None
+
+
 def ending_notes(event: AgentFinished) -> list[str]:
     """Return one line for each fact about an ended run besides its status, answer, error and warnings."""
     total = f"with its children: {event.tree_usage}" if event.tree_usage != event.usage else ""
@@ -166,11 +174,14 @@ def cell_notes(event: CodeExecutionOutput) -> list[str]:
     return notes
 
 
-def first_lines(text: str) -> str:
-    """The beginning of a tool's result, cleaned, and how much more there is."""
+def folded(text: str) -> str:
+    """The first and the last lines of a tool's result, cleaned, and how many there are between them."""
     lines = clean(text).rstrip().splitlines()
     left = len(lines) - TOOL_OUTPUT_LINES
-    return "\n".join(lines[:TOOL_OUTPUT_LINES] + ([f"… {counted(left, 'more line')}"] if left > 0 else []))
+    if left <= 0:
+        return "\n".join(lines)
+    first, last = lines[: TOOL_OUTPUT_LINES - LAST_LINES], lines[-LAST_LINES:]
+    return "\n".join([*first, f"… {counted(left, 'more line')}", *last])
 
 
 def _picture(media_type: str, data: Any) -> str:

@@ -9,8 +9,9 @@ from rich.text import Text
 from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
-from freeact_sub.terminal.drawing.parts import Cut
-from freeact_sub.terminal.drawing.story import FOLD_ROWS, Story, head_lines
+from freeact_sub.terminal.drawing.folds import FOLD_ROWS
+from freeact_sub.terminal.drawing.parts import Cut, Folded, Indented
+from freeact_sub.terminal.drawing.story import INDENT, Story, head_lines
 from freeact_sub.text import busy, clean, visible, whole_line
 
 CARD_ALONE = 15
@@ -58,9 +59,9 @@ def _says(root: AgentStory, story: Story, rows: int, *, alone: bool) -> list[Ren
         return [Text(), Cut(body=Text(shown, "dim italic", overflow="fold"), rows=rows - 1, tail=True)]
     held: list[RenderableType] = [line for event in story.pending for line in head_lines(head_of_tool(event), mark="○ ")]
     parts: list[RenderableType] = [Cut(body=Group(*held), rows=rows)] if held and alone else []
-    if shown := clean(root.output_text).strip("\n"):
-        text = Text("\n".join(f"  {line}" for line in shown.split("\n")), "dim", overflow="fold")
-        parts.append(Cut(body=text, rows=min(rows, FOLD_ROWS), tail=True))
+    shown = clean(root.output_text).strip("\n")
+    if lines := [*story.output, *(Text(line, "dim") for line in shown.split("\n") if shown)]:
+        parts.append(Cut(body=Indented(body=Folded(lines=lines), columns=INDENT), rows=min(rows, FOLD_ROWS), tail=True))
     return parts or ([waits] if (waits := silence(root)) else [])
 
 

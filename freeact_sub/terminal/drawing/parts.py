@@ -222,3 +222,16 @@ def link(path: str) -> Text:
     here = Path.cwd()
     shown = str(file.relative_to(here)) if file.is_relative_to(here) else shown
     return Text(shown, Style(dim=True, link=file.as_uri()), overflow="fold")
+
+
+def quoted(lines: Sequence[str]) -> Iterator[str]:
+    """The lines of a prompt, as it was typed."""
+    for index, line in enumerate(lines):
+        yield f"{'> ' if index == 0 else '  '}{line}"
+
+
+def styled(line: Text, style: str) -> Text:
+    """The line in a style, under those that it has."""
+    line.stylize_before(style)
+    line.overflow = "fold"
+    return line

@@ -39,16 +39,22 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import Head, head_of_call, head_of_tool
 from freeact_sub.show.rows import Row, rows
 from freeact_sub.show.steps import shows
-from freeact_sub.show.wording import MESSAGES, ending_notes, question_and_answer, spent
-from freeact_sub.terminal.drawing.parts import Folded, Indented, colour, coloured, draw_part, highlighted, link
+from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_and_answer, spent
+from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line
+from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
+from freeact_sub.terminal.drawing.parts import (
+    Folded,
+    Indented,
+    colour,
+    coloured,
+    draw_part,
+    highlighted,
+    link,
+    quoted,
+    styled,
+)
 from freeact_sub.text import clean, one_line
 
-FOLD_ROWS: Final = 12
-"""Lines of code, of output, or of an error, that one action shows."""
-ERROR_ENDS: Final = 5
-"""Lines of them that are an error's last ones, which say what it is."""
-SLOW_SECONDS: Final = 2.0
-"""Seconds of a cell after which its head line shows them."""
 INDENT: Final = 2
 MAX_DEPTH: Final = 10
 """Levels of agents that are indented."""
@@ -84,8 +90,10 @@ class Story:
         """Whether the last block is code: its output is set apart."""
         self._held: dict[tuple[str | None, ...], ToolCallStarted] = {}
         """The heads of calls without output yet, by agent, `tool_call_id`, tool and `call_id`."""
-        self._lines: dict[tuple[str, str | None], int] = {}
-        """The number of output lines of each cell, by agent and `tool_call_id`."""
+        self._outputs: dict[tuple[str, str | None], CellOutput] = {}
+        """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
+        self.has_folded = False
+        """Whether something of what was drawn is folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
 
@@ -106,6 +114,12 @@ class Story:
         if not self._is_main(view):
             drawn += self._beside(view, event)
         return Group(*drawn) if drawn else None
+
+    @property
+    def output(self) -> list[Text]:
+        """The last lines so far of the output of the cells at work, as far as they are not drawn."""
+        mine = [output for (agent_id, _), output in self._outputs.items() if self._is_main(self._views.by_id[agent_id])]
+        return [line for output in mine for line in output.shown(self._whole)]
 
     @property
     def pending(self) -> Sequence[ToolCallStarted]:
@@ -146,6 +160,13 @@ class Story:
     # Agents that are told
 
     def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
+        drawn = [*self._told_of(view, event, shown)]
+        if drawn and not isinstance(event, CodeExecutionOutputChunk):
+            for output in self._outputs.values():
+                yield from self._lines(output.settled())
+        yield from drawn
+
+    def _told_of(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         match event:
             case ToolCallStarted():
                 if not self._is_main(view):  # nothing else shows its code while it runs
@@ -158,10 +179,10 @@ class Story:
             case CodeExecutionOutput():
                 yield from self._release(view, event.tool_call_id)
                 yield from self._output(view, event.tool_call_id, [row for row in shown if row.goes_on])
-                yield from self._cell_end(event)
+                yield from self._cell_end(view, event)
             case ToolOutput():
                 yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id)
-                yield from self._result(event, shown)
+                yield from self._result(view, event, shown)
             case ApprovalAnswered():
                 yield from self._answered(view, event)
             case QuestionAnswered():
@@ -177,21 +198,21 @@ class Story:
         match event:
             case AgentStarted():
                 if view.parent_id is None:
-                    self._lines.clear()
+                    self._outputs.clear()
                     self._parents.clear()
                 self._prompts[view.agent_id] = event.prompt
                 lines = clean(event.prompt).strip("\n").split("\n")
-                yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in _quoted(lines)))
+                yield from self._block(*self._folded(Text(line, "bold", overflow="fold") for line in quoted(lines)))
             case Thoughts() | Response():
                 for row in shown:
                     folded = self._folded(coloured(row.parts[0].text)) if isinstance(event, Thoughts) else ()
-                    styled: list[RenderableType] = [_styled(line, "dim italic") for line in folded]
-                    yield from self._block(*(styled or [draw_part(row.parts[0])]))
+                    thoughts: list[RenderableType] = [styled(line, "dim italic") for line in folded]
+                    yield from self._block(*(thoughts or [draw_part(row.parts[0])]))
             case KernelLost():
                 yield from self._note(f"the kernel was lost, with all its variables: {clean(event.reason)}", "bold red")
             case Notice():
                 yield from self._note(clean(event.content), "yellow")
-            case AgentMessage() if _is_news(event):
+            case AgentMessage() if is_news(event):
                 yield from self._note(self._message(event), "yellow")
             case Compacted() | Cancelled() if not self._folds:
                 for row in shown:
@@ -217,48 +238,48 @@ class Story:
         own = (started for started in view.calls if started.tool_call_id == event.tool_call_id)
         return any(shows(started.tool_name, started.args, call) for started in own)
 
-    def _result(self, event: ToolOutput, shown: list[Row]) -> Drawn:
+    def _result(self, view: AgentStory, event: ToolOutput, shown: list[Row]) -> Drawn:
         """The return of a tool; a child's answer stands where it ended."""
         if event.tool_name == "task" and event.tool_call_id in self._parents:
             return
         for row in shown:
+            text = clean(view.without_answer(event)).rstrip()
             tone = "red" if row.tone == "bad" else "dim"
-            for part in row.parts:
-                yield from self._below(*(_styled(line, tone) for line in self._folded(coloured(part.text))))
+            yield from self._below(*(styled(line, tone) for line in self._folded(coloured(text), LAST_ROWS)))
 
-    def _cell_end(self, event: CodeExecutionOutput) -> Drawn:
-        lines = self._lines.pop((event.agent_id, event.tool_call_id), 0)
-        more = lines - FOLD_ROWS if self._folds else 0
-        file = event.output_file
-        if more > 0:
-            where = Text(", or ", "dim") + link(file) if file else Text()
-            yield from self._below(Text(f"… {more:,} more ({self._whole}", "dim") + where + Text(")", "dim"))
-        if event.left_out_chars:
-            yield from self._below(Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow"))
-        if file and more <= 0:
-            yield from self._below(Text("full output: ", "dim") + link(file))
-        for picture in event.picture_files:
-            yield from self._below(Text("picture: ", "dim") + link(picture))
-        if event.status != "ok":
-            yield from self._below(Text(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red"))
-        elif event.seconds >= SLOW_SECONDS:
-            yield from self._below(Text(f"{event.seconds:.1f} s", "dim"))
+    def _cell_end(self, view: AgentStory, event: CodeExecutionOutput) -> Drawn:
+        output = self._outputs.get((view.agent_id, event.tool_call_id))
+        is_folded = output is not None and output.left_out > 0
+        yield from self._output_end(view, event.tool_call_id, event.output_file)
+        yield from self._below(*cell_end_lines(event, with_file=not is_folded))
 
     def _output(self, view: AgentStory, call_id: str | None, shown: list[Row]) -> Drawn:
-        """The first lines of a cell's output; of an error also the last ones."""
+        """The first lines of a cell's output; the last ones of an error, which says with them what it is."""
         for row in shown:
             for part in row.parts:
                 lines = coloured(part.text)
                 if row.tone == "bad":
-                    lines = self._folded(lines, ends=ERROR_ENDS)
+                    yield from self._output_end(view, call_id)
+                    lines = self._folded(lines, LAST_ROWS)
                 elif self._folds:
-                    count = self._lines.get((view.agent_id, call_id), 0)
-                    self._lines[view.agent_id, call_id] = count + len(lines)
-                    lines = lines[: max(0, FOLD_ROWS - count)]
-                if lines:
-                    if self._after_code:
-                        yield Text()
-                    yield from self._below(Folded(lines=lines))
+                    lines = self._outputs.setdefault((view.agent_id, call_id), CellOutput()).add(lines)
+                yield from self._lines(lines)
+
+    def _output_end(self, view: AgentStory, call_id: str | None, file: str | None = None) -> Drawn:
+        """The last lines of a cell's output. Args: file: where all of it is."""
+        output = self._outputs.pop((view.agent_id, call_id), CellOutput())
+        if output.left_out:
+            self.has_folded = True
+            where = Text.assemble((f"{self._whole}, or ", "dim"), link(file)) if file else self._whole
+            yield from self._below(left_out(output.left_out, where))
+        yield from self._lines([*output.held])
+
+    def _lines(self, lines: Sequence[Text]) -> Drawn:
+        """Lines of a cell's output."""
+        if lines:
+            if self._after_code:
+                yield Text()
+            yield from self._below(Folded(lines=lines))
 
     def _ended(self, view: AgentStory, event: AgentFinished, shown: list[Row]) -> Drawn:
         for part in [part for row in shown for part in row.parts if part.name == "answer"]:
@@ -305,7 +326,7 @@ class Story:
                 return f"lost its kernel and all variables: {clean(event.reason)}", "red"
             case Notice():
                 return clean(event.content), "yellow"
-            case AgentMessage() if _is_news(event):
+            case AgentMessage() if is_news(event):
                 return one_line(self._message(event), 300), "yellow"
         return None
 
@@ -315,13 +336,8 @@ class Story:
         return f"{MESSAGES[event.kind]} {name}: {clean(event.content)}"
 
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
-        done = event.status == "completed"
-        mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
-        first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
-        words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
         name = Text(self._views.name(view), f"bold {colour(view)}")
-        usage = (f"  ({spent(event)})", "dim")
-        yield from self._line_of(Text.assemble(" " * _indent(view), mark, name, "  ", words.removesuffix(": "), usage))
+        yield from self._line_of(child_end_line(name, event, indent=_indent(view)))
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         name = (self._views.name(view), f"bold {colour(view)}")
@@ -347,12 +363,11 @@ class Story:
         self._after_head = not head.code
         self._after_code = bool(head.code)
 
-    def _folded(self, lines: Iterable[Text], ends: int = 0) -> list[Text]:
+    def _folded(self, lines: Iterable[Text], last: int = 0) -> list[Text]:
         whole = list(lines)
-        more = len(whole) - FOLD_ROWS
-        if more <= 0 or not self._folds:
-            return whole
-        return [*whole[: FOLD_ROWS - ends], Text(f"… {more:,} more ({self._whole})", "dim"), *whole[len(whole) - ends :]]
+        first, more, end = parts_of(whole, last) if self._folds else (whole, 0, ())
+        self.has_folded |= more > 0
+        return [*first, *([left_out(more, self._whole)] if more else []), *end]
 
     def _block(self, *drawn: RenderableType, apart: bool = True) -> Drawn:
         if self._stands and apart:
@@ -377,22 +392,6 @@ def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None =
     if head.code:
         code = highlighted(head.code)
         yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)
-
-
-def _quoted(lines: Sequence[str]) -> Iterator[str]:
-    for index, line in enumerate(lines):
-        yield f"{'> ' if index == 0 else '  '}{line}"
-
-
-def _styled(line: Text, style: str) -> Text:
-    line.stylize_before(style)
-    line.overflow = "fold"
-    return line
-
-
-def _is_news(event: AgentMessage) -> bool:
-    """Whether it says more than that its agent has ended, which has a line of its own."""
-    return event.kind != "status" or event.success is None
 
 
 def _indent(view: AgentStory) -> int:

@@ -7,72 +7,27 @@ from pathlib import Path
 
 import pyte
 import pytest
-from rich.console import Console
+from support.drawn_story import CELL, CODE, DrawnStory, call, output
 from support.sample_events import CHILD, ROOT, USAGE, one_of_each, request
 
 from freeact_sub.calls import CodeAction, ShellCommand
-from freeact_sub.cells import CellError, StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
     ApprovalAnswered,
     CodeExecutionOutput,
-    CodeExecutionOutputChunk,
-    Event,
     Response,
     StrategyProgress,
     ToolCallStarted,
     ToolOutput,
-    UsageUpdated,
 )
 from freeact_sub.events.strategy_step import SearchedState
-from freeact_sub.show.agent_story import Stories
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.area import story_area
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion
-from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured, make_console
-from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
-from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.parts import MAX_COLUMNS, Folded, SidewaysConsole, coloured
 from freeact_sub.terminal.questions.card import WAITING, key_line, question_card
-
-CELL = {"tool_call_id": "call-1"}
-CODE = "# count rows per file\nfor name in names:\n    print(name)"
-
-
-class DrawnStory:
-    """A story as a terminal shows it."""
-
-    def __init__(self, *, columns: int = 80, colours: bool = False, verbose: bool = False) -> None:
-        self.views = Stories()
-        self.story = Story(self.views, verbose=verbose)
-        self.console = make_console(io.StringIO())
-        self.console.size = (columns, 40)
-        if colours:
-            self.console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=columns)
-
-    def text(self, drawn: object) -> str:
-        with self.console.capture() as capture:
-            self.console.print(drawn)
-        return capture.get()
-
-    def draw(self, *events: Event) -> str:
-        """What these events add."""
-        parts = []
-        for event in events:
-            self.views.observe(event)
-            if (drawn := self.story.draw(event)) is not None:
-                parts.append(self.text(drawn))
-        return "".join(parts)
-
-
-def call(code: str = CODE, **header: object) -> ToolCallStarted:
-    return ToolCallStarted(**{**ROOT, **CELL, **header}, tool_name="execute_ipython_cell", args={"code": code})
-
-
-def output(text: str, **header: object) -> CodeExecutionOutputChunk:
-    return CodeExecutionOutputChunk(**{**ROOT, **CELL, **header}, output=StreamText(name="stdout", text=text))
 
 
 def child(number: int, **others: object) -> AgentStarted:
@@ -109,35 +64,6 @@ def test_a_run_is_told_in_words_and_each_thing_once() -> None:
         "Two.",
         "",
         "3.2 s · 3 turns · 1,234 tokens · $0.0123",
-    ]
-
-
-def test_code_and_output_fold_at_twelve_lines() -> None:
-    drawn = DrawnStory()
-    text = drawn.draw(
-        call("\n".join(f"x{number} = {number}" for number in range(30))),
-        *(output("".join(f"line {number}\n" for number in range(start, start + 500))) for start in range(0, 3000, 500)),
-        CodeExecutionOutput(**ROOT, **CELL, text="", status="ok", seconds=0.1, output_file="/tmp/out.txt"),
-    )
-    lines = [line.strip() for line in text.splitlines()]
-    assert "… 18 more (ctrl-o)" in lines
-    assert "x11 = 11" in lines
-    assert "x12 = 12" not in lines
-    assert "line 11" in lines
-    assert "line 12" not in lines
-    assert lines[-1] == "… 2,988 more (ctrl-o, or /tmp/out.txt)"
-
-
-def test_a_long_error_has_its_beginning_and_its_end() -> None:
-    drawn = DrawnStory()
-    error = CellError(ename="KeyError", evalue="'a'", traceback=tuple(f"frame {number}" for number in range(60)))
-    lines = [
-        line.strip() for line in drawn.draw(call(), CodeExecutionOutputChunk(**ROOT, **CELL, output=error)).splitlines()
-    ]
-    assert lines[4:] == [
-        *(f"frame {number}" for number in range(7)),
-        "… 48 more (ctrl-o)",
-        *(f"frame {number}" for number in range(55, 60)),
     ]
 
 
@@ -342,45 +268,6 @@ def test_the_keys_of_a_question_are_seen_in_a_terminal_of_any_size(columns: int,
     lines = drawn.text(story_area(drawn.views, drawn.story, card, rows)).splitlines()[:rows]
     assert "? why" in " ".join(line.strip() for line in lines)
     assert max(map(len, lines)) <= columns
-
-
-def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
-    drawn, records = DrawnStory(), Records()
-    for number in range(200):
-        event = Response(**ROOT, content=f"answer {number}")
-        records.add(event, rows(drawn.views.observe(event), event))
-    text = drawn.text(records.drawn(drawn.views.root))
-    assert "answer 199" in text
-    assert "answer 1\n" not in text
-    assert "earlier entries are not kept" in text
-
-
-def test_a_great_many_short_events_are_bounded_too() -> None:
-    records, views = Records(), Stories()
-    for _ in range(MAX_CHARS // EVENT_CHARS + 100):
-        event = output("")
-        records.add(event, rows(views.observe(event), event))
-    assert "earlier entries are not kept" in DrawnStory().text(records.drawn(views.root))
-
-
-def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
-    records, views = Records(), Stories()
-    answer = Response(**CHILD, content="first line\nsecond line")
-    end = AgentFinished(**CHILD, status="completed", output=answer.content, usage=USAGE, tree_usage=USAGE, seconds=2)
-    started = AgentStarted(**CHILD, prompt="look north", description="the north")
-    events = [AgentStarted(**ROOT, prompt="go"), call(), output("x\n" * 40), started, answer, end]
-    events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
-    for event in events:
-        records.add(event, rows(views.observe(event), event))
-    root, child = (DrawnStory().text(records.drawn(view)) for view in views.by_id.values())
-    assert root.count("  x\n") == 40
-    assert "✓ bbbb the north  first line" in root
-    assert "second line" not in root
-    assert child.startswith("bbbb the north\n> look north\n")
-    assert "second line" in child
-    assert child.count("import os") == 30, "the call that has no output yet"
-    assert records.count("agent-aaaa0000") == 5
 
 
 def test_a_line_that_is_scrolled_sideways_has_a_bound() -> None:

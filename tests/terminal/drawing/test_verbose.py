@@ -197,14 +197,12 @@ def test_output_that_was_left_out_is_said_and_where_it_is() -> None:
     assert all(words in text for words in ("timeout after", "1,234,567 characters", "/tmp/x.txt"))
 
 
-def test_the_result_of_a_cell_is_not_shown_twice_but_that_of_a_tool_is_once_and_cut() -> None:
+def test_the_result_of_a_cell_is_not_shown_twice_but_that_of_a_tool_is_once_and_whole() -> None:
     drawn = Drawn()
     drawn.draw(output("42\n"), CodeExecutionOutput(**ROOT, **CELL, text="42", status="ok"))
     assert drawn.draw(ToolOutput(**ROOT, **CELL, tool_name="execute_ipython_cell", content="42")) == ""
     text = drawn.draw(ToolOutput(**ROOT, tool_call_id="call-2", tool_name="t", content="\n".join(map(str, range(50)))))
-    assert "  11\n" in text
-    assert "  12\n" not in text
-    assert "38 more lines" in text
+    assert [line.strip() for line in text.splitlines()][-50:] == [*map(str, range(50))]
 
 
 def test_the_answer_of_a_child_is_not_repeated_when_its_parent_reads_it_or_is_told_of_it() -> None:

@@ -1,0 +1,37 @@
+"""The lines that are drawn when a cell or a child has ended."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from freeact_sub.events import AgentFinished, CodeExecutionOutput
+from freeact_sub.show.wording import spent
+from freeact_sub.terminal.drawing.parts import link
+from freeact_sub.text import clean, one_line
+
+SLOW_SECONDS: Final = 2.0
+"""Seconds of a cell after which its end shows them."""
+
+
+def cell_end_lines(event: CodeExecutionOutput, *, with_file: bool) -> Iterator[Text]:
+    """What is to be known of a cell besides its output. Args: with_file: name the file that has all of the output."""
+    if event.left_out_chars:
+        yield Text(f"{event.left_out_chars:,} characters of output are not shown here", "yellow")
+    if event.output_file and with_file:
+        yield Text("full output: ", "dim") + link(event.output_file)
+    for picture in event.picture_files:
+        yield Text("picture: ", "dim") + link(picture)
+    if event.status != "ok":
+        yield Text(f"{event.status.replace('_', ' ')} after {event.seconds:.1f} s", "red")
+    elif event.seconds >= SLOW_SECONDS:
+        yield Text(f"{event.seconds:.1f} s", "dim")
+
+
+def child_end_line(name: Text, event: AgentFinished, *, indent: int) -> Text:
+    """The line that a child leaves. Args: name: its name, in its colour. indent: columns in front of it."""
+    done = event.status == "completed"
+    mark = Text("✓ " if done else "✗ ", "green" if done else "bold red")
+    first = next((line for line in clean(event.output).split("\n") if line.strip()), "")
+    words = one_line(first, 120) if done else f"{event.status.replace('_', ' ')}: {one_line(event.error, 200)}"
+    return Text.assemble(" " * indent, mark, name, "  ", words.removesuffix(": "), (f"  ({spent(event)})", "dim"))

@@ -1,0 +1,86 @@
+"""What is folded shows its first and its last lines, and what a running cell printed last is held until it ends."""
+
+from support.drawn_story import CELL, DrawnStory, call, output
+from support.sample_events import ROOT, request
+
+from freeact_sub.calls import ShellCommand
+from freeact_sub.cells import CellError
+from freeact_sub.events import ApprovalAnswered, CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted, ToolOutput
+
+
+def test_code_and_output_fold_at_twelve_lines() -> None:
+    drawn = DrawnStory()
+    text = drawn.draw(
+        call("\n".join(f"x{number} = {number}" for number in range(30))),
+        *(output("".join(f"line {number}\n" for number in range(start, start + 500))) for start in range(0, 3000, 500)),
+        CodeExecutionOutput(**ROOT, **CELL, text="", status="ok", seconds=0.1, output_file="/tmp/out.txt"),
+    )
+    lines = [line.strip() for line in text.splitlines()]
+    assert "… 18 more lines (ctrl-o)" in lines
+    assert "x11 = 11" in lines
+    assert "x12 = 12" not in lines
+    assert lines[lines.index("line 0") :] == [
+        *(f"line {number}" for number in range(7)),
+        "… 2,988 more lines (ctrl-o, or /tmp/out.txt)",
+        *(f"line {number}" for number in range(2995, 3000)),
+    ]
+
+
+def test_the_last_lines_of_a_cell_at_work_are_held_and_drawn_once() -> None:
+    drawn = DrawnStory()
+
+    def held() -> list[str]:
+        return [line.plain for line in drawn.story.output]
+
+    text = drawn.draw(call(), output("".join(f"line {number}\n" for number in range(10))))
+    assert text.splitlines()[-7:] == [f"  line {number}" for number in range(7)]
+    assert held() == ["line 7", "line 8", "line 9"]
+    asked = request("r", ShellCommand(command="ls"), **ROOT, **CELL)
+    assert drawn.draw(asked) == ""
+    denied = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=False, reason="no"))
+    lines = denied.splitlines()
+    assert lines[:3] == ["  line 7", "  line 8", "  line 9"]  # they came before it
+    assert lines[-1] == "  denied: no"
+    assert held() == []
+    assert drawn.draw(output("".join(f"line {number}\n" for number in range(10, 40)))) == ""
+    assert held() == ["… 25 more lines (ctrl-o)", *(f"line {number}" for number in range(35, 40))]
+    ended = drawn.draw(CodeExecutionOutput(**ROOT, **CELL, text="", status="error", seconds=0.1))
+    assert ended.splitlines() == [f"  {line}" for line in (*held_after(35, 40, 25), "error after 0.1 s")]
+    assert held() == []
+
+
+def held_after(first: int, end: int, more: int) -> list[str]:
+    return [f"… {more} more lines (ctrl-o)", *(f"line {number}" for number in range(first, end))]
+
+
+def test_the_output_before_an_error_has_its_last_lines_before_it() -> None:
+    drawn = DrawnStory()
+    error = CellError(ename="KeyError", evalue="'a'", traceback=("KeyError: 'a'",))
+    drawn.draw(call(), output("".join(f"line {number}\n" for number in range(20))))
+    lines = drawn.draw(CodeExecutionOutputChunk(**ROOT, **CELL, output=error)).splitlines()
+    assert lines == [f"  {line}" for line in (*held_after(15, 20, 8), "KeyError: 'a'")]
+
+
+def test_the_result_of_a_tool_has_its_first_and_its_last_lines() -> None:
+    drawn = DrawnStory()
+    started = ToolCallStarted(**ROOT, **CELL, tool_name="subagents", args={})
+    content = "\n".join(f"line {number}" for number in range(100))
+    text = drawn.draw(started, ToolOutput(**ROOT, **CELL, tool_name="subagents", content=content))
+    assert [line.strip() for line in text.splitlines()][-13:] == [
+        *(f"line {number}" for number in range(7)),
+        "… 88 more lines (ctrl-o)",
+        *(f"line {number}" for number in range(95, 100)),
+    ]
+
+
+def test_a_long_error_has_its_beginning_and_its_end() -> None:
+    drawn = DrawnStory()
+    error = CellError(ename="KeyError", evalue="'a'", traceback=tuple(f"frame {number}" for number in range(60)))
+    lines = [
+        line.strip() for line in drawn.draw(call(), CodeExecutionOutputChunk(**ROOT, **CELL, output=error)).splitlines()
+    ]
+    assert lines[4:] == [
+        *(f"frame {number}" for number in range(7)),
+        "… 48 more lines (ctrl-o)",
+        *(f"frame {number}" for number in range(55, 60)),
+    ]

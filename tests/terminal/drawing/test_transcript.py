@@ -1,0 +1,49 @@
+"""All that an agent has done, to be looked at."""
+
+import pytest
+from support.drawn_story import DrawnStory, call, output
+from support.sample_events import CHILD, ROOT, USAGE
+
+from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdated
+from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.rows import rows
+from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
+
+
+def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freeact_sub.terminal.drawing.records.MAX_CHARS", 1000)
+    drawn, records = DrawnStory(), Records()
+    for number in range(200):
+        event = Response(**ROOT, content=f"answer {number}")
+        records.add(event, rows(drawn.views.observe(event), event))
+    text = drawn.text(records.drawn(drawn.views.root))
+    assert "answer 199" in text
+    assert "answer 1\n" not in text
+    assert "earlier entries are not kept" in text
+
+
+def test_a_great_many_short_events_are_bounded_too() -> None:
+    records, views = Records(), Stories()
+    for _ in range(MAX_CHARS // EVENT_CHARS + 100):
+        event = output("")
+        records.add(event, rows(views.observe(event), event))
+    assert "earlier entries are not kept" in DrawnStory().text(records.drawn(views.root))
+
+
+def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
+    records, views = Records(), Stories()
+    answer = Response(**CHILD, content="first line\nsecond line")
+    end = AgentFinished(**CHILD, status="completed", output=answer.content, usage=USAGE, tree_usage=USAGE, seconds=2)
+    started = AgentStarted(**CHILD, prompt="look north", description="the north")
+    events = [AgentStarted(**ROOT, prompt="go"), call(), output("x\n" * 40), started, answer, end]
+    events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
+    for event in events:
+        records.add(event, rows(views.observe(event), event))
+    root, child = (DrawnStory().text(records.drawn(view)) for view in views.by_id.values())
+    assert root.count("  x\n") == 40
+    assert "✓ bbbb the north  first line" in root
+    assert "second line" not in root
+    assert child.startswith("bbbb the north\n> look north\n")
+    assert "second line" in child
+    assert child.count("import os") == 30, "the call that has no output yet"
+    assert records.count("agent-aaaa0000") == 5
