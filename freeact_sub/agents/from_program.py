@@ -12,8 +12,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import to_json
 
 from freeact_sub.agents.children.child import Child
-from freeact_sub.agents.from_code.answers import output_type_of, typed_answer_of
-from freeact_sub.agents.from_code.ask import AskParams
+from freeact_sub.agents.from_code.ask import AskParams, output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.base import validated
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.results import RunResult

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from freeact_sub.agents.children.type_effects import servers_of
-from freeact_sub.agents.from_code.actions import ActionRequests
+from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, ShellRequests
 from freeact_sub.agents.from_code.base import CodeCalls, HostRequests
 from freeact_sub.agents.from_code.files import FileRequests
-from freeact_sub.agents.from_code.mcp import McpRequests
-from freeact_sub.agents.from_code.questions import QuestionRequests
-from freeact_sub.agents.from_code.shell import ShellRequests
+from freeact_sub.agents.from_code.people import QuestionRequests
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED

@@ -1,6 +1,8 @@
 """`Shared`: the settings and services that all agents of one root share."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,21 +13,125 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.toolsets import AbstractToolset
 
 from freeact_sub.activity import Activities
+from freeact_sub.agents.attribution import FileAttribution
 from freeact_sub.agents.budgets.capacity import KernelPlaces
 from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
-from freeact_sub.agents.files.attribution import FileAttribution
-from freeact_sub.agents.other_models import OtherModels
-from freeact_sub.agents.root_stream import RootStream
+from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
 from freeact_sub.agents.types.files import AgentTypes, load_agent_types
 from freeact_sub.approvals import Gate, OpenQuestions, Policy, ProjectRules, RuleFiles
+from freeact_sub.channel import DirectChannel, Emitter, EventChannel, Tap
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.config.trust import Trust
+from freeact_sub.errors import InvalidRequestError
+from freeact_sub.events import AgentEvent, Notice
 from freeact_sub.kernels import KernelProvider, make_provider
 from freeact_sub.mcp import McpCatalogue
 from freeact_sub.models import build_model_settings, make_traffic, usable_model
 from freeact_sub.models.traffic import Traffic
+
+
+class RootStream:
+    """The channel of the root's present run, and what waits for the next one."""
+
+    def __init__(self) -> None:
+        self.channel: EventChannel = EventChannel()
+        """That of the present or last run."""
+        self.pictures: PictureUse = "saved"
+        """How pictures that cells display reach the user, in the present run."""
+        self.messages: list[str] = []
+        """For the root's model: answers of children whose ancestors were all idle when they ended."""
+        self._notices: list[str] = []
+        """For people."""
+        self._events: list[AgentEvent] = []
+        """Starts and ends of agents, with their headers: each agent starts and ends exactly once over all streams."""
+        self._meanwhile: Callable[[], EventChannel] | None = None
+        """Makes the channel of background children while no run is live."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether somebody hears background children while no run is live."""
+        return self._meanwhile is not None
+
+    def follow(self, hear: Callable[[Any], None], taps: Sequence[Tap]) -> None:
+        """See `Agent.follow_background`."""
+        self._meanwhile = lambda: DirectChannel(hear, taps)
+
+    def begin(self, channel: EventChannel, pictures: PictureUse) -> None:
+        """Begin a run."""
+        self.channel, self.pictures = channel, pictures
+
+    def end(self) -> None:
+        """The run has ended, and its channel with it."""
+        if self._meanwhile is not None:
+            self.channel = self._meanwhile()
+
+    def notice_later(self, text: str) -> None:
+        """Hold a notice back for the next run."""
+        self._notices.append(text)
+
+    def emit_held_back(self, emitter: Emitter) -> None:
+        """Put notices and events on the stream of a new run. Args: emitter: the root's."""
+        for text in self._notices:
+            emitter.put(Notice(content=text))
+        for event in self._events:
+            emitter.channel.put(event)
+        self._notices, self._events = [], []
+
+    def take_messages(self) -> list[str]:
+        """Remove and return the messages, which precede the next prompt."""
+        texts, self.messages = self.messages, []
+        return texts
+
+    def emit_or_keep(self, event: AgentEvent, emitter: Emitter) -> None:
+        """Put an event of a detached agent on the open stream, or keep it for the next one."""
+        if emitter.channel.closed:
+            self._events.append(emitter.signed(event))
+        else:
+            emitter.put(event)
+
+
+class OtherModels:
+    """Builds each model once."""
+
+    def __init__(self, config: Config, traffic: Traffic) -> None:
+        """Args: traffic: the root's."""
+        self._config = config
+        self._traffic = traffic
+        self._models: dict[str | int, Model] = {}
+        """By name, or by identity for a model object: models need not be hashable."""
+        self._lock = asyncio.Lock()
+        self._open = AsyncExitStack()
+
+    async def get(self, wanted: str | Model) -> Model:
+        """Return a model, wrapped as agents use it.
+
+        Args:
+            wanted: A name of `config.models`, `PROVIDER:NAME`, or a model. The address configured for the root's model
+                also applies to named models of the same provider.
+
+        Raises:
+            InvalidRequestError: It is none of these.
+            ConfigError: It cannot be built; the message says why.
+        """
+        full = self._config.models.names.get(wanted, wanted) if isinstance(wanted, str) else wanted
+        if not isinstance(full, str | Model):
+            raise InvalidRequestError(
+                "the model of a child must be a name in the setting `models`, `PROVIDER:NAME`, or a Model of pydantic-ai; "
+                f"this is a {type(full).__name__}"
+            )
+        key = full if isinstance(full, str) else id(full)
+        async with self._lock:
+            if key not in self._models:
+                model = usable_model(self._config, self._traffic, full)
+                self._models[key] = await self._open.enter_async_context(model)  # its HTTP client is closed with the root
+            return self._models[key]
+
+    async def aclose(self) -> None:
+        """Close all models that were built."""
+        self._models.clear()
+        await self._open.aclose()
 
 
 @dataclass(kw_only=True)

@@ -11,9 +11,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
 from freeact_sub.agent_names import PREFIX, short_id
+from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account, Ledger
 from freeact_sub.agents.factory import ExecutionContext
-from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.history import KeptHistories
 from freeact_sub.agents.identity import child_key, depth_of, root_key
 from freeact_sub.agents.ports import AtWork

@@ -5,8 +5,11 @@ so that no question is about a call that cannot happen. Outside the wall, for MC
 unless the server says that a tool is read-only; children stand behind the wall of their parent and need no question.
 """
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from freeact_sub.approvals.access import judge_connection, judge_write
 from freeact_sub.approvals.addresses import spellings
@@ -29,6 +32,8 @@ NEEDS_APPROVAL: Final = Ruling(
     lasting=False,
     needs_person=True,
 )
+Places: TypeAlias = tuple[str, str]
+"""Two regular expressions: of a folder with its last `/`, and of a name in it."""
 
 
 def decide(call: Call, policy: Policy) -> Ruling:
@@ -85,3 +90,35 @@ def _tool(call: ToolCall, policy: Policy) -> Ruling:
     if harmless:
         return Ruling(verdict="allow", rule="it touches only the agent and its children")
     return by_mode(policy, call.topic)
+
+
+def unasked_writes(policy: Policy, protected: Iterable[Path] = ()) -> tuple[tuple[Path, ...], tuple[Places, ...]]:
+    """The files that an agent's code may change without a question, in a form that its kernel tests quickly.
+
+    A cell that writes 20,000 files must not ask its host 20,000 times. So the kernel gets what is allowed in any case:
+    the writable folders, and the exceptions in them that a rule may be about. The kernel may ask too often, never too
+    seldom: the host judges each request by all rules. Answers given during the session do not change what it asks.
+
+    Args:
+        policy: The agent's policy.
+        protected: Files and folders in the workspace that always need a question.
+    """
+    folders = () if policy.mode == "plan" else (policy.workspace,)
+    return folders, tuple(dict.fromkeys([*_protected(protected), *_by_rules(policy)]))
+
+
+def _protected(paths: Iterable[Path]) -> Iterator[Places]:
+    for path in paths:
+        yield re.escape(f"{path.parent}/"), re.escape(path.name)
+        yield f"{re.escape(str(path))}/.*", ".*"
+
+
+def _by_rules(policy: Policy) -> Iterator[Places]:
+    """Exceptions from all rules that may deny a write or ask."""
+    for level in policy.rules.levels:
+        for rule in level:
+            counts = rule.verdict == "deny" or (rule.verdict == "ask" and policy.mode != "full")
+            if counts and rule.pattern.kind in ("file", "write"):
+                yield from rule.pattern.places(policy.workspace)
+    if policy.parent is not None:
+        yield from _by_rules(policy.parent)

@@ -20,7 +20,7 @@ from freeact_sub.models.build import (
     usable_model,
 )
 from freeact_sub.models.names import require_model
-from freeact_sub.models.progress import Meter, watch
+from freeact_sub.models.observers import Meter, watch
 
 __all__ = [
     "Meter",

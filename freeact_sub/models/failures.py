@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.providers import infer_provider_class
 
 from freeact_sub.errors import FreeactError
-from freeact_sub.models.inner import models_in
+from freeact_sub.models.observers import models_in
 from freeact_sub.models.traffic import busy, passes
 from freeact_sub.text import one_line
 

@@ -19,7 +19,7 @@ import httpx2
 from pydantic_ai.models import Model
 
 from freeact_sub.models.borrowed_stream import http_client_of
-from freeact_sub.models.inner import models_in
+from freeact_sub.models.observers import models_in
 from freeact_sub.text import one_line
 
 QUOTED_CHARS: Final = 150

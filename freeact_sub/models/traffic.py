@@ -29,7 +29,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.models import Model
 
-from freeact_sub.models.progress import Meter
+from freeact_sub.models.observers import Meter
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0

@@ -26,7 +26,7 @@ from freeact_sub.agents.budgets.ledger import Account, Reservation
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.budget import Usage
 from freeact_sub.events import UsageUpdated
-from freeact_sub.models.attempts import Attempt, Bill, charge_to
+from freeact_sub.models.observers import Attempt, Bill, charge_to
 
 
 class Booking:

@@ -17,7 +17,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from freeact_sub.config.budget import Usage
-from freeact_sub.models.inner import models_in
+from freeact_sub.models.observers import models_in
 
 OUTPUT_TOKENS: Final = 4_096
 """`max_tokens` of a request under a budget if the settings name none; current models can answer that much."""

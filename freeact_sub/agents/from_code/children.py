@@ -1,27 +1,32 @@
-"""Answers `task` and `children`: children started by code (`await agent.task(...)`), and those in the background.
+"""Answers `task`, `children` and `node`: children that code starts (`await agent.task(...)`), background children, nodes.
 
 A child from code is the same as one from the `task` tool: `CodeCalls.carry_out` asks for approval and emits its events,
 `ChildOwner` runs it. In addition, values go into its kernel, and a typed answer comes back. Only the requesting kernel knows
 the type, so it validates the answer: it keeps a second request (`task_check`) open that waits for one.
+
+The agent owns its nodes (`await agent.branch()`), as it owns those of a program (`Nodes`), within its own bounds: a cell in
+a node needs approval and counts like one of the agent's, a promotion needs approval for each path, and each node takes a
+place of `kernel.max_live`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 from pydantic_core import to_jsonable_python
 
+from freeact_sub.agents.children.nodes import Nodes
 from freeact_sub.agents.children.owner import ChildOwner
-from freeact_sub.agents.from_code.answers import output_type_of
+from freeact_sub.agents.from_code.ask import output_type_of
 from freeact_sub.agents.from_code.base import CodeCalls, Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.runs.results import RunResult, text_of
 from freeact_sub.agents.turn.calls import EndedCall
 from freeact_sub.calls import ToolCall
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError
-from freeact_sub.kernels import CellClock, Kernel, hand_over
+from freeact_sub.kernels import CellClock, Changes, Kernel, hand_over, move_values
 from freeact_sub.modes import Mode
 from freeact_sub.tools import BackgroundChildren, ChildState, SpawnRequest, Subagents
 from freeact_sub.tools.subagents import SubagentsArguments
@@ -237,3 +242,58 @@ def _plain(state: ChildState) -> dict[str, Any]:
         for name in ("agent_id", "description", "task", "status", "action", "ended", "seconds", "error")
     }
     return {**values, "output": to_jsonable_python(state.output, fallback=str), "question": state.question}
+
+
+class NodeParams(Params):
+    """The parameters of a request about a node."""
+
+    action: Literal["branch", "execute", "diff", "close", "adopt", "promote"]
+    node: str = ""
+    """Its id. Empty: the agent's own kernel, which can be branched only."""
+    description: str = ""
+    own_files: bool = False
+    code: str = ""
+    names: list[str] = Field(default_factory=list)
+
+
+class NodeRequests:
+    """Answers `node`."""
+
+    def __init__(self, nodes: Nodes, kernel: Callable[[], Awaitable[Kernel]]) -> None:
+        """Args: nodes: of the agent. kernel: the kernel in which the code runs that asks."""
+        self._nodes = nodes
+        self._kernel = kernel
+        self.handlers = {"node": self._answer}
+
+    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> Any:
+        asked = validated(NodeParams.model_validate, params, "node")
+        with paused(clock):
+            return await self._do(asked)
+
+    async def _do(self, asked: NodeParams) -> Any:
+        if asked.action == "branch" and not asked.node:
+            made = await self._nodes.branch(None, asked.description, own_files=asked.own_files)
+            return {"node": made.node_id}
+        if asked.action == "close" and all(node.node_id != asked.node for node in self._nodes.list()):
+            return None  # it is closed
+        node = self._nodes.find(asked.node)
+        match asked.action:
+            case "branch":
+                return {"node": (await node.branch(asked.description, own_files=asked.own_files)).node_id}
+            case "execute":
+                output = await node.execute(asked.code)
+                return {"status": output.status, "text": output.text}
+            case "diff":
+                return _paths(await node.diff())
+            case "promote":
+                return _paths(await self._nodes.promote(node))
+            case "adopt":
+                name = await self._nodes.write_values(node, asked.names)
+                await move_values(name, await node.resources.kernel.get(), await self._kernel())
+                return {"values": name}  # the code that asks reads them: its kernel runs no other cell meanwhile
+            case "close":
+                return await node.close()
+
+
+def _paths(changes: Changes) -> dict[str, list[str]]:
+    return {name: [*paths] for name, paths in vars(changes).items()}

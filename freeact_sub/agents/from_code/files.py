@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from freeact_sub.agents.files.attribution import MAX_FILES
-from freeact_sub.agents.files.changed import CLOCK_STEP_NS, NOT_LOOKED_INTO, changed_files
+from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_FILES, NOT_LOOKED_INTO, changed_files
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import Notice
 from freeact_sub.kernels import CellClock

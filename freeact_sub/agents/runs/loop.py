@@ -24,9 +24,8 @@ from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
 from freeact_sub.agents.context.compactor import CompactionHooks, Compactor
 from freeact_sub.agents.from_code.ask import AskRequests
-from freeact_sub.agents.from_code.children import BackgroundRequests, TaskRequests
-from freeact_sub.agents.from_code.nodes import NodeRequests
-from freeact_sub.agents.from_code.strategy_steps import ProgressRequests
+from freeact_sub.agents.from_code.children import BackgroundRequests, NodeRequests, TaskRequests
+from freeact_sub.agents.from_code.people import ProgressRequests
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.before_prompt import BeforePrompt, kernel_is_new
 from freeact_sub.agents.runs.endings import sentence, status_of

@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 from pydantic_ai.messages import ModelMessage, repair_messages
 
+from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.capacity import KernelPlaces, no_kernel_left
 from freeact_sub.agents.budgets.ledger import Account
-from freeact_sub.agents.files.attribution import RunFiles
 from freeact_sub.agents.ports import KernelHolder
 from freeact_sub.agents.runs.results import AgentStatus
 from freeact_sub.approvals import Policy

@@ -14,7 +14,7 @@ from pydantic_ai.models import Model
 
 from freeact_sub.config.schema import Config, ModelsConfig
 from freeact_sub.errors import SessionError
-from freeact_sub.models.inner import models_in
+from freeact_sub.models.observers import models_in
 from freeact_sub.sessions import StoredSession
 
 SECRET: Final = "[secret]"  # noqa: S105  # what stands in place of one

@@ -5,25 +5,25 @@ A run is a sequence of turns, which pydantic-ai's `Agent` makes. All that we do 
 
 1.  `prepare_tools`: the tools that the agent's type leaves it (`../children/type_effects.py`). If no turn is left, the run
     must end, and no tools are offered.
-2.  `wrap_model_request`: `RequestProgress` (`progress.py`) shows a request that takes long, `InnerTasks` (`turns.py`) notes
+2.  `wrap_model_request`: `RequestProgress` shows a request that takes long, `InnerTasks` (both in `turns.py`) notes
     the tasks of pydantic-ai, and `Booking.paid` (`../budgets/booking.py`) gives up a request that brings no response.
 3.  `CompactionHooks.before_model_request` (`../context/compactor.py`): a conversation that would fill the model's window is
     shortened, which may take a request of its own (`SingleRequests`). It comes before a user's capabilities.
 4.  `before_model_request`: withholds the spawning tools if no child may be started. `Booking.reserve` estimates the request
     and sets aside what it may take, for the agent and all above it; it may wait for requests of others. If too little is
     left, the request becomes the last report (the salvage), or the run ends.
-5.  The request is made, and pydantic-ai streams it; `emit_events` (`stream.py`) emits text and thinking as they come.
+5.  The request is made, and pydantic-ai streams it; `emit_events` emits text and thinking as they come.
 6.  `after_model_request`: `Booking.settle` books what the response took and emits UsageUpdated. `AnswerCheck.check`
-    (`answer_check.py`; for small models with `substance.py`) asks once more for an answer that is cut off or empty, or ends
+    (`answer_check.py`) asks once more for an answer that is cut off or empty, or ends
     the run.
 7.  For each tool call in the response, side by side: the arguments are validated. If some are wrong or there is no such
     tool, pydantic-ai answers; `on_tool_validate_error` says in a sentence what is wrong with the arguments, and
-    `UnmadeCalls` (`unmade.py`) counts and reports such calls before the next request. Else `wrap_tool_execute` has
+    `UnmadeCalls` counts and reports such calls before the next request. Else `wrap_tool_execute` has
     `ModelCalls` (`model_calls.py`) make the call: `ToolCalls.make` (`calls.py`) emits ToolCallStarted, counts the call, asks
     for approval, runs the tool, and emits ToolOutput. `on_tool_execute_error` turns an exception of the tool into an answer;
     `bound_result` (`tools/result_bounds.py`) cuts what the model reads.
     The calls of code in a cell go through `ToolCalls.make` as well (`../from_code/base.py`).
-8.  `Repeats` (`repeats.py`) notices a call that repeats with the same result: the model is advised, then the run ends.
+8.  `Repeats` notices a call that repeats with the same result: the model is advised, then the run ends.
 9.  `after_node_run`: a model that would end its run while children are working is asked about them once.
 
 Whoever decides that the run must end notes the reason (`Turns.ended`), because a user's capability may turn our refusal into

@@ -1,8 +1,13 @@
-"""`ModelCalls`: makes the model's tool calls through `ToolCalls`, and returns what the model reads."""
+"""`ModelCalls`: makes the model's tool calls through `ToolCalls`, and returns what the model reads.
+
+`UnmadeCalls` reports the calls that no tool is run for, `Repeats` notices a model that goes in circles.
+"""
 
 import asyncio
+import json
+import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,15 +21,14 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
     UnexpectedModelBehavior,
 )
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
-from freeact_sub.agents.turn.repeats import Repeats, advice
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.agents.turn.unmade import UnmadeCalls
 from freeact_sub.calls import Call, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
+from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import (
     AgentToolset,
@@ -40,11 +44,135 @@ from freeact_sub.tools import (
     without_files,
 )
 
+
+class Repeats:
+    """Notices a model that goes in circles.
+
+    It counts the same call with the same result in consecutive responses; errors are the same if their last lines are.
+    Parallel calls in one response count once: asking five children the same question is a vote, not a circle. A call whose
+    result changes does not count, nor does one that waits: to check every half minute whether a file exists is legitimate.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[str, str, str] | None = None
+        self._turn = -1
+        self._times = 0
+
+    def count(self, turn: int, tool: str, args: Mapping[str, Any], text: str, *, failed: bool, seconds: float = 0.0) -> int:
+        """Counts a call with its result.
+
+        Args:
+            turn: The number of the response that made it.
+            tool: The tool's name.
+            args: Its arguments.
+            text: Its result.
+            failed: The result is an error.
+            seconds: How long it took.
+
+        Returns:
+            How many times in a row the same has now happened. 0: the call waited for something.
+        """
+        if seconds > WAITED_SECONDS or _SLEEPS.search(str(args.get("code", ""))):
+            self._known = None
+            return 0
+        call = (tool, json.dumps(args, sort_keys=True, default=str), _last_line(text) if failed else text)
+        if call != self._known:
+            self._times = 1
+        elif turn != self._turn:
+            self._times += 1
+        self._known, self._turn = call, turn
+        return self._times
+
+
+def advice(times: int, *, failed: bool) -> str:
+    """Returns the advice for a model that goes in circles."""
+    what = "error" if failed else "result"
+    other = "read the error, change what it names, or try another way" if failed else "use this result, or try another way"
+    return (
+        f"[NOTE] You have made this call, with the same {what}, {times} times in a row. Once more, and the run ends. "
+        f"Do something else: {other}; print what you do not know; or answer now with what you have."
+    )
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return _ADDRESS.sub("#", lines[-1]) if lines else "(no text)"
+
+
+@dataclass(kw_only=True)
+class UnmadeCalls:
+    """The calls of the latest response of a run for which no tool has been run so far.
+
+    Such a call counts as well, and is announced and reported: no tool has its name, or its arguments are not valid.
+    pydantic-ai answers it by itself, and calls no hook that would know its answer: it stands in the history.
+    """
+
+    turns: Turns
+    _left: list[ToolCallPart] = field(default_factory=list)
+    _outputs: Collection[str] = ()
+    """Names of the tools that hand over an answer, which are no calls."""
+    _is_told: bool = True
+    """The answers to the calls of the latest response are reported."""
+
+    def responded(self, response: ModelResponse, outputs: Collection[str]) -> None:
+        """A response has come. Args: outputs: names of the tools that hand over an answer, which are no calls."""
+        self._left = [call for call in response.tool_calls if call.tool_name not in outputs]
+        self._outputs, self._is_told = outputs, False
+
+    def made(self, call_id: str) -> None:
+        """A tool is run for a call, and `ToolCalls` tells of it."""
+        self._take(call_id)
+
+    def tell(self, messages: Sequence[ModelMessage]) -> None:
+        """Count and report the calls that the newest message answers, before the run continues. At a limit, it must end."""
+        if self._is_told or not messages or not isinstance(messages[-1], ModelRequest):
+            return
+        self._is_told = True
+        for part in messages[-1].parts:
+            if isinstance(part, ToolReturnPart) and part.outcome == "retried" and part.tool_name not in self._outputs:
+                self._report(part)
+
+    def end(self, messages: Sequence[ModelMessage], error: str = "") -> None:
+        """The same when the run has ended. Args: error: why it could not answer the rest; empty: it has answered all."""
+        limit = self.turns.ended
+        self.tell(messages)
+        while error and self._left:
+            call = self._left[0]
+            self._report(ToolReturnPart(call.tool_name, error, call.tool_call_id))
+        self.turns.ended = limit  # what has ended cannot end at a limit
+
+    def _report(self, answer: ToolReturnPart) -> None:
+        emitter, call = self.turns.agent.emitter, self._take(answer.tool_call_id)
+        if call is not None:  # otherwise it was run, and its tool has asked for another try
+            started = ToolCallStarted(tool_name=call.tool_name, args=call.args_as_dict())
+            emitter.put(started, tool_call_id=call.tool_call_id)
+            try:
+                self.turns.agent.run.account.take_tool_call()
+            except LimitReachedError as error:
+                self.turns.end(error)
+        text = answer.model_response_str(wrap_if_error=False)
+        output = ToolOutput(tool_name=answer.tool_name, content=text, outcome="retried")
+        emitter.put(output, tool_call_id=answer.tool_call_id)
+
+    def _take(self, call_id: str) -> ToolCallPart | None:
+        call = next((call for call in self._left if call.tool_call_id == call_id), None)
+        if call is not None:
+            self._left.remove(call)
+        return call
+
+
 MAX_CHANGED_CHARS: Final = 8_000
 """Characters of code changed by a person that the model reads."""
 
 FATAL: Final = (LimitReachedError, KernelLostError, ApprovalDeniedError)
 """Errors of a tool that end the run; the model reads all others as results."""
+WAITED_SECONDS: Final = 5.0
+"""A call that takes longer has waited for something and is not a repetition."""
+
+_SLEEPS: Final = re.compile(r"\bsleep\s*\(|(?:^|[\s!;&|])sleep\s+[\d.]", re.MULTILINE)
+"""Code that sleeps, in Python or in a shell."""
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]+")
+"""Memory addresses, which do not distinguish errors."""
 
 
 @dataclass(kw_only=True)

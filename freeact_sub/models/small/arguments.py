@@ -12,15 +12,37 @@ Valid arguments stay as they are, to the letter. Repaired are only:
 - code whose line ends are wrong, if it is not Python before and is after: see `with_line_ends`.
 """
 
+import ast
 import io
 import json
 import re
 import tokenize
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from freeact_sub.models.small.python_syntax import parse_literal, parse_python
 from freeact_sub.text import whole_value
+
+
+def parse_python(source: str) -> ast.Module | None:
+    """The syntax tree; None where the text is not Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the model's code, such as odd escapes
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def parse_literal(source: str) -> Any:
+    """The value of a Python literal; None where the text is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.literal_eval(source.strip())
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            return None
+
 
 Schemas: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The JSON schema of the parameters of each offered tool."""

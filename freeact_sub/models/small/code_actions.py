@@ -2,9 +2,9 @@
 
 It stands around any pydantic-ai model. How a model acts is decided once for the model and never by what a reply says: `auto`
 is `block` with the small profile and where a server refuses tools, else `tool`. What the model sends goes through
-`replies.read_reply`; what it is sent in block mode goes through `block_mode`.
+`read_reply`; what it is sent in block mode goes through `block_mode`.
 
-In block mode a reply is streamed on as long as it is words for certain (`fences.GrowingReply`); from the first block of
+In block mode a reply is streamed on as long as it is words for certain (`GrowingReply`); from the first block of
 Python on it is held back until it has ended. The first event is passed on at once, if need be without text: whoever waits
 for it knows that the model answers.
 """
@@ -36,9 +36,8 @@ from pydantic_ai.settings import ModelSettings
 from freeact_sub.models.borrowed_stream import ADDED, WrappedStream, closed_after
 from freeact_sub.models.small.arguments import Schemas
 from freeact_sub.models.small.block_mode import as_text, without_tools
-from freeact_sub.models.small.fences import GrowingReply
 from freeact_sub.models.small.profile import SMALL_CONTEXT_TOKENS, context_tokens, trimmed
-from freeact_sub.models.small.replies import WRITTEN, read_reply, text_of, without_text_after_calls
+from freeact_sub.models.small.replies import WRITTEN, GrowingReply, read_reply, text_of, without_text_after_calls
 from freeact_sub.modes import CodeActions, Profile
 
 _NO_TOOLS: Final = re.compile(

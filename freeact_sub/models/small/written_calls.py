@@ -17,8 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from freeact_sub.models.small.arguments import Schemas, main_text, repaired, repaired_code
-from freeact_sub.models.small.python_syntax import parse_literal, parse_python
+from freeact_sub.models.small.arguments import Schemas, main_text, parse_literal, parse_python, repaired, repaired_code
 
 NAMESPACES: Final = frozenset({"functions", "tools", "default_api"})
 """Prefixes that some models write before a tool's name."""

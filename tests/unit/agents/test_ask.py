@@ -10,7 +10,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 from support.agents import cell, of_kind, read, task
 
-from freeact_sub.agents.from_code.answers import typed_answer_of
+from freeact_sub.agents.from_code.ask import typed_answer_of
 from freeact_sub.config.budget import Budget
 from freeact_sub.events import AgentFinished, ApprovalRequest, CodeExecutionOutput, ToolOutput, UsageUpdated
 from freeact_sub.testing import first_prompt

@@ -5,9 +5,8 @@ import time
 
 import pytest
 
+from freeact_sub.agents.attribution import CLOCK_STEP_NS, MAX_ENTRIES, FileAttribution, RunFiles, changed_files
 from freeact_sub.agents.children.report import report
-from freeact_sub.agents.files.attribution import FileAttribution, RunFiles
-from freeact_sub.agents.files.changed import CLOCK_STEP_NS, MAX_ENTRIES, changed_files
 from freeact_sub.agents.runs.results import RunResult
 
 ROOT = "agent:r"

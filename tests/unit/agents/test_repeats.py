@@ -1,6 +1,6 @@
 import pytest
 
-from freeact_sub.agents.turn.repeats import Repeats, advice
+from freeact_sub.agents.turn.model_calls import Repeats, advice
 
 CODE = {"code": "print(x)"}
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.thorough import examples
 
-from freeact_sub.models.small.fences import FencedBlock, GrowingReply, read_spans
+from freeact_sub.models.small.replies import FencedBlock, GrowingReply, read_spans
 from freeact_sub.models.small.written_calls import calls_in, python_calls
 from freeact_sub.tools.toolset import load_definition
 

@@ -11,7 +11,7 @@ from support.chat_server import ChatCall, ChatServer, Drop, HttpError
 
 from freeact_sub import Agent, Budget, Config
 from freeact_sub.events import CodeExecutionOutput, Compacted, Response
-from freeact_sub.models.progress import RequestState, watch
+from freeact_sub.models.observers import RequestState, watch
 from freeact_sub.testing import FakeKernelProvider
 
 pytestmark = pytest.mark.usefixtures("allow_model_requests")

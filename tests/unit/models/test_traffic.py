@@ -6,7 +6,7 @@ import time
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
-from freeact_sub.models.progress import Meter
+from freeact_sub.models.observers import Meter
 from freeact_sub.models.traffic import Admission, Traffic
 from freeact_sub.testing import ScriptedModel
 

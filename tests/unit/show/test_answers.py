@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolCallPart
 
-from freeact_sub.agents.from_code.answers import MAX_NODES, output_type_of
+from freeact_sub.agents.from_code.ask import MAX_NODES, output_type_of
 from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.schemas import schema_of
 from freeact_sub.testing import ScriptedModel

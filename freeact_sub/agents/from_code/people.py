@@ -1,17 +1,53 @@
-"""Answers `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
+"""What code in a cell asks and tells people: input from the keyboard (`question`), the steps of strategies (`progress`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from freeact_sub.agents.from_code.base import tool_call_id_of, validated
+from freeact_sub.agents.from_code.base import Params, paused, tool_call_id_of, validated
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.events import StrategyProgress
 from freeact_sub.events.strategy_step import SearchedState, StrategyStep
 from freeact_sub.kernels import CellClock
+
+MAX_PROMPT_CHARS: Final = 10_000
+
+
+class QuestionParams(Params):
+    """The parameters of a question."""
+
+    prompt: str = Field(max_length=MAX_PROMPT_CHARS)
+    secret: bool = False
+
+
+class QuestionRequests:
+    """Answers `question`: code reads from the keyboard (`input()`, `getpass`, a debugger), and a person is asked."""
+
+    def __init__(self, agent: TreeAgent) -> None:
+        self._agent = agent
+        self.handlers = {"question": self._answer}
+
+    async def _answer(self, params: Mapping[str, Any], clock: CellClock | None) -> str:
+        asked = validated(QuestionParams.model_validate, params, "a question")
+        agent = self._agent
+        return await agent.shared.questions.ask(
+            asked.prompt,
+            agent.emitter,
+            secret=asked.secret,
+            path=agent.path,
+            tool_call_id=tool_call_id_of(clock),
+            pause=self._paused(clock),
+        )
+
+    @contextmanager
+    def _paused(self, clock: CellClock | None) -> Iterator[None]:
+        with self._agent.run.clocks_paused(), paused(clock):
+            yield
+
 
 MAX_CHARS: Final = 500
 """Characters of each text in a step: code in a kernel writes them."""
@@ -19,7 +55,7 @@ MAX_NUMBER: Final = 10**9
 
 
 class ProgressRequests:
-    """Answers `progress`."""
+    """Answers `progress`: the steps of strategies, in a cell or in a program, become events of their agent."""
 
     def __init__(self, agent: TreeAgent) -> None:
         self._agent = agent

@@ -1,1 +1,0 @@
-"""The files that runs read, write and remove."""

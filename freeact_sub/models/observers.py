@@ -1,0 +1,211 @@
+"""What stands around a model request, found by context: the bill that it is put on, and who watches its progress.
+
+A request is made deep below the agent that it is made for, and one model object serves all agents of a tree. It may be made
+more than once, be refused, or wait for its turn and never be sent. Only where it is sent is that known. So the agent's
+`Bill` is found by context, and each attempt is noted on it from the moment it is sent: of a request that is cut off after
+that, no response says what it cost. The watcher of its progress (seconds waited, pieces received) is found likewise: `watch`
+holds for all that is awaited inside it, and for no other agent.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pydantic_ai.exceptions import ModelConnectionError, ModelHTTPError, ModelRequestTimeout
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.wrapper import WrapperModel
+
+
+@dataclass(kw_only=True)
+class Attempt:
+    """One sending of a request."""
+
+    model: Model
+    messages: list[ModelMessage]
+    parameters: ModelRequestParameters
+    stream: StreamedResponse | None = None
+    """None: it has not begun to answer, or does not stream."""
+    response: ModelResponse | None = None
+    """The whole answer. None: it has not come."""
+
+    @property
+    def received(self) -> ModelResponse | None:
+        """The answer as far as it has arrived."""
+        return self.response if self.stream is None else self.stream.get()
+
+    def is_billed(self, error: BaseException) -> bool:
+        """Whether the provider bills an attempt that failed with this error; a refused or undelivered request is free."""
+        received = self.received
+        if received is not None and received.parts:
+            return True
+        match error:
+            case ModelHTTPError():
+                return False
+            case ModelConnectionError(phase=phase):
+                return phase not in ("pool", "connect", "write")
+            case ModelRequestTimeout():
+                return True
+        return not isinstance(error, Exception)  # a cancel comes while the provider works
+
+
+@dataclass(kw_only=True)
+class Bill:
+    """Books the cut-off requests of one agent. The agent makes one request at a time."""
+
+    book: Callable[[Attempt], None]
+    """Called with an attempt that was cut off."""
+    check_again: Callable[[], None] = field(default=lambda: None)
+    """Raises if a request that was cut off must not be made again."""
+    attempt: Attempt | None = None
+    """The latest attempt. None: it was refused, or is booked."""
+
+    def sent(self, attempt: Attempt) -> None:
+        """Notes a new attempt; books the one before, unless that one was answered with `suspended` and continues here."""
+        earlier, self.attempt = self.attempt, None
+        if earlier is not None and (earlier.response is None or earlier.response.state != "suspended"):
+            self.book(earlier)
+            self.check_again()
+        self.attempt = attempt
+
+    def failed(self, error: BaseException) -> None:
+        """Forgets the latest attempt if the provider does not bill it."""
+        if self.attempt is not None and not self.attempt.is_billed(error):
+            self.attempt = None
+
+    def close(self) -> None:
+        """Books the latest attempt if no response was counted for it."""
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            self.book(attempt)
+
+
+_bill: ContextVar[Bill | None] = ContextVar("freeact_sub_bill", default=None)
+
+
+@contextmanager
+def charge_to(bill: Bill) -> Iterator[None]:
+    """Notes the requests made inside on this bill."""
+    token = _bill.set(bill)
+    try:
+        yield
+    finally:
+        _bill.reset(token)
+
+
+def current_bill() -> Bill:
+    """The bill of the agent that makes the request; outside an agent, a bill that nobody reads."""
+    return _bill.get() or Bill(book=lambda _: None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestState:
+    """The state of one request."""
+
+    seconds: float
+    """Since the request was made."""
+    first_event_seconds: float | None = None
+    """From the request to the first piece of the answer. None: the model is still silent."""
+    pieces: int = 0
+    """Pieces of the answer so far. Local servers send one for each token."""
+    attempt: int = 1
+    """2: the connection broke, and the request was made again."""
+    paused_seconds: float | None = None
+    """Seconds until the request is made again, because the provider is busy. None: it is not paused."""
+
+    @property
+    def pieces_per_second(self) -> float | None:
+        """None: fewer than two pieces have arrived."""
+        if self.first_event_seconds is None or self.pieces < 2 or self.seconds <= self.first_event_seconds:
+            return None
+        return (self.pieces - 1) / (self.seconds - self.first_event_seconds)
+
+
+Watcher: TypeAlias = Callable[["Meter"], None]
+
+_watcher: ContextVar[Watcher | None] = ContextVar("freeact_sub_model_progress", default=None)
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Calls the watcher when the state of a request made inside changes, with each piece; outer watchers are called first.
+
+    A watcher must be quick and must not raise.
+    """
+    outer = _watcher.get()
+
+    def report(meter: "Meter") -> None:
+        if outer is not None:
+            outer(meter)
+        watcher(meter)
+
+    token = _watcher.set(report)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+class Meter:
+    """Measures one request."""
+
+    def __init__(self, model_name: str) -> None:
+        self.model_name = model_name
+        self._watcher = _watcher.get()
+        self._began = self._changed = time.monotonic()
+        self._first: float | None = None
+        self._pieces = 0
+        self._attempt = 1
+        self._paused: float | None = None
+        self._report()
+
+    def piece(self) -> None:
+        """Counts a piece of the answer."""
+        self._pieces += 1
+        if self._first is None:
+            self._first = time.monotonic() - self._began
+        self._report()
+
+    def again(self) -> None:
+        """Starts a new attempt."""
+        self._attempt += 1
+        self._first, self._pieces = None, 0
+        self._report()
+
+    def paused(self, seconds: float | None) -> None:
+        """Notes how long the request waits for a busy provider. None: it waits no more."""
+        if seconds is not None or self._paused is not None:
+            self._paused = seconds
+            self._report()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the request waits for a busy provider."""
+        return self._paused is not None
+
+    @property
+    def state(self) -> RequestState:
+        """As it was when it last changed."""
+        return RequestState(
+            seconds=self._changed - self._began,
+            first_event_seconds=self._first,
+            pieces=self._pieces,
+            attempt=self._attempt,
+            paused_seconds=self._paused,
+        )
+
+    def _report(self) -> None:
+        self._changed = time.monotonic()
+        if self._watcher is not None:
+            self._watcher(self)
+
+
+def models_in(model: Model) -> tuple[Model, ...]:
+    """The model itself without wrappers, or its fallback chain in order."""
+    if isinstance(model, FallbackModel):
+        return tuple(inner for one in model.models for inner in models_in(one))
+    return models_in(model.wrapped) if isinstance(model, WrapperModel) else (model,)
