@@ -78,7 +78,7 @@ def run(*, small: bool = False, rounds: int | None = None) -> dict[str, Any]:
         "a cell, CPU time of the writer": "ms",
         "a child of one cell, wall time": "ms",
         "a child of one cell, CPU time of the host": "ms",
-        "a child asked on, to its first request": "ms",
+        "a resumed child, to its first request": "ms",
         "files before a prompt, wall time": "ms",
         "files before a prompt, CPU time": "ms",
         "database, 1,000 events": "kB",
@@ -143,7 +143,7 @@ async def _resume(series: Series, folder: Path, megabytes: int) -> None:
 
 
 async def _children(series: Series, folder: Path, children: int) -> None:
-    """A child, whose variables are saved at its end, with and without a session; and that child asked on."""
+    """A child, whose variables are saved at its end, with and without a session; and that child resumed."""
     config = Config(workspace=folder, mode="full", kernel={"sandbox": "off"})
     asked: list[float] = []
 
@@ -167,7 +167,7 @@ async def _children(series: Series, folder: Path, children: int) -> None:
                 await agent.spawn_and_run(SpawnRequest(prompt="and now?", resume=child.agent_id))
                 if number:  # the first ones start the fork server
                     kind = "none" if name is None else "session"
-                    series.add("a child asked on, to its first request", kind, (asked[0] - started) * 1000)
+                    series.add("a resumed child, to its first request", kind, (asked[0] - started) * 1000)
             for figure, values in (("wall time", wall), ("CPU time of the host", cpu)) if number else ():
                 series.add(f"a child of one cell, {figure}", "none", values[None])
                 series.add(f"a child of one cell, {figure}", "session", values["new"])

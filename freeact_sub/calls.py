@@ -259,7 +259,7 @@ class SpawnCall(Action):
     background: bool = False
     """Its parent does not wait for it."""
     resume: str = ""
-    """The id of a child that has ended and is asked on. Empty: it is a new one."""
+    """The id of the ended child to resume. Empty: the child is new."""
 
     @property
     def child(self) -> str:

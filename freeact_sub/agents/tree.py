@@ -281,7 +281,7 @@ class Tree:
             agent_type: None: it has no type.
             model: None: its parent's.
             in_background: The parent does not wait for it.
-            earlier: It has ended, and is asked on: last who it is, before that the agents between the parent and it.
+            earlier: The child is resumed: the agents between the parent and it, then the child itself.
         """
         config, policy = self.shared.config.subagents, parent.run.policy
         above = parent
@@ -303,7 +303,7 @@ class Tree:
             keeps_kernel=request.keep,
         )
         budget = request.budget.over(config.budget).cut(parent.run.left)
-        if budget.depth is not None:  # one that is asked on by an agent further above has fewer levels below it
+        if budget.depth is not None:  # a child resumed by an agent further above has fewer levels below it
             budget = budget.model_copy(update={"depth": max(0, budget.depth - (agent.depth - parent.depth - 1))})
         account = self.ledger.open(agent.agent_id, budget, parent.run.account)
         self.agents[agent.agent_id] = agent
@@ -323,7 +323,7 @@ class Tree:
 
         Args:
             agent: The child.
-            before: What it was before, if it was asked on. None: it is no agent of the tree.
+            before: Its earlier entry, if it was resumed. None: it had none.
         """
         agent.run.account.withdraw()
         del self.agents[agent.agent_id]
@@ -331,7 +331,7 @@ class Tree:
             self.agents[agent.agent_id] = before
 
     def _add_ended(self, lineage: Lineage, parent: TreeAgent) -> TreeAgent:
-        """An agent of an earlier program: it stands above one that is asked on, and does nothing itself."""
+        """Add an agent of an earlier program as the ancestor of a resumed child; it does not run."""
         agent = self.agents[lineage.agent_id] = TreeAgent(
             shared=self.shared,
             agent_id=lineage.agent_id,

@@ -4,7 +4,7 @@ Every agent of a tree writes to the same stream; its header (`agent_id`, `parent
 channel stamps the header when it takes an event in (`channel.py`), which keeps `seq` free of gaps.
 
 For each run of an agent there is exactly one `AgentStarted` and one `AgentFinished`, which comes last of that run's. A child
-that has ended and is asked on begins another run, under the same `agent_id`.
+that has ended and is resumed begins another run, under the same `agent_id`.
 """
 
 import json

@@ -50,7 +50,7 @@ def _steps_of(story: AgentStory, item: StoryItem) -> Iterator[Step]:
         case Thoughts():  # those of a child are for readers of the stream
             yield from [] if story.depth else [Said(bounded(item.content, ANSWER_CHARS), "thoughts")]
         case AgentStarted():
-            yield Said(f"asked on: {item.prompt}")
+            yield Said(f"resumed: {item.prompt}")
         case AgentFinished():
             yield from [Said(item.error, "error")] if item.error else []
             yield from map(Said, item.warnings)

@@ -1,4 +1,4 @@
-"""`subagents`: list, wait for, message and cancel this agent's own background children; ask on those that have ended."""
+"""`subagents`: list, wait for, message and cancel this agent's own background children; resume those that have ended."""
 
 from collections.abc import Sequence
 from typing import Literal, Self
@@ -63,7 +63,7 @@ async def _message(arguments: SubagentsArguments, context: ToolContext) -> ToolR
             if context.config.on_denial == "end":
                 raise
             failed += 1
-            lines.append(f"[ERROR] {child} is not asked on: {error}")
+            lines.append(f"[ERROR] {child} was not resumed: {error}")
         except FreeactError as error:
             failed += 1
             lines.append(f"[ERROR] {error}")

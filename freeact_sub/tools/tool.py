@@ -79,7 +79,7 @@ class SpawnRequest:
     keep: bool = False
     """The child's kernel outlives its answer as a node (`RunResult.node`)."""
     resume: str | None = None
-    """The id of a child that has ended, and is asked on: it goes on with its conversation and its variables, as the agent
+    """The id of an ended child to resume: it continues with its conversation and its variables, as the agent
     that it was."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """Called with the child's kernel before its first turn; the returned text is added to the prompt."""
@@ -153,7 +153,7 @@ class BackgroundChildren(Protocol):
     async def message(self, agent_id: str, text: str, tool_call_id: str | None) -> str:
         """Answers a child's question, or sends a message that its model reads before its next request.
 
-        A child that has ended is asked on: it works on the text in the background, which needs the approval of a new child.
+        A child that has ended is resumed in the background, with the text as its prompt. It needs approval like a new child.
 
         Args:
             agent_id: The child.
@@ -164,7 +164,7 @@ class BackgroundChildren(Protocol):
             The outcome, in one sentence.
 
         Raises:
-            ApprovalDeniedError: It must not be asked on.
+            ApprovalDeniedError: Resuming the child was denied.
             FreeactError: It is not a child of this agent, or it cannot begin another run.
         """
         ...

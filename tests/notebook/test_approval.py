@@ -244,7 +244,7 @@ async def test_a_question_that_is_withdrawn_before_it_was_asked_is_not_asked():
     assert "one" not in answers
 
 
-async def test_lines_are_asked_one_after_another():
+async def test_lines_are_resumede_after_another():
     answers, prompts, lines = Answers(), [], asyncio.Queue()
 
     async def ask(prompt):

@@ -37,7 +37,7 @@ def ended(who, output):
     return events.AgentFinished(**who, output=output, status="completed", time=2.0)
 
 
-def test_there_is_a_page_for_each_prompt_and_a_child_that_is_asked_on_has_one_block():
+def test_there_is_a_page_for_each_prompt_and_a_resumed_child_has_one_block():
     first = [started(ROOT, "one"), started(CHILD, "review"), ended(CHILD, "reviewed"), started(CHILD, "and now?")]
     second = [started(ROOT, "two"), events.Response(**ROOT, content="half an answer")]
     pages = list(
@@ -46,7 +46,7 @@ def test_there_is_a_page_for_each_prompt_and_a_child_that_is_asked_on_has_one_bl
     assert [prompt for prompt, _ in pages] == ["one", "two"]
     assert [[*page.stories.by_id] for _, page in pages] == [["agent-root", "agent-child"], ["agent-root"]]
     block = pages[0][1].stories.by_id["agent-child"]
-    assert [step.text for step in steps_of(block)[:3]] == ["reviewed", "asked on: and now?", "right"]
+    assert [step.text for step in steps_of(block)[:3]] == ["reviewed", "resumed: and now?", "right"]
     assert block.finished.output == "right"
     cut_off = pages[1][1].stories.by_id["agent-root"]
     cut_off.cut_off()

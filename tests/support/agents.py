@@ -56,7 +56,7 @@ async def read(
 def check_stream(events: Sequence[Event]) -> None:
     """No gap in `seq`; each run of an agent starts once, ends once, by itself and last, and its descendants end before it.
 
-    An agent that is asked on has several runs, one after the other. Of a run that has completed, each call that has started
+    A resumed agent has several runs, one after the other. Of a run that has completed, each call that has started
     is reported.
     """
     assert [event.seq for event in events] == list(range(len(events)))

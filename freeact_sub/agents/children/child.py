@@ -28,7 +28,7 @@ class Child:
         writer = agent.shared.journal.writer
         self._session_id = "" if writer is None else writer.session_id  # that stays when the agent is closed
         self._number = agent.shared.journal.runs[agent.agent_id] + 1  # its run is about to begin
-        self._run = agent.run  # a child that is asked on has another one
+        self._run = agent.run  # a resumed child gets another one
         self._work: asyncio.Task[RunResult] | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""A child whose run has ended is asked on: who it was, what it has said, and which model it had.
+"""A child that is resumed after its run has ended: its identity, its conversation and its model.
 
 What the program does not have in memory any more (`KeptHistories`) is read from the session, which is all there is after the
 program was started again.
@@ -28,7 +28,7 @@ from freeact_sub.tools import SpawnRequest
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierChild:
-    """A child that is asked on."""
+    """A child that is resumed."""
 
     lineage: tuple[Lineage, ...]
     """The child, last; before it the agents between the one that asks and it, from above."""
@@ -57,7 +57,7 @@ class _StoredChild:
 
 
 async def earlier_child(agent_id: str, caller: TreeAgent, tree: Tree) -> EarlierChild:
-    """A child that an agent asks on: its own, or one further below it.
+    """Find a child that an agent resumes: its own, or one further below it.
 
     Raises:
         InvalidRequestError: There is none with this id below the agent, it is at work, or nothing is kept of it.
@@ -125,7 +125,7 @@ def as_it_was(request: SpawnRequest, earlier: EarlierChild, caller: TreeAgent) -
     """
     if request.agent is not None or request.branch or request.branch_of is not None or request.history or request.own_files:
         raise InvalidRequestError(
-            "a child that is asked on (resume) keeps its type, its conversation and its kernel: ask without agent, branch, "
+            "a resumed child keeps its type, its conversation and its kernel: resume it without agent, branch, "
             "branch_of, history and own_files"
         )
     child = earlier.lineage[-1]
@@ -197,7 +197,7 @@ def _lineage_of(agent: TreeAgent) -> Lineage:
 def _lineage_of_stored(agent: StoredAgent, types: Mapping[str, AgentType], caller: TreeAgent) -> Lineage:
     if agent.agent_type is not None and agent.agent_type not in types:
         raise InvalidRequestError(
-            f"{agent.agent_id} cannot be asked on: {unknown_name('agent type', agent.agent_type, startable(caller))}"
+            f"{agent.agent_id} cannot be resumed: {unknown_name('agent type', agent.agent_type, startable(caller))}"
         )
     return Lineage(
         agent_id=agent.agent_id,
@@ -237,7 +237,7 @@ async def _read(agent_id: str, tree: Tree) -> _StoredChild | None:
     try:
         return await asyncio.to_thread(_read_from, journal.open_reader, agent_id)
     except SessionError as error:
-        raise InvalidRequestError(f"{agent_id} cannot be asked on: {error}") from error
+        raise InvalidRequestError(f"{agent_id} cannot be resumed: {error}") from error
 
 
 def _read_from(open_reader: OpenReader, agent_id: str) -> _StoredChild | None:

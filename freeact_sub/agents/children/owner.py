@@ -291,7 +291,7 @@ class ChildOwner:
         return origin
 
     async def _kept(self, earlier: EarlierChild, request: SpawnRequest) -> OwnedNode | None:
-        """The node that was left of a child that is asked on."""
+        """Return the node that holds the kernel of a resumed child."""
         mode = self._agent.run.policy.mode
         node = self.nodes.of_child(earlier.agent_id, narrower(mode, request.mode or mode))
         if node is not None:

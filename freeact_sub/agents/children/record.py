@@ -26,7 +26,7 @@ class ChildRecord:
     session_id: str = ""
     """The session that has it. Empty: there is none, and the record cannot be renewed."""
     run: int = 1
-    """The number of its run; a child that is asked on has several."""
+    """The number of its run; a resumed child has several."""
     task: str
     """Its prompt."""
     description: str = ""

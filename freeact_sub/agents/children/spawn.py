@@ -90,7 +90,7 @@ class PlannedChild:
     answers: ChildAgent | None
     """Set for a child implemented in Python."""
     earlier: EarlierChild | None = None
-    """It has ended, and is asked on."""
+    """The ended child that this run resumes. None: the child is new."""
 
     def run(self, child: TreeAgent, run: RunOfChild) -> Coroutine[Any, Any, RunResult]:
         """Run the child to its end. Args: child: made for this plan. run: does its work."""

@@ -1,7 +1,7 @@
 """`SessionVariables`: the variables of all agents of a session, saved into files, and put into new kernels.
 
 Those of the root are saved after each cell, while it goes on. Those of a child are saved when it ends, for then it can be
-asked on; before that, now and then after a cell, in case the program is killed. One snapshot of an agent is made at a time;
+resumed; before that, now and then after a cell, in case the program is killed. One snapshot of an agent is made at a time;
 cells that end meanwhile are in the next one. Beside the snapshot stands the time of the last cell that is in it, so that a
 model whose program was killed in between reads that what came later is missing.
 """
@@ -243,7 +243,7 @@ class Variables:
                 await kernel.snapshot(self._folder, max_bytes=most, keep=self._left_out)
                 self._set_mark(wanted)
         except (KernelError, OSError) as error:
-            if self._of_child:  # it reads that when it is asked on; most are never
+            if self._of_child:  # read only if the child is resumed, which most never are
                 logger.info("the variables of %s are not saved: %s", self._agent_id, error)
             elif not self._has_failed:
                 self._notice(f"the session does not have the variables of now: {one_line(str(error), 300)}")

@@ -98,7 +98,7 @@ async def test_allow_agents_of_a_type_narrows_for_all_below(make, types):
     assert "it may start: worker" in refused.content
 
 
-async def test_a_plain_child_that_a_typed_agent_started_can_be_asked_on_by_it(make, types):
+async def test_a_plain_child_that_a_typed_agent_started_can_be_resumed_by_it(make, types):
     config = types(boss="allow_agents: []") | {"subagents": {"max_depth": 2}}
 
     def script(messages, info):

@@ -124,7 +124,7 @@ async def test_each_handle_stands_for_its_own_run(make):
     ]
 
 
-async def test_a_stored_child_is_asked_on_in_another_session_of_work(make, tmp_path):
+async def test_a_stored_child_is_resumed_in_another_session_of_work(make, tmp_path):
     async with make(turns, session="new") as agent:
         child = await agent.spawn("one")
         await child.result()

@@ -113,7 +113,7 @@ async def test_the_answer_of_a_child_that_has_written_or_removed_files_is_not_ke
     assert (second.reused_from, third.reused_from) == ("", second.agent_id)
 
 
-async def test_the_same_question_at_the_same_time_is_asked_once(make):
+async def test_the_same_question_at_the_same_time_is_resumedce(make):
     asked = asyncio.Event()
     script = WaitingChild(asked)
     async with make(script, config=CACHE) as agent:

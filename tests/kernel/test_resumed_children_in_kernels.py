@@ -1,4 +1,4 @@
-"""A child that has ended is asked on from code in a cell: its kernel is its own again, or a new one has its variables."""
+"""A child that has ended is resumed from code in a cell: its kernel is its own again, or a new one has its variables."""
 
 import pytest
 from pydantic_ai.messages import UserPromptPart
@@ -42,7 +42,7 @@ def script(messages, info):
     return "reviewed" if len(prompts) == 1 else hand_over(len(prompts))
 
 
-async def test_a_child_is_asked_on(tmp_path, monkeypatch):
+async def test_a_child_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     workspace = tmp_path / "workspace"
     workspace.mkdir()

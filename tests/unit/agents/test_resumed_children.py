@@ -1,4 +1,4 @@
-"""A child that has ended is asked on: it goes on as the agent that it was, under its parent's budget, depth, mode and approvals."""
+"""A child that has ended is resumed: it goes on as the agent that it was, under its parent's budget, depth, mode and approvals."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ def child_of(messages):
 
 
 class Reviewer:
-    """A root that has a child review, and asks it on; `seen` are the prompts that the child has read."""
+    """A root that has a child review, and resumes it; `seen` are the prompts that the child has read."""
 
     def __init__(self, *again, first=None, then="remembered"):
         self.again, self.first, self.then = again, first or [cell("notes = ['a']"), "reviewed"], then
@@ -120,7 +120,7 @@ async def test_it_is_asked_for_as_a_new_child_is(make):
     assert asked[-1].background
 
 
-async def test_what_cannot_be_asked_on_is_said_in_a_sentence(make):
+async def test_a_child_that_cannot_be_resumed_is_said_in_a_sentence(make):
     silent = asyncio.Event()
 
     def script(messages, info):
@@ -157,7 +157,7 @@ async def test_of_two_that_ask_at_once_one_is_told_that_it_is_at_work(make):
 
 
 async def test_only_an_agent_above_it_may_ask_a_child_on(make):
-    """Two children; the second has a child of its own, which the root may ask on, and the first may not."""
+    """Two children; the second has a child of its own, which the root may resume, and the first may not."""
     known = {}
 
     def script(messages, info):
@@ -221,7 +221,7 @@ async def test_without_a_session_only_the_last_conversations_are_kept(make, monk
             await agent.task("on", resume=children[2].agent_id)
 
 
-async def test_a_cancelled_child_can_be_asked_on_and_a_cancelled_parent_ends_it_again(make):
+async def test_a_cancelled_child_can_be_resumed_and_a_cancelled_parent_ends_it_again(make):
     silent = asyncio.Event()
 
     def script(messages, info):

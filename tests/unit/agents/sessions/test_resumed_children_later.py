@@ -1,4 +1,4 @@
-"""A child of a session is asked on: with the variables that were saved at its end, also in another program."""
+"""A child of a session is resumed: with the variables that were saved at its end, also in another program."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def texts(events):
     return [event.text for event in of_kind(events, CodeExecutionOutput) if event.depth and event.text]
 
 
-async def asked_on(agent, child_id, prompt="and now?"):
+async def resumed(agent, child_id, prompt="and now?"):
     await eventually(lambda: agent.present_run is None)  # one that was begun for a child ends a moment after it
     return await read(agent.run_program(lambda: agent.task(prompt, resume=child_id)))
 
@@ -48,8 +48,8 @@ async def test_its_variables_come_back_and_it_reads_which_did_not(make, store):
     script = Reviewer()
     async with make(script, config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("review")
-        events, _ = await asked_on(agent, child.agent_id)
-        again, _ = await asked_on(agent, child.agent_id, "once more")
+        events, _ = await resumed(agent, child.agent_id)
+        again, _ = await resumed(agent, child.agent_id, "once more")
     assert texts(events) == ["['a', 'b']"]
     assert texts(again) == ["['a', 'b', 'b']"]
     prompt = script.read["review"][1]
@@ -59,7 +59,7 @@ async def test_its_variables_come_back_and_it_reads_which_did_not(make, store):
     assert "1 variable came back, 1 did not: f" in [event.content for event in of_kind(events, Notice)]
 
 
-async def test_it_is_asked_on_in_another_program(make, store):
+async def test_it_is_resumed_in_another_program(make, store):
     """The child of a child too, by the root, of whose parent the program knows nothing but its name."""
 
     def script(messages, info):
@@ -73,13 +73,13 @@ async def test_it_is_asked_on_in_another_program(make, store):
         (grandchild,) = [info for info in agent.agents() if info.depth == 2]
         mode_before = await agent.task("planner", mode="plan", description="the planner")
     async with make(script, config=depth, session=agent.session_id) as later:
-        events, result = await asked_on(later, grandchild.agent_id)
+        events, result = await resumed(later, grandchild.agent_id)
         assert result.status == "completed"
         assert texts(events) == ["['a', 'b']"]
         started = of_kind(events, AgentStarted)[-1]
         assert (started.agent_id, started.key, started.depth) == (grandchild.agent_id, grandchild.key, 2)
         assert started.parent_id == child.agent_id
-        events, _ = await asked_on(later, mode_before.agent_id)
+        events, _ = await resumed(later, mode_before.agent_id)
         started = of_kind(events, AgentStarted)[-1]
         assert (started.mode, started.description) == ("plan", "the planner")
         with pytest.raises(InvalidRequestError, match="'agent-0' is not a child of yours"):
@@ -94,11 +94,11 @@ async def test_what_is_not_in_memory_any_more_is_read_from_the_session(make, sto
     monkeypatch.setattr("freeact_sub.agents.history.MAX_HISTORIES", 0)
     async with make(Reviewer(), config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("review")
-        events, _ = await asked_on(agent, child.agent_id)
+        events, _ = await resumed(agent, child.agent_id)
     assert texts(events) == ["['a', 'b']"]
 
 
-async def test_a_child_that_a_crash_has_cut_off_is_asked_on(make, store, tmp_path, monkeypatch):
+async def test_a_child_that_a_crash_has_cut_off_is_resumed(make, store, tmp_path, monkeypatch):
     """It was killed after a cell, whose variables were saved meanwhile."""
     monkeypatch.setattr(variables, "CHILD_SECONDS", 0.0)
     crashed = asyncio.Event()
@@ -121,7 +121,7 @@ async def test_a_child_that_a_crash_has_cut_off_is_asked_on(make, store, tmp_pat
     crashed.set()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "crashed"))
     async with make(script, config=FULL, session=agent.session_id) as later:
-        events, result = await asked_on(later, child)
+        events, result = await resumed(later, child)
     assert result.status == "completed"
     assert texts(events) == ["['a', 'b']"]
 
@@ -132,7 +132,7 @@ async def test_a_child_whose_last_cell_was_not_saved_reads_that(make, store):
         child = await agent.spawn_and_run("review")
         (mark,) = store.folder_of(agent.session_id).rglob(f"{child.agent_id}.{variables.SAVED_UP_TO}")
         mark.write_text("1.0")
-        await asked_on(agent, child.agent_id)
+        await resumed(agent, child.agent_id)
     assert "before the last cell was saved" in script.read["review"][1]
 
 
@@ -153,7 +153,7 @@ async def test_a_child_that_is_cancelled_before_its_variables_are_back_keeps_the
         run.cancel()
         await reading
         monkeypatch.setattr(FakeKernel, "restore", restore)
-        events, _ = await asked_on(agent, child.agent_id)
+        events, _ = await resumed(agent, child.agent_id)
     assert texts(events) == ["['a', 'b']"]
 
 
@@ -163,7 +163,7 @@ async def test_the_oldest_variables_of_children_make_room(make, store, monkeypat
     async with make(script, config=FULL, session="new") as agent:
         first = await agent.spawn_and_run("first")
         await agent.spawn_and_run("second")
-        await asked_on(agent, first.agent_id)
+        await resumed(agent, first.agent_id)
     assert script.read["first"][1].startswith("[Your kernel is new: the variables and imports")
 
 
@@ -198,10 +198,10 @@ async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
     (folder / "other.md").write_text("---\ndescription: reads\nmode: plan\n---\nRead.")
     async with make(Reviewer(), config=config, session=agent.session_id) as later:
         with pytest.raises(
-            InvalidRequestError, match=f"{typed.agent_id} cannot be asked on: there is no agent type 'reviewer'"
+            InvalidRequestError, match=f"{typed.agent_id} cannot be resumed: there is no agent type 'reviewer'"
         ):
             await later.task("x", resume=typed.agent_id)
-        events, _ = await asked_on(later, other.agent_id)
+        events, _ = await resumed(later, other.agent_id)
         assert [event.mode for event in of_kind(events, AgentStarted) if event.depth] == ["plan"]  # as the type says now
         with pytest.raises(
             InvalidRequestError, match=f"{own_model.agent_id} had the model function:special, to which no setting leads any"
@@ -211,11 +211,11 @@ async def test_a_model_and_a_type_that_are_gone(make, store, tmp_path):
         assert again.status == "completed"
 
 
-async def test_no_secret_of_one_that_is_asked_on_reaches_the_disk(make, store):
+async def test_no_secret_of_a_resumed_child_reaches_the_disk(make, store):
     config = {**FULL, "kernel": {"env": {"SERVICE_API_KEY": SECRET}}}
     async with make(lambda messages, info: f"the key is {SECRET}", config=config, session="new") as agent:
         child = await agent.spawn_and_run(f"review {SECRET}")
-        await asked_on(agent, child.agent_id, f"and {SECRET}?")
+        await resumed(agent, child.agent_id, f"and {SECRET}?")
     found = [path for path in store.folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert found == []
 
@@ -251,7 +251,7 @@ async def test_a_child_whose_answer_is_known_from_before_a_crash_has_the_convers
     assert reused != first
     assert (again.agent_id, again.output) == (first, "answer 2")
     async with make(script, config=FULL, session=agent.session_id) as last:
-        _, result = await asked_on(last, reused)
+        _, result = await resumed(last, reused)
     assert result.output.output == "answer 3"
 
 
@@ -259,6 +259,6 @@ async def test_a_root_that_may_do_less_now_gives_less(make, store):
     async with make(Reviewer(), config=FULL, session="new") as agent:
         child = await agent.spawn_and_run("review")
     async with make(Reviewer(), config={"mode": "plan"}, session=agent.session_id) as later:
-        events, result = await asked_on(later, child.agent_id)
+        events, result = await resumed(later, child.agent_id)
     assert result.status == "completed"
     assert [event.mode for event in of_kind(events, AgentStarted)] == ["plan", "plan"]
