@@ -24,7 +24,7 @@ try:
         AgentEvent,
         AgentFinished,
         AgentStarted,
-        ApprovalAnswered,
+        ApprovalDecided,
         CodeExecutionOutput,
         ToolOutput,
     )
@@ -174,7 +174,7 @@ class Demo:
         yield "\nThe demo is not complete:" if problems else "\nThe demo is complete."
         yield from (f"- {problem}" for problem in problems)
         children, cells = len(self._of(AgentStarted)) - 1, self._of(CodeExecutionOutput)
-        approvals = self._of(ApprovalAnswered)
+        approvals = self._of(ApprovalDecided)
         yield f"  agents     {children + 1}: a root and {children} children, {self._most_at_work()} of them at the same time"
         yield f"  cells      {len(cells)}, in {len({cell.agent_id for cell in cells})} kernels"
         yield f"  MCP calls  {len(self._mcp_answers())} answered by the server `units`"

@@ -13,7 +13,7 @@ from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     CodeExecutionOutputChunk,
     ModelProgress,
@@ -121,7 +121,7 @@ class Activity:
                 self._end_call(event)
             case ApprovalRequest() | QuestionRequest() if not event.headless:
                 self.questions[event.request_id] = event
-            case ApprovalAnswered() | QuestionAnswered():
+            case ApprovalDecided() | QuestionAnswered():
                 self.questions.pop(event.request_id, None)
             case _:
                 self._observe_run(event)

@@ -26,7 +26,7 @@ from freeact_sub.approvals.rules.rule import Rule, RuleFiles, make_rules
 from freeact_sub.calls import Call, CodeAction, FileWrite, ShellCommand, ToolCall
 from freeact_sub.channel import Emitter
 from freeact_sub.errors import ApprovalDeniedError, ConfigError
-from freeact_sub.events import AgentEvent, ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision, Notice
 from freeact_sub.events.answers import ABSENT, ASKED
 from freeact_sub.modes import Headless, Mode
 from freeact_sub.spans import span
@@ -219,7 +219,7 @@ class Gate:
         return tuple(request for request in found if isinstance(request, ApprovalRequest))
 
     def answer(self, request_id: str, decision: Decision) -> bool:
-        """Answers a question, from any thread. Returns False if no open question has this id.
+        """Decides a request, from any thread. Returns False if no open request has this id.
 
         Raises:
             ValueError: The pattern is invalid, or there is code although the call is not a cell; the question stays open.
@@ -229,7 +229,7 @@ class Gate:
         if decision.pattern is not None:
             parse_pattern(decision.pattern)
         if decision.code is not None and not (decision.allowed and isinstance(item.question.call, CodeAction)):
-            raise ValueError("only the code of a cell can be changed, and only in an answer that allows it")
+            raise ValueError("only the code of a cell can be changed, and only in a decision that allows it")
         return item.question.decide(decision)
 
     def shown(self, request_id: str) -> None:
@@ -239,14 +239,14 @@ class Gate:
 
     async def _ask(self, call: Call, policy: Policy, ruling: Ruling, caller: "_Caller") -> Decision:
         request_id = f"approval-{secrets.token_hex(4)}"
-        if_nobody = NEEDS_PERSON if ruling.needs_person else headless_answer(self._headless or "auto", policy.mode)
+        if_nobody = NEEDS_PERSON if ruling.needs_person else headless_decision(self._headless or "auto", policy.mode)
 
         def announce(decision: Decision) -> None:
-            """Emits the answer before the caller continues, so that no event of the call precedes its approval."""
-            answered = ApprovalAnswered(
+            """Emits the decision before the caller continues, so that no event of the call precedes its approval."""
+            decided = ApprovalDecided(
                 request_id=request_id, allowed=decision.allowed, reason=decision.reason, code=decision.code
             )
-            caller.emit(answered)
+            caller.emit(decided)
 
         question = OpenApproval(call, announce)
         request = ApprovalRequest(
@@ -273,15 +273,15 @@ class Gate:
                     question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
                 elif self._headless is not None:
                     question.decide(if_nobody)
-                decision = await question.answer
+                decision = await question.outcome
             if decision.allowed and decision.remember:
                 await self._remember(decision, ruling)
                 if decision.remember == "project" and (problem := await self._save(decision, ruling)):
-                    caller.emit(Notice(content=f"the answer holds for this session only: {problem}"))
+                    caller.emit(Notice(content=f"the rule applies to this session only: {problem}"))
             return decision
         finally:
             del self._open[request_id], ASKED[request_id]
-            question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was answered
+            question.decide(Decision(allowed=False, reason="withdrawn"))  # unless it was decided
 
     def abandon(self) -> None:
         """Denies all open questions: the reader is gone."""
@@ -289,7 +289,7 @@ class Gate:
             item.question.decide(Decision(allowed=False, reason=NOBODY, nobody=True))
 
     async def _save(self, decision: Decision, ruling: Ruling) -> str:
-        """Saves a rule in the project's file, once the answer counts; returns why it could not, for people."""
+        """Saves a rule in the project's file, after the decision; returns the reason if it cannot be saved."""
         if self._project is None:
             return "there is no project to keep it in"
         try:
@@ -319,12 +319,12 @@ class _Caller:
     path: tuple[str, ...]
     tool_call_id: str | None
 
-    def emit(self, event: ApprovalAnswered | Notice) -> None:
+    def emit(self, event: ApprovalDecided | Notice) -> None:
         self.emitter.put(event, tool_call_id=self.tool_call_id)
 
 
-def headless_answer(headless: Headless, mode: Mode) -> Decision:
-    """The decision on a question if nobody answers it."""
+def headless_decision(headless: Headless, mode: Mode) -> Decision:
+    """The decision if nobody makes one."""
     if headless == "allow":
         return Decision(allowed=True, reason=f"{NOBODY}, and what would be asked is allowed")
     if headless == "auto" and mode in ("auto", "full"):

@@ -29,7 +29,7 @@ class OpenQuestion(Generic[A]):
 
     def __init__(self, announce: Callable[[A], None]) -> None:
         """Args: announce: called once with the answer, on the event loop, before whoever waits for it continues."""
-        self.answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._announce = announce
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -91,8 +91,8 @@ class OpenQuestion(Generic[A]):
 
     def _settle(self, answer: A) -> None:
         self._announce(answer)
-        if not self.answer.done():
-            self.answer.set_result(answer)
+        if not self.outcome.done():
+            self.outcome.set_result(answer)
 
 
 class OpenApproval(OpenQuestion[Decision]):

@@ -88,7 +88,7 @@ class OpenQuestions:
                     self._open[request_id] = question, sent
                 if self._headless or emitter.channel.closed:
                     question.decide(ABSENT)
-                answer = await question.answer
+                answer = await question.outcome
         finally:
             del self._open[request_id], ASKED[request_id]
             question.decide(Answer(text=None, reason="withdrawn"))  # unless it was answered

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from freeact_sub.calls import Call
 from freeact_sub.cells import CellError, ClearOutput, DisplayData, ExecuteResult, MimeBundle, ReplyStatus, StreamText
 from freeact_sub.config.budget import Usage
-from freeact_sub.events.answers import NOBODY, Answerable, AnswerableByText
+from freeact_sub.events.answers import NOBODY, AnswerableByText, Decidable
 from freeact_sub.events.answers import Answer as Answer
 from freeact_sub.events.answers import Decision as Decision
 from freeact_sub.events.answers import Remember as Remember
@@ -181,10 +181,10 @@ class CodeExecutionOutput(AgentEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalRequest(Answerable, AgentEvent):
-    """A call waits for an answer; other calls continue.
+class ApprovalRequest(Decidable, AgentEvent):
+    """A call waits for a decision; other calls continue.
 
-    Requests of several agents may be open at once and may be answered in any order. The first answer counts.
+    Several agents may have open requests at once. They may be decided in any order; the first decision counts.
     """
 
     type: Literal["ApprovalRequest"] = "ApprovalRequest"
@@ -197,21 +197,21 @@ class ApprovalRequest(Answerable, AgentEvent):
     suggested: tuple[str, ...] = ()
     """Editable patterns that would allow such calls from now on. Empty: such calls are asked about each time."""
     headless: bool = False
-    """True: no person is asked; the answer follows at once."""
+    """True: no person is asked; the decision follows at once."""
     if_nobody: Decision = NOBODY
-    """The answer that counts if nobody gives one."""
+    """The decision if nobody makes one."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalAnswered(AgentEvent):
-    """An approval request is closed; front ends remove its question."""
+class ApprovalDecided(AgentEvent):
+    """An approval request was decided; front ends remove it."""
 
-    type: Literal["ApprovalAnswered"] = "ApprovalAnswered"
+    type: Literal["ApprovalDecided"] = "ApprovalDecided"
     request_id: str
     allowed: bool
     reason: str = ""
     code: str | None = None
-    """What runs instead of the cell that was asked about. None: as it was."""
+    """The code that runs instead of the cell's. None: the cell's own code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +350,7 @@ Event: TypeAlias = (
     | CodeExecutionOutputChunk
     | CodeExecutionOutput
     | ApprovalRequest
-    | ApprovalAnswered
+    | ApprovalDecided
     | QuestionRequest
     | QuestionAnswered
     | UsageUpdated

@@ -114,10 +114,10 @@ def note(item: StoryItem) -> str:
 
 
 def _decided(approval: Approval) -> str:
-    answer = approval.answer
-    if answer is None:
+    decision = approval.decision
+    if decision is None:
         return "never answered"
-    return ("yes" if answer.allowed else "no") + (f" ({visible(answer.reason)})" if answer.reason else "")
+    return ("yes" if decision.allowed else "no") + (f" ({visible(decision.reason)})" if decision.reason else "")
 
 
 def _call(item: CallStep) -> Iterator[str]:

@@ -200,12 +200,12 @@ def _use(item: CallStep) -> str:
 
 def _approval(item: Approval) -> str:
     call = item.request.call
-    if item.answer is None:
+    if item.decision is None:
         answer = '<span class="warn">never answered</span>'
     else:
-        word = '<span class="good">yes</span>' if item.answer.allowed else '<span class="bad">no</span>'
-        why = f": {escaped(visible(item.answer.reason))}" if item.answer.reason else ""
-        answer = f"{word}{why} <span class=quiet>after {item.answer.time - item.request.time:.1f} s</span>"
+        word = '<span class="good">yes</span>' if item.decision.allowed else '<span class="bad">no</span>'
+        why = f": {escaped(visible(item.decision.reason))}" if item.decision.reason else ""
+        answer = f"{word}{why} <span class=quiet>after {item.decision.time - item.request.time:.1f} s</span>"
     match call:
         case CodeAction() | SpawnCall():
             what = ""  # the call below shows it

@@ -12,7 +12,7 @@ from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, StoryItem, 
 from freeact_sub.show.wording import ending_notes, strategy_text
 from freeact_sub.text import busy, counted
 
-WAITING: Final = "waiting for your answer"
+WAITING: Final = "waiting for your decision"
 LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
 """An agent may run for hours, and each step draws its block anew. The first item is its start."""
 
@@ -91,7 +91,7 @@ def notes_of(call: CallStep) -> list[str]:
 
 
 def result_of(call: CallStep) -> str:
-    """The result, unless it stands there already: as output of the cell, or as the answer to an approval request."""
+    """The result, unless it stands there already: as output of the cell, or as the decision on an approval request."""
     cell_ran = call.code is not None and call.status
-    was_denied = call.outcome == "denied" and any(approval.answer for approval in call.approvals)
+    was_denied = call.outcome == "denied" and any(approval.decision for approval in call.approvals)
     return "" if cell_ran or was_denied else bounded(call.result)

@@ -28,7 +28,7 @@ from freeact_sub.errors import FreeactError
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     Event,
     QuestionAnswered,
@@ -126,7 +126,7 @@ async def _read(run: Run, page: "Page", asking: QuestionForms, open_requests: di
             open_requests[event.request_id] = event
             asking.ask(event)
             event.shown()
-        elif isinstance(event, ApprovalAnswered | QuestionAnswered):
+        elif isinstance(event, ApprovalDecided | QuestionAnswered):
             open_requests.pop(event.request_id, None)
             asking.withdraw(event.request_id)
 

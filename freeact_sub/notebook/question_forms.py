@@ -30,7 +30,7 @@ from freeact_sub.notebook.ipython_shell import NobodyToAskError, ask_line, from_
 from freeact_sub.notebook.render import question_html, question_text
 from freeact_sub.show.questions import Questions
 from freeact_sub.show.safe_html import escaped
-from freeact_sub.show.typed_answers import always_means
+from freeact_sub.show.typed_decisions import always_means
 from freeact_sub.system.closing import end_task
 from freeact_sub.text import visible
 

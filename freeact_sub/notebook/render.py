@@ -211,7 +211,7 @@ def _step_html(step: Step) -> str:
 
 def _call_html(call: CallStep) -> str:
     head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
-    head += map(_answer_html, call.approvals)
+    head += map(_decision_html, call.approvals)
     parts = [] if call.code is None else [code_html(call.code)]
     if head:
         parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
@@ -237,18 +237,18 @@ def _title(call: CallStep) -> str:
     return one_line(f"{label}{tool_words(call.name) or 'tool'}({args})", 300)
 
 
-def _answered(approval: Approval) -> str:
-    """The answer in words; `WAITING` while there is none."""
-    answer = approval.answer
-    if answer is None:
+def _decided(approval: Approval) -> str:
+    """The decision in words; `WAITING` while there is none."""
+    decision = approval.decision
+    if decision is None:
         return WAITING
-    reason = f": {answer.reason}" if answer.reason else ""
-    return visible(f"{'approved' if answer.allowed else 'denied'}{reason}")
+    reason = f": {decision.reason}" if decision.reason else ""
+    return visible(f"{'approved' if decision.allowed else 'denied'}{reason}")
 
 
-def _answer_html(approval: Approval) -> str:
-    kind = "open" if approval.answer is None else "yes" if approval.answer.allowed else "no"
-    return f'<span class="fsub-{kind}">{escaped(_answered(approval))}</span>'
+def _decision_html(approval: Approval) -> str:
+    kind = "open" if approval.decision is None else "yes" if approval.decision.allowed else "no"
+    return f'<span class="fsub-{kind}">{escaped(_decided(approval))}</span>'
 
 
 def _asked(question: QuestionRequest | QuestionAnswered) -> str:
@@ -265,7 +265,7 @@ def _output_html(output: CallItem) -> str:
             return text_html(error_text(output), "error")
         case Approval():
             asked = escaped(one_line(output.request.call.summary, 300))
-            return f'<div class="fsub-asked">{_answer_html(output)} · {asked}</div>'
+            return f'<div class="fsub-asked">{_decision_html(output)} · {asked}</div>'
         case QuestionRequest() | QuestionAnswered():
             return f'<div class="fsub-note">{escaped(_asked(output))}</div>'
         case _:
@@ -298,7 +298,7 @@ def _step_lines(step: Step) -> list[str]:
 def _call_lines(call: CallStep) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
-    lines += map(_answered, call.approvals)
+    lines += map(_decided, call.approvals)
     for output in call.outputs[: call.settled]:
         lines += _output_lines(output)
     return [*lines, *map(visible, notes_of(call)), *clean(result_of(call)).splitlines()]
@@ -311,7 +311,7 @@ def _output_lines(output: CallItem) -> list[str]:
         case CellError():
             return clean(error_text(output)).splitlines()
         case Approval():
-            return [f"{_answered(output)} · {one_line(output.request.call.summary)}"]
+            return [f"{_decided(output)} · {one_line(output.request.call.summary)}"]
         case QuestionRequest() | QuestionAnswered():
             return [_asked(output)]
         case _:

@@ -14,7 +14,7 @@ from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -153,8 +153,8 @@ class AgentStory(Activity):
                 self.pause_begins = paused is not None and self.paused_seconds is None
             case ApprovalRequest():
                 self.approvals[event.request_id] = Approval(event)
-            case ApprovalAnswered() if event.request_id in self.approvals:
-                self.approvals[event.request_id].answer = event
+            case ApprovalDecided() if event.request_id in self.approvals:
+                self.approvals[event.request_id].decision = event
             case Response():
                 self.answer = event.content
             case AgentStarted():
@@ -261,6 +261,6 @@ class Stories:
             case ApprovalRequest() | QuestionRequest() if not event.headless:
                 for each in self.chain(story):
                     each.asks(event.request_id, event.time)
-            case ApprovalAnswered() | QuestionAnswered():
+            case ApprovalDecided() | QuestionAnswered():
                 for each in self.chain(story):
                     each.is_answered(event.request_id, event.time)

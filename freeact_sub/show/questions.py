@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Event, QuestionAnswered, QuestionRequest
 from freeact_sub.events.answers import ASKED
-from freeact_sub.show.typed_answers import Reply
+from freeact_sub.show.typed_decisions import TypedDecision
 from freeact_sub.show.wording import asked_text, asked_title, names_of_asker
 from freeact_sub.text import one_line
 
@@ -26,7 +26,7 @@ class Questions:
     waiting: list[ApprovalRequest | QuestionRequest] = field(default_factory=list)
     asks_always: bool = False
     """Whether every text that would be the reason of a denial is confirmed first."""
-    _reply: Reply = field(default_factory=Reply)
+    _typed: TypedDecision = field(default_factory=TypedDecision)
     _replied_to: str | None = None
     """The question that `_reply` belongs to."""
 
@@ -43,14 +43,14 @@ class Questions:
     @property
     def asks_back(self) -> str:
         """The confirmation to ask before the last line counts; empty if nothing is doubtful."""
-        return self._reply.asks_back if self._replied_to == self.current_id else ""
+        return self._typed.asks_back if self._replied_to == self.current_id else ""
 
     def observe(self, event: Event) -> None:
         """Adds a question that a person has to answer; removes one that was answered elsewhere or withdrawn."""
         if isinstance(event, ApprovalRequest | QuestionRequest) and not event.headless:
             self.waiting.append(event)
             event.shown()
-        elif isinstance(event, ApprovalAnswered | QuestionAnswered):
+        elif isinstance(event, ApprovalDecided | QuestionAnswered):
             self.withdraw(event.request_id)
 
     def withdraw(self, request_id: str) -> None:
@@ -69,11 +69,11 @@ class Questions:
             self.withdraw(request.request_id)
             return True
         if self._replied_to != request.request_id:
-            self._reply, self._replied_to = Reply(asks_always=self.asks_always), request.request_id
-        was_doubtful = bool(self._reply.asks_back)
-        decision = self._reply.read(text)
+            self._typed, self._replied_to = TypedDecision(asks_always=self.asks_always), request.request_id
+        was_doubtful = bool(self._typed.asks_back)
+        decision = self._typed.read(text)
         if decision is None:
-            return was_doubtful or bool(self._reply.asks_back)
+            return was_doubtful or bool(self._typed.asks_back)
         try:
             request.decide(decision)
         except ValueError:

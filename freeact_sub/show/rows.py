@@ -16,7 +16,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     Cancelled,
     CodeExecutionOutput,
@@ -41,10 +41,10 @@ from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.undrawn import HeldOutput, UndrawnOutput
 from freeact_sub.show.wording import (
     MESSAGES,
-    answer,
     asked_text,
     asked_title,
     cell_notes,
+    decided,
     display_text,
     ending_notes,
     error_text,
@@ -203,9 +203,9 @@ def _request(view: AgentStory, event: ApprovalRequest) -> Rows:
     yield Row(title=event.call.question, parts=parts, tone="question", passing=not parts)
 
 
-def _answered(view: AgentStory, event: ApprovalAnswered) -> Rows:
+def _decided(view: AgentStory, event: ApprovalDecided) -> Rows:
     parts = () if event.code is None else (Part(form="code", text=visible(event.code)),)
-    title = answer(event, view.asked(event.request_id))
+    title = decided(event, view.asked(event.request_id))
     yield Row(title=title, parts=parts, tone="good" if event.allowed else "bad")
 
 
@@ -267,7 +267,7 @@ ROWS: Final[dict[type, Callable[[AgentStory, Any], Rows]]] = {
     CodeExecutionOutputChunk: _output,
     CodeExecutionOutput: _cell_end,
     ApprovalRequest: _request,
-    ApprovalAnswered: _answered,
+    ApprovalDecided: _decided,
     QuestionRequest: _question,
     QuestionAnswered: _question_answered,
     UsageUpdated: _nothing,

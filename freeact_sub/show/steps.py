@@ -11,7 +11,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     Cancelled,
     Compacted,
@@ -82,10 +82,10 @@ class GrowingText:
 
 @dataclass(eq=False)
 class Approval:
-    """An approval request, and its answer once there is one."""
+    """An approval request, and the decision on it once there is one."""
 
     request: ApprovalRequest
-    answer: ApprovalAnswered | None = None
+    decision: ApprovalDecided | None = None
 
 
 @dataclass(kw_only=True)

@@ -9,7 +9,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     Cancelled,
     CodeExecutionOutput,
@@ -108,7 +108,7 @@ class StoryItems:
                 self._add_strategy(event)
             case Thoughts() | Response() if not event.content.strip():
                 return False
-            case ApprovalAnswered():
+            case ApprovalDecided():
                 pass  # its approval has it
             case (
                 AgentStarted()

@@ -11,7 +11,7 @@ from freeact_sub.cells import CellError, MimeBundle
 from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     CodeExecutionOutput,
     QuestionAnswered,
@@ -95,8 +95,8 @@ def names_of_asker(request: ApprovalRequest | QuestionRequest) -> list[str]:
     return [one_line(name, NAME_CHARS) for name in request.path] or [short_id(request.agent_id)]
 
 
-def answer(event: ApprovalAnswered, request: ApprovalRequest | None) -> str:
-    """The answer to a question, in words that follow the name of the agent that asked."""
+def decided(event: ApprovalDecided, request: ApprovalRequest | None) -> str:
+    """The decision on a call, in words that follow the name of the agent that asked."""
     what = f": {one_line(request.call.summary)}" if request is not None else ""
     if event.allowed:
         return f"{'approved' if event.code is None else 'approved, with other code'}{what}"

@@ -9,7 +9,7 @@ from typing import Final, Protocol, Self, TextIO
 
 from freeact_sub.events import ApprovalRequest, Decision, Event, QuestionRequest
 from freeact_sub.show.questions import Questions
-from freeact_sub.show.typed_answers import HINT, always_means
+from freeact_sub.show.typed_decisions import HINT, always_means
 from freeact_sub.show.wording import asked_text, asked_title, who_asks
 
 GONE: Final = Decision(allowed=False, reason="nobody can be asked: standard input was closed", nobody=True)

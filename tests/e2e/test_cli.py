@@ -224,7 +224,7 @@ def test_json_is_one_event_a_line(reporter: Chat, tmp_path: Path) -> None:
     assert events[0]["type"] == "AgentStarted"
     assert events[-1]["type"] == "AgentFinished"
     assert events[-1]["status"] == "completed"
-    assert {"ResponseChunk", "ApprovalRequest", "ApprovalAnswered", "CodeExecutionOutputChunk"} <= {
+    assert {"ResponseChunk", "ApprovalRequest", "ApprovalDecided", "CodeExecutionOutputChunk"} <= {
         event["type"] for event in events
     }
 

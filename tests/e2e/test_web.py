@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from support.cli import environment
 from support.programs import ROOT, copy_examples
 
-from freeact_sub.events import AgentEvent, AgentFinished, ApprovalAnswered, ApprovalRequest
+from freeact_sub.events import AgentEvent, AgentFinished, ApprovalDecided, ApprovalRequest
 from freeact_sub.events.__main__ import json_schema
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
@@ -63,7 +63,7 @@ def test_a_run_is_seen_and_answered_and_seen_again_by_who_comes_late(page: str) 
             if isinstance(event, AgentFinished):
                 assert (event.status, event.output) == ("completed", "It was a Saturday.")
                 break
-        assert [event.allowed for event in seen if isinstance(event, ApprovalAnswered)] == [True]
+        assert [event.allowed for event in seen if isinstance(event, ApprovalDecided)] == [True]
         assert [event.seq for event in seen] == list(range(len(seen)))
         late = events(client, page)
         assert [next(late)[0] for _ in seen] == seen

@@ -78,11 +78,7 @@ async def test_cancelling_the_root_ends_its_branches(make):
         run = agent.run("root")
 
         def on_event(event):
-            if (
-                isinstance(event, CodeExecutionOutput) is False
-                and type(event).__name__ == "ApprovalAnswered"
-                and event.depth
-            ):
+            if isinstance(event, CodeExecutionOutput) is False and type(event).__name__ == "ApprovalDecided" and event.depth:
                 asyncio.get_running_loop().call_soon(run.cancel)
 
         events, result = await asyncio.wait_for(read(run, on_event=on_event), 120)

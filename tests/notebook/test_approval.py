@@ -12,7 +12,7 @@ from freeact_sub.calls import CodeAction, FileWrite, McpCall, NetworkConnect, Sh
 from freeact_sub.events import Decision
 from freeact_sub.notebook.question_forms import ButtonQuestions, QuestionForms, TextQuestions
 from freeact_sub.notebook.render import question_html, question_text
-from freeact_sub.show.typed_answers import Reply
+from freeact_sub.show.typed_decisions import TypedDecision
 
 
 class FakeScreen:
@@ -59,7 +59,7 @@ class Answers(dict):
     ],
 )
 def test_what_a_line_stands_for(line, decision):
-    assert Reply().read(line) == decision
+    assert TypedDecision().read(line) == decision
 
 
 def buttons_of(question):

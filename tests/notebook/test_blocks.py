@@ -209,10 +209,10 @@ def test_a_cell_that_could_not_run_shows_why():
 )
 def test_a_question_about_a_call_stands_beside_it(tool, call):
     made = block(tool, request("q", call, **CELL))
-    assert shown_status(made) == "waiting for your answer"
+    assert shown_status(made) == "waiting for your decision"
     assert body(made).count("fsub-asked") == 1
-    assert "waiting for your answer" in body(made)
-    apply(made, events.ApprovalAnswered(**CELL, request_id="q", allowed=False, reason="too <risky>"))
+    assert "waiting for your decision" in body(made)
+    apply(made, events.ApprovalDecided(**CELL, request_id="q", allowed=False, reason="too <risky>"))
     apply(made, events.ToolOutput(**CELL, tool_name="any", content="denied: too risky", outcome="denied"))
     assert shown_status(made) == "running"
     assert body(made).count("denied: too") == 1
@@ -222,7 +222,7 @@ def test_a_question_about_a_call_stands_beside_it(tool, call):
 def test_a_question_from_inside_a_cell_says_what_it_is_about():
     made = block(start_cell("agent.mcp.srv.add(1)"), request("q", McpCall(server="srv", tool="add", args={"a": 1}), **CELL))
     assert "MCP srv.add(a=1)" in body(made)
-    apply(made, events.ApprovalAnswered(**CELL, request_id="q", allowed=True))
+    apply(made, events.ApprovalDecided(**CELL, request_id="q", allowed=True))
     assert "approved" in body(made)
 
 
@@ -335,7 +335,7 @@ def test_a_block_is_bounded_whatever_happens():
         for m in range(60):
             asked = McpCall(server="s", tool="t", args={"m": m})
             apply(made, events.ApprovalRequest(**header, request_id=f"{n}-{m}", call=asked))
-            apply(made, events.ApprovalAnswered(**header, request_id=f"{n}-{m}", allowed=True))
+            apply(made, events.ApprovalDecided(**header, request_id=f"{n}-{m}", allowed=True))
         apply(made, events.CodeExecutionOutputChunk(**header, output=DisplayData(data={"image/png": "A" * 800_000})))
         apply(made, events.CodeExecutionOutput(**header, text="", status="ok"))
     shown = body(made)

@@ -8,7 +8,7 @@ import pytest
 from support.sample_events import CHILD, request
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision
 from freeact_sub.show.questions import Questions
 from freeact_sub.terminal.approver import LineApprover
 
@@ -93,7 +93,7 @@ def test_what_is_asked_back_belongs_to_its_question() -> None:
     asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.answer("oki")
-    asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=False))
+    asked.questions.observe(ApprovalDecided(**CHILD, request_id="one", allowed=False))
     assert asked.questions.asks_back == ""
     asked.questions.answer("y")
     assert asked.answers == {"two": Decision(allowed=True)}
@@ -138,7 +138,7 @@ def test_questions_are_withdrawn_in_any_order(order: tuple[str, ...]) -> None:
     asked.ask("one", "two", "three")
     left = ["one", "two", "three"]
     for name in order:
-        asked.questions.observe(ApprovalAnswered(**CHILD, request_id=name, allowed=False))
+        asked.questions.observe(ApprovalDecided(**CHILD, request_id=name, allowed=False))
         left.remove(name)
         assert [item.request_id for item in asked.questions.waiting] == left
         assert asked.questions.current_id == (left[0] if left else None)
@@ -177,7 +177,7 @@ def test_an_answer_that_is_reported_afterwards_takes_nothing_else_away() -> None
     asked = AskedRequest()
     asked.ask("one", "two")
     asked.questions.answer("y")
-    asked.questions.observe(ApprovalAnswered(**CHILD, request_id="one", allowed=True))
+    asked.questions.observe(ApprovalDecided(**CHILD, request_id="one", allowed=True))
     assert asked.questions.current_id == "two"
 
 

@@ -15,7 +15,7 @@ from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionError
 from freeact_sub.events import (
     AgentEvent,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     Event,
     Notice,
@@ -186,7 +186,7 @@ class SqliteReader:
         for event in self.events(agent_id):
             if isinstance(event, ApprovalRequest):
                 asked[event.request_id] = StoredQuestion(request=event, allowed=None)
-            elif isinstance(event, ApprovalAnswered) and event.request_id in asked:
+            elif isinstance(event, ApprovalDecided) and event.request_id in asked:
                 request = asked[event.request_id].request
                 asked[event.request_id] = StoredQuestion(request=request, allowed=event.allowed, reason=event.reason)
         return list(asked.values())

@@ -16,7 +16,7 @@ from freeact_sub.terminal.drawing.agents_table import find_agent
 from freeact_sub.terminal.drawing.children import present_children
 from freeact_sub.terminal.driver import Purpose
 from freeact_sub.terminal.questions.card import drawn_call
-from freeact_sub.terminal.questions.keys import AnswerKeys
+from freeact_sub.terminal.questions.keys import DecisionKeys
 from freeact_sub.text import shortened
 
 if TYPE_CHECKING:  # slow to import, and what belongs to it
@@ -76,13 +76,13 @@ class Person:
         """See `Keyboard`."""
         if self.display.questions.current is None:
             return False
-        taken = AnswerKeys(self.display.questions, self.display.screen, self.display.note).press(key)
+        taken = DecisionKeys(self.display.questions, self.display.screen, self.display.note).press(key)
         self.display.refresh()
         return taken
 
     def written(self, purpose: Purpose, text: str) -> None:
         """See `Keyboard`."""
-        AnswerKeys(self.display.questions, self.display.screen, self.display.note).written(purpose, text)
+        DecisionKeys(self.display.questions, self.display.screen, self.display.note).written(purpose, text)
         self.display.refresh()
 
     def show_all(self) -> None:

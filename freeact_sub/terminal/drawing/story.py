@@ -21,7 +21,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     Cancelled,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -183,8 +183,8 @@ class Story:
             case ToolOutput():
                 yield from self._release(view, event.tool_call_id, event.tool_name, event.call_id)
                 yield from self._result(view, event, shown)
-            case ApprovalAnswered():
-                yield from self._answered(view, event)
+            case ApprovalDecided():
+                yield from self._decided(view, event)
             case QuestionAnswered():
                 yield from self._release(view, event.tool_call_id)
                 yield from self._note(question_and_answer(event), "dim" if event.answered else "red")
@@ -219,7 +219,7 @@ class Story:
                     yield from self._note(": ".join(filter(None, [row.title, row.detail])), "dim")
                     yield from self._below(*(draw_part(part) for part in row.parts))
 
-    def _answered(self, view: AgentStory, event: ApprovalAnswered) -> Drawn:
+    def _decided(self, view: AgentStory, event: ApprovalDecided) -> Drawn:
         request = view.asked(event.request_id)
         if event.code is not None:
             for key in [key for key in self._held if key[:2] == (view.agent_id, event.tool_call_id)]:
@@ -234,7 +234,7 @@ class Story:
             reason = f": {one_line(event.reason, 300)}" if event.reason else ""
             yield from self._note(f"denied{reason}", "red")
 
-    def _is_shown(self, view: AgentStory, event: ApprovalAnswered, call: Any) -> bool:
+    def _is_shown(self, view: AgentStory, event: ApprovalDecided, call: Any) -> bool:
         own = (started for started in view.calls if started.tool_call_id == event.tool_call_id)
         return any(shows(started.tool_name, started.args, call) for started in own)
 
@@ -317,7 +317,7 @@ class Story:
     def _news(self, view: AgentStory, event: Event) -> tuple[str, str] | None:
         """What people are told of an agent at work, in one line with its style."""
         match event:
-            case ApprovalAnswered(allowed=False) if request := view.asked(event.request_id):
+            case ApprovalDecided(allowed=False) if request := view.asked(event.request_id):
                 reason = f": {one_line(event.reason, 200)}" if event.reason else ""
                 return f"was denied {head_of_call(request.call).text}{reason}", "red"
             case QuestionAnswered():

@@ -1,4 +1,4 @@
-"""`AnswerKeys`: answers the open question by single keys."""
+"""`DecisionKeys`: answers the open question by single keys."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from freeact_sub.terminal.screen import Screen
 REMEMBER: dict[str, Remember] = {"a": "session", "p": "project"}
 
 
-class AnswerKeys:
+class DecisionKeys:
     """Answers the current question of `Questions`."""
 
     def __init__(self, questions: Questions, screen: Screen, note: Callable[[str], None]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from freeact_sub.config.parsing import parse_json, parse_toml
-from freeact_sub.show.typed_answers import says_yes
+from freeact_sub.show.typed_decisions import says_yes
 from freeact_sub.text import counted, visible
 
 MAX_LINES: Final = 600

@@ -15,7 +15,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     CodeExecutionOutput,
     Response,
     StrategyProgress,
@@ -42,7 +42,7 @@ def test_a_run_is_told_in_words_and_each_thing_once() -> None:
         Response(**ROOT, content="I *count*."),
         call(),
         request("r", CodeAction(code=CODE), **CELL),
-        ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=True),
+        ApprovalDecided(**ROOT, **CELL, request_id="r", allowed=True),
         output("a.csv\nb.csv\n"),
         CodeExecutionOutput(**ROOT, **CELL, text="a.csv\nb.csv", status="ok", seconds=0.1),
         ToolOutput(**ROOT, **CELL, tool_name="execute_ipython_cell", content="a.csv\nb.csv"),
@@ -93,10 +93,10 @@ def test_an_action_waits_until_something_comes_of_it() -> None:
 def test_a_denial_stands_below_its_action_and_changed_code_is_what_is_shown() -> None:
     drawn = DrawnStory()
     drawn.draw(call("1"), request("r", CodeAction(code="1"), **CELL))
-    text = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=False, reason="not now"))
+    text = drawn.draw(ApprovalDecided(**ROOT, **CELL, request_id="r", allowed=False, reason="not now"))
     assert text.splitlines() == ["● Python  1", "  denied: not now"]
     drawn.draw(call("2"), request("s", CodeAction(code="2"), **CELL))
-    text = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="s", allowed=True, code="3"))
+    text = drawn.draw(ApprovalDecided(**ROOT, **CELL, request_id="s", allowed=True, code="3"))
     assert "● Python  3" in text
     assert "you changed the code" in text
     assert "● Python  2" not in text + drawn.draw(output("3\n"))
@@ -105,7 +105,7 @@ def test_a_denial_stands_below_its_action_and_changed_code_is_what_is_shown() ->
 def test_what_a_cell_does_is_a_line_of_its_own() -> None:
     drawn = DrawnStory()
     drawn.draw(call(), output("x\n"), request("r", ShellCommand(command="git push"), **CELL))
-    assert "● Shell  git push" in drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=True))
+    assert "● Shell  git push" in drawn.draw(ApprovalDecided(**ROOT, **CELL, request_id="r", allowed=True))
 
 
 def test_of_a_child_the_scrollback_has_its_end_in_one_line() -> None:

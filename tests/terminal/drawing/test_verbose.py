@@ -15,7 +15,7 @@ from freeact_sub.events import (
     AgentFinished,
     AgentMessage,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
@@ -217,7 +217,7 @@ def test_a_denial_by_configuration_is_shown_one_by_a_person_once() -> None:
     drawn, denied = Drawn(), ToolOutput(**ROOT, **CELL, tool_name="t", content="denied: rule", outcome="denied")
     assert "denied: rule" in drawn.draw(denied)
     drawn.draw(request("r", CodeAction(code="x"), **CELL))
-    text = drawn.draw(ApprovalAnswered(**ROOT, request_id="r", allowed=False, reason="why"))
+    text = drawn.draw(ApprovalDecided(**ROOT, request_id="r", allowed=False, reason="why"))
     assert text.splitlines()[-2:] == ["● Python  x", "  denied: why"]
     assert drawn.draw(denied) == ""
 

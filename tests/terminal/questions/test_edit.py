@@ -12,7 +12,7 @@ from support.sample_events import request
 from freeact_sub.calls import CodeAction
 from freeact_sub.events import Decision
 from freeact_sub.show.questions import Questions
-from freeact_sub.terminal.questions.keys import AnswerKeys
+from freeact_sub.terminal.questions.keys import DecisionKeys
 
 APPENDS = "import sys; open(sys.argv[1], 'ab').write(b'\\nprint(2)')"
 SPOILS = "import sys; open(sys.argv[1], 'wb').write(b'\\xff\\xff')"
@@ -60,7 +60,7 @@ async def test_what_the_editor_leaves_runs_instead_or_is_told(
         return True
 
     questions.observe(request("r", CodeAction(code=code), take))
-    assert AnswerKeys(questions, screen, notes.append).press("e")  # type: ignore[arg-type]
+    assert DecisionKeys(questions, screen, notes.append).press("e")  # type: ignore[arg-type]
     for work in screen.work:
         await work
     assert answered == ([] if changed is None else [changed])

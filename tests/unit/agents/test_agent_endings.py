@@ -236,7 +236,7 @@ async def test_a_kernel_that_dies_is_told_and_replaced_and_the_third_time_ends_t
     async with make(lambda *_: [cell("!sleep 1000")]) as agent:
 
         def on_event(event):
-            if type(event).__name__ == "ApprovalAnswered":
+            if type(event).__name__ == "ApprovalDecided":
                 asyncio.get_running_loop().call_soon(asyncio.ensure_future, die())
 
         async def die():

@@ -39,7 +39,7 @@ async def test_text_thoughts_and_a_cell_come_as_chunks_and_whole(make):
     assert order == [
         "ToolCallStarted",
         "ApprovalRequest",
-        "ApprovalAnswered",
+        "ApprovalDecided",
         "CodeExecutionOutputChunk",
         "CodeExecutionOutput",
         "ToolOutput",

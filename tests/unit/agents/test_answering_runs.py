@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from support.agents import cell
 
-from freeact_sub.events import AgentEvent, ApprovalAnswered, ApprovalRequest, Decision
+from freeact_sub.events import AgentEvent, ApprovalDecided, ApprovalRequest, Decision
 
 
 def three_cells(messages, _info):
@@ -44,7 +44,7 @@ async def test_open_requests_are_answered_by_id_in_any_order_and_from_any_thread
         await reader
         assert (await run.result()).status == "completed"
         assert run.open_requests == ()
-    answers = [(event.allowed, event.reason) for event in events if isinstance(event, ApprovalAnswered)]
+    answers = [(event.allowed, event.reason) for event in events if isinstance(event, ApprovalDecided)]
     assert sorted(answers) == [(False, "not this one"), (True, ""), (True, "")]
 
 

@@ -6,7 +6,7 @@ import pytest
 from support.agents import cell, of_kind, task
 from support.waiting import eventually
 
-from freeact_sub.events import AgentFinished, ApprovalAnswered, ApprovalRequest, CodeExecutionOutput
+from freeact_sub.events import AgentFinished, ApprovalDecided, ApprovalRequest, CodeExecutionOutput
 
 
 async def test_who_follows_background_children_hears_them_between_runs_and_answers_what_they_ask(make):
@@ -29,7 +29,7 @@ async def test_who_follows_background_children_hears_them_between_runs_and_answe
         assert [event.agent_id for event in of_kind(events, AgentFinished)] == [agent.agents()[0].agent_id]
         go.set()
         await eventually(lambda: of_kind(heard, AgentFinished))
-        assert len(of_kind(heard, ApprovalAnswered)) == len(of_kind(heard, ApprovalRequest)) > 0
+        assert len(of_kind(heard, ApprovalDecided)) == len(of_kind(heard, ApprovalRequest)) > 0
         assert [end.text for end in of_kind(heard, CodeExecutionOutput)] == ["it"]
         again = [event async for event in agent.run("and now?")]
         prompt = str(agent.history[-2])

@@ -8,7 +8,7 @@ from support.agents import cell, of_kind, task
 from support.thorough import THOROUGH
 
 from freeact_sub.calls import CodeAction
-from freeact_sub.events import AgentFinished, AgentStarted, ApprovalAnswered, ApprovalRequest, Decision, ToolOutput
+from freeact_sub.events import AgentFinished, AgentStarted, ApprovalDecided, ApprovalRequest, Decision, ToolOutput
 from freeact_sub.testing import first_prompt
 
 ASKERS, ROUNDS_OF_A_RUN, RUNS = 8, 10 if THOROUGH else 5, 5 if THOROUGH else 2
@@ -66,7 +66,7 @@ async def test_answers_in_random_order_in_many_rounds(make):
                     assert (outputs[key].outcome, outputs[key].content) == ("success", code)
                 else:
                     assert (outputs[key].outcome, outputs[key].content) == ("denied", f"denied: no to {code}")
-            assert len(of_kind(events, ApprovalAnswered)) == len(of_kind(events, ApprovalRequest))
+            assert len(of_kind(events, ApprovalDecided)) == len(of_kind(events, ApprovalRequest))
             assert {event.status for event in of_kind(events, AgentFinished)} == {"completed"}
             assert len(of_kind(events, AgentStarted)) == 1 + ASKERS + ASKERS // 2
     assert rounds == ROUNDS_OF_A_RUN * RUNS
@@ -76,7 +76,7 @@ async def test_answers_in_random_order_in_many_rounds(make):
 async def test_without_anybody_to_answer_all_are_decided_at_once(make, headless, outcome):
     async with make(script, config={**CONFIG, "headless": headless}) as agent:
         events = [event async for event in agent.stream("go")]
-    requests, answers = of_kind(events, ApprovalRequest), of_kind(events, ApprovalAnswered)
+    requests, answers = of_kind(events, ApprovalRequest), of_kind(events, ApprovalDecided)
     assert [request.request_id for request in requests] != []
     assert {request.request_id for request in requests} == {answer.request_id for answer in answers}
     assert {answer.allowed for answer in answers} == {outcome == "success"}

@@ -14,7 +14,7 @@ from freeact_sub.approvals import Gate, Policy
 from freeact_sub.calls import CodeAction
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, ToolOutput
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, ToolOutput
 
 NEVER = 1e6
 
@@ -33,7 +33,7 @@ async def test_a_question_without_an_answer_is_denied_with_that_reason_and_the_r
         events, result = await asyncio.wait_for(read(agent.run("root"), rule), 120)
         assert result.status == "completed"
         requests = of_kind(events, ApprovalRequest)
-        answers = {event.request_id: event for event in of_kind(events, ApprovalAnswered)}
+        answers = {event.request_id: event for event in of_kind(events, ApprovalDecided)}
         assert len(requests) == len(answers) == 3
         assert not any(request.approve() for request in requests)  # too late
     for request in requests:

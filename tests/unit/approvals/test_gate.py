@@ -14,7 +14,7 @@ from freeact_sub.calls import CodeAction, McpCall, ShellCommand, SpawnCall, Tool
 from freeact_sub.channel import Emitter, EventChannel
 from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ApprovalDeniedError
-from freeact_sub.events import ApprovalAnswered, ApprovalRequest, Decision, Notice
+from freeact_sub.events import ApprovalDecided, ApprovalRequest, Decision, Notice
 
 CALLS = [
     CodeAction(code="1"),
@@ -72,7 +72,7 @@ async def test_a_cancelled_question_is_withdrawn_and_an_answer_comes_too_late(ch
     task.cancel()
     await asyncio.wait({task})
     answered = await channel.receive()
-    assert isinstance(answered, ApprovalAnswered)
+    assert isinstance(answered, ApprovalDecided)
     assert (answered.request_id, answered.allowed) == (request.request_id, False)
     assert not request.approve()
 
@@ -151,7 +151,7 @@ async def test_a_project_that_cannot_be_written_to_is_told_and_the_session_remem
     task = ask(gate, CALLS[0])
     assert (await channel.receive()).approve(remember="project")
     await task
-    assert isinstance(await channel.receive(), ApprovalAnswered)
+    assert isinstance(await channel.receive(), ApprovalDecided)
     notice = await channel.receive()
     assert isinstance(notice, Notice)
     assert "this session only" in notice.content

@@ -19,7 +19,7 @@ from freeact_sub.events import (
     AgentEvent,
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     Response,
@@ -179,7 +179,7 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
         AgentStarted(**ROOT, prompt="Plot it", model="m", mode="ask", time=1.0),
         *ran("print(1)", [StreamText(name="stdout", text="one\n"), StreamText(name="stdout", text="two\n"), picture()]),
         request("r", call, time=2.0, tool_call_id="mcp"),
-        ApprovalAnswered(**ROOT, request_id="r", allowed=False, reason="not today", time=5.0),
+        ApprovalDecided(**ROOT, request_id="r", allowed=False, reason="not today", time=5.0),
         Response(**ROOT, content="It is **done**."),
         ended(output="It is **done**.", files_written=("a.png",), usage=Usage(turns=2, input_tokens=7), time=6.0),
     ]
@@ -187,7 +187,7 @@ def test_what_an_agent_did_is_told_in_order_with_pictures_questions_files_and_co
     kinds = [type(item).__name__ for item in agent.items]
     assert kinds == ["AgentStarted", "CallStep", "Approval", "Response", "AgentFinished"]
     assert str(agent.items[1].outputs[0]) == "one\ntwo\n"
-    assert (agent.items[2].answer.allowed, agent.items[2].answer.reason) == (False, "not today")
+    assert (agent.items[2].decision.allowed, agent.items[2].decision.reason) == (False, "not today")
     source = export_events(events, "html")
     assert source.count("data:image/png;base64,") == 1
     assert source.count("<strong>done</strong>") == 1  # the answer is the last text, and is told once

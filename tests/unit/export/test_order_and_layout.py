@@ -11,7 +11,7 @@ from freeact_sub.cells import StreamText
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     QuestionAnswered,
@@ -43,11 +43,11 @@ def asked_about(name, *, allowed=True):
     yield AgentStarted(**ROOT, prompt="go", time=1.0)
     yield STARTED[name]
     yield request("approval-1", ASKED[name], tool_call_id="cell")
-    yield ApprovalAnswered(**CELL, request_id="approval-1", allowed=allowed)
+    yield ApprovalDecided(**CELL, request_id="approval-1", allowed=allowed)
     if name == "a cell":
         yield CodeExecutionOutputChunk(**CELL, output=StreamText(name="stdout", text="OUTPUT"))
         yield request("approval-2", FileWrite(operation="write", path="/x"), tool_call_id="cell")
-        yield ApprovalAnswered(**CELL, request_id="approval-2", allowed=True)
+        yield ApprovalDecided(**CELL, request_id="approval-2", allowed=True)
         yield CodeExecutionOutput(**CELL, text="OUTPUT", status="ok")
     yield ToolOutput(**CELL, tool_name=STARTED[name].tool_name, content="OUTPUT")
     yield AgentFinished(**ROOT, status="completed", output="done", time=2.0)
@@ -88,7 +88,7 @@ def test_a_question_of_a_cells_code_stands_between_the_outputs_before_and_after_
             events.append(ToolCallStarted(**CELL, tool_name="units_convert", args={"value": 1}, call_id="1"))
         events += [
             request("approval-1", call, tool_call_id="cell"),
-            ApprovalAnswered(**CELL, request_id="approval-1", allowed=False, reason="ASKED"),
+            ApprovalDecided(**CELL, request_id="approval-1", allowed=False, reason="ASKED"),
         ]
     events += [printed("AFTER"), CodeExecutionOutput(**CELL, text="BEFORE\nAFTER\n", status="ok")]
     for form in ("html", "md", "ipynb"):

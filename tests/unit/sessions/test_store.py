@@ -17,7 +17,7 @@ from freeact_sub.cells import CellError, StreamText
 from freeact_sub.config.budget import Usage
 from freeact_sub.errors import SessionBusyError, SessionError
 from freeact_sub.events import (
-    ApprovalAnswered,
+    ApprovalDecided,
     CodeExecutionOutput,
     CodeExecutionOutputChunk,
     ToolCallStarted,
@@ -112,11 +112,11 @@ async def test_events_come_back_and_make_cells_and_questions(store):
     async with writing(store) as writer:
         for event in [*samples, *cell]:
             put_event(writer, event)
-        put_event(writer, ApprovalAnswered(request_id="nobody asked", allowed=True))
+        put_event(writer, ApprovalDecided(request_id="nobody asked", allowed=True))
     with store.reader("s-1") as reader:
         assert [event.to_json() for event in reader.events()] == [
             *[event.to_json() for event in [*samples, *cell]],
-            ApprovalAnswered(request_id="nobody asked", allowed=True).to_json(),
+            ApprovalDecided(request_id="nobody asked", allowed=True).to_json(),
         ]
         first, second = [item for item in reader.cells("agent-1") if item.tool_call_id == "c"]
         assert (first.code, first.status, first.text, first.seconds, first.began) == ("f()", "error", "hi\nE: v", 2.0, 5.0)

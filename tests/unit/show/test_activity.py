@@ -14,7 +14,7 @@ from freeact_sub.calls import CodeAction
 from freeact_sub.events import (
     AgentFinished,
     AgentStarted,
-    ApprovalAnswered,
+    ApprovalDecided,
     ApprovalRequest,
     ModelProgress,
     ResponseChunk,
@@ -64,7 +64,7 @@ async def test_all_that_shows_agents_at_work_says_the_same():
         UsageUpdated(**CHILD, usage=USAGE, tree_usage=USAGE + USAGE),
         ToolCallStarted(**cell, tool_name="execute_ipython_cell", args={"code": "go()"}),
         request("r", CodeAction(code="go()"), **cell),
-        ApprovalAnswered(**cell, request_id="r", allowed=True),
+        ApprovalDecided(**cell, request_id="r", allowed=True),
         ToolOutput(**cell, tool_name="execute_ipython_cell", content=""),
         AgentFinished(**CHILD, status="limit", usage=USAGE, tree_usage=USAGE),
     ]
@@ -139,10 +139,10 @@ def test_the_times_of_agents_leave_out_the_time_that_a_person_takes_to_answer():
     views.observe(replace(request("r", CodeAction(code="go()"), **CHILD), time=106))
     assert seconds(116) == [6, 2, 11]  # the grandchild works on
     views.observe(replace(request("s", CodeAction(code="go()"), **grandchild), time=111))
-    at(116, ApprovalAnswered, CHILD, request_id="r", allowed=True)
+    at(116, ApprovalDecided, CHILD, request_id="r", allowed=True)
     assert seconds(120) == [6, 2, 6]
-    at(121, ApprovalAnswered, grandchild, request_id="s", allowed=False)
-    at(121, ApprovalAnswered, grandchild, request_id="s", allowed=False)
+    at(121, ApprovalDecided, grandchild, request_id="s", allowed=False)
+    at(121, ApprovalDecided, grandchild, request_id="s", allowed=False)
     assert seconds(124) == [9, 5, 9]
     at(130, AgentStarted, CHILD, prompt="again")
     assert seconds(131) == [16, 1, 16]

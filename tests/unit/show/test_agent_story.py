@@ -82,14 +82,14 @@ def test_an_approval_stands_beside_its_call_or_where_it_was_asked():
             out("after"),
             end(),
             request("late", write, **CELL),
-            events.ApprovalAnswered(**CELL, request_id="inner", allowed=False, reason="no"),
+            events.ApprovalDecided(**CELL, request_id="inner", allowed=False, reason="no"),
         ]
     )
     call, late = story.items
     assert isinstance(call, CallStep)
     assert [approval.request.request_id for approval in call.approvals] == ["own"]
     before, inner, after = call.outputs
-    assert (str(before), inner.answer.reason, str(after)) == ("before", "no", "after")
+    assert (str(before), inner.decision.reason, str(after)) == ("before", "no", "after")
     assert isinstance(late, Approval)
     assert late.request.request_id == "late"
 

@@ -1,4 +1,4 @@
-"""Typed answers to questions, the same in the terminal and in a notebook.
+"""Typed decisions on approval requests, the same in the terminal and in a notebook.
 
 Any text other than the known words is the reason of a denial. A single unknown word (`sur`, `ja`), or a text that begins
 like a yes (`yes, run it`), may have been meant as a yes: it is confirmed before it becomes a denial.
@@ -53,11 +53,11 @@ def says_no(text: str) -> bool:
     return bool(words) and words <= NO and not _OTHER.search(text)
 
 
-class Reply:
-    """Reads what a person types about one question, line by line, until it is an answer."""
+class TypedDecision:
+    """Reads the lines that a person types about one approval request, until they are a decision."""
 
     def __init__(self, *, asks_always: bool = False) -> None:
-        """Args: asks_always: a text that is not a known word is asked back, whatever it is."""
+        """Args: asks_always: ask for confirmation of every text that is not a known word."""
         self._doubted = ""
         self._asks_always = asks_always
 
@@ -68,27 +68,27 @@ class Reply:
 
     def read(self, text: str) -> Decision | None:
         """Return the decision of a line. None: it decides nothing, see `asks_back`."""
-        answer, doubted = text.strip(), self._doubted
+        typed, doubted = text.strip(), self._doubted
         self._doubted = ""
-        if doubted and says_yes(answer):
+        if doubted and says_yes(typed):
             return Decision(allowed=False, reason=doubted)
-        if not answer or (doubted and says_no(answer)):
+        if not typed or (doubted and says_no(typed)):
             return None
-        if always := _ALWAYS.fullmatch(answer):
+        if always := _ALWAYS.fullmatch(typed):
             remember: Remember = "session" if always[1][0] in "aA" else "project"
             return Decision(allowed=True, remember=remember, pattern=always[2])
-        if says_yes(answer):
+        if says_yes(typed):
             return Decision(allowed=True)
-        if says_no(answer):
-            return Decision(allowed=False, reason="" if _words(answer)[0] in ("n", "no") else answer)
-        if self._asks_always or _is_doubtful(answer):
-            self._doubted = answer
+        if says_no(typed):
+            return Decision(allowed=False, reason="" if _words(typed)[0] in ("n", "no") else typed)
+        if self._asks_always or _is_doubtful(typed):
+            self._doubted = typed
             return None
-        return Decision(allowed=False, reason=answer)
+        return Decision(allowed=False, reason=typed)
 
 
-def _is_doubtful(answer: str) -> bool:
-    first, *others = _words(answer) or [""]
+def _is_doubtful(typed: str) -> bool:
+    first, *others = _words(typed) or [""]
     return not others or first in YES | POLITE | {"always"}
 
 
