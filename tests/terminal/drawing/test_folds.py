@@ -5,7 +5,7 @@ from support.sample_events import ROOT, request
 
 from freeact_sub.calls import ShellCommand
 from freeact_sub.cells import CellError
-from freeact_sub.events import ApprovalAnswered, CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted, ToolOutput
+from freeact_sub.events import ApprovalDecided, CodeExecutionOutput, CodeExecutionOutputChunk, ToolCallStarted, ToolOutput
 
 
 def test_code_and_output_fold_at_twelve_lines() -> None:
@@ -37,7 +37,7 @@ def test_the_last_lines_of_a_cell_at_work_are_held_and_drawn_once() -> None:
     assert held() == ["line 7", "line 8", "line 9"]
     asked = request("r", ShellCommand(command="ls"), **ROOT, **CELL)
     assert drawn.draw(asked) == ""
-    denied = drawn.draw(ApprovalAnswered(**ROOT, **CELL, request_id="r", allowed=False, reason="no"))
+    denied = drawn.draw(ApprovalDecided(**ROOT, **CELL, request_id="r", allowed=False, reason="no"))
     lines = denied.splitlines()
     assert lines[:3] == ["  line 7", "  line 8", "  line 9"]  # they came before it
     assert lines[-1] == "  denied: no"
