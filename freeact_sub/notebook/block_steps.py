@@ -12,7 +12,7 @@ from freeact_sub.show.steps import ANSWER_CHARS, Approval, CallStep, StoryItem, 
 from freeact_sub.show.wording import ending_notes, strategy_text
 from freeact_sub.text import busy, counted
 
-WAITING: Final = "waiting for your decision"
+WAITING: Final = "waiting for you"
 LIMITS: Final = StoryLimits(first=11, last=60, outputs=40, text_chars=TEXT_CHARS, display_chars=6_000_000)
 """An agent may run for hours, and each step draws its block anew. The first item is its start."""
 

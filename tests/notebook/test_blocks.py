@@ -209,9 +209,9 @@ def test_a_cell_that_could_not_run_shows_why():
 )
 def test_a_question_about_a_call_stands_beside_it(tool, call):
     made = block(tool, request("q", call, **CELL))
-    assert shown_status(made) == "waiting for your decision"
+    assert shown_status(made) == "waiting for you"
     assert body(made).count("fsub-asked") == 1
-    assert "waiting for your decision" in body(made)
+    assert "waiting for you" in body(made)
     apply(made, events.ApprovalDecided(**CELL, request_id="q", allowed=False, reason="too <risky>"))
     apply(made, events.ToolOutput(**CELL, tool_name="any", content="denied: too risky", outcome="denied"))
     assert shown_status(made) == "running"

@@ -105,9 +105,7 @@ async def test_the_page_goes_on_while_a_question_waits(tmp_path):
         )
         async with notebook.running("await display_run(agent, 'root')", answer=True, cell_id="cell-1") as page:
             await notebook.click("Always in this session")
-            await page.wait_for(
-                lambda page: "busy is done" in page.html and page.html.count("waiting for your decision") == 2
-            )
+            await page.wait_for(lambda page: "busy is done" in page.html and page.html.count("waiting for you") == 2)
             await notebook.click("Approve")
         await notebook.run("await agent.aclose()")
     assert "asker done" in page.html
