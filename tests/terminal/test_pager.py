@@ -37,7 +37,7 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.wait_at_bottom("/COLUMN 0")
     terminal.press(ENTER)
     terminal.wait_at_bottom("column 0", "cell 0", "q closes")
-    assert terminal.screen.display[0].startswith(" column 0 ")
+    terminal.wait_until(lambda: terminal.screen.display[0].startswith(" column 0 "), "the line that was searched")
     for _ in range(50):
         terminal.press(RIGHT)
     terminal.wait_at_bottom("column 39", "cell 39")
@@ -56,6 +56,38 @@ def test_a_wide_table_and_a_long_output_are_scrolled_both_ways_searched_and_filt
     terminal.send_signal(signal.SIGTERM)  # the second pager must not open after it
     terminal.wait_end()
     assert "q closes" not in terminal.bottom
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(24, 80), (40, 120), (12, 40)])
+def test_the_transcript_looks_like_the_conversation_and_one_output_unfolds_in_place(
+    terminal: Terminal, rows: int, columns: int
+) -> None:
+    terminal.resize(rows, columns)
+    terminal.enter("long")
+    terminal.answer("y", "Approval 1 of 1")
+    terminal.wait_for("That was long.")
+    terminal.wait_at_bottom("2 turns", READY)
+    seen = [line for line in terminal.bottom.splitlines() if " rows in file " in line]
+    terminal.press(CTRL_O)
+    terminal.wait_at_bottom("q closes", "That was long.")
+    assert [line for line in terminal.bottom.splitlines() if " rows in file " in line][-len(seen) :] == seen
+    folded = "… 2,988 more lines (Enter"
+    terminal.press("\x1b[Z")  # Shift-Tab: there is one action, and it is taller than the window or its beginning is shown
+    terminal.press("g" + "/2,988 more" + ENTER)  # the search unfolds, so there is no such line
+    terminal.wait_until(lambda: " of 3,1" in terminal.bottom, "all to be unfolded")
+    terminal.press("\x0f")
+    terminal.wait_until(lambda: " of 3,1" not in terminal.bottom, "all to be folded")
+    terminal.press("G" + "k" * (3 if rows == 12 else 0))
+    terminal.wait_at_bottom(folded)
+    marked = [line for line in range(rows - 1) if terminal.screen.buffer[line][4].reverse]
+    assert "… 2,988" in "".join(terminal.screen.display[line] for line in marked)
+    terminal.press(ENTER)
+    terminal.wait_at_bottom(" of 3,1")
+    terminal.press(ENTER)  # the same key folds it again
+    terminal.wait_until(lambda: " of 3,1" not in terminal.bottom, "it to be folded")
+    terminal.press("q")
+    terminal.wait_gone("q closes")
+    terminal.wait_at_bottom("That was long.", READY)
 
 
 def test_a_child_at_work_in_a_small_window_that_changes(terminal: Terminal, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from freeact_sub.terminal.conversation.written import WrittenFiles
 from freeact_sub.terminal.drawing.area import story_area, waiting_lines
 from freeact_sub.terminal.drawing.records import Records
 from freeact_sub.terminal.drawing.story import Story
+from freeact_sub.terminal.drawing.transcript import Transcript
 from freeact_sub.terminal.driver import Expected, Keyboard
-from freeact_sub.terminal.pager import Paged, Pager
+from freeact_sub.terminal.pager import Page, Paged, Pager
 from freeact_sub.terminal.pictures.pictures import MAX_SHOWN, Pictures
 from freeact_sub.terminal.questions.card import asker, drawn_call, key_line, question_card
 from freeact_sub.terminal.screen import OtherProgram, Screen
@@ -112,6 +113,7 @@ class Display:
     def print(self, drawn: RenderableType) -> None:
         """Puts something into the scrollback."""
         self._story.forget_last()
+        self._records.add_drawn(drawn)
         self.screen.post(drawn)
 
     def refresh(self) -> None:
@@ -137,12 +139,11 @@ class Display:
         if view is None:
             self.note("nothing to show yet")
             return
-        records = self._records
-        self._page(Paged(draw=lambda: records.drawn(view), version=lambda: records.count(view.agent_id)), at_end=True)
+        self._page(Transcript(self._records, view), at_end=True)
 
     def page_drawn(self, drawn: RenderableType) -> None:
         """Shows something long in a pager."""
-        self._page(Paged(draw=lambda: drawn, version=lambda: 0), at_end=False)
+        self._page(Page(drawn), at_end=False)
 
     def _page(self, paged: Paged, *, at_end: bool) -> None:
         def asks() -> str:

@@ -10,8 +10,8 @@ from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.heads import head_of_tool
 from freeact_sub.terminal.drawing.children import MAX_ROWS, ChildrenRegion, present_children, strategy_lines
 from freeact_sub.terminal.drawing.folds import FOLD_ROWS
-from freeact_sub.terminal.drawing.parts import Cut, Folded, Indented
-from freeact_sub.terminal.drawing.story import INDENT, Story, head_lines
+from freeact_sub.terminal.drawing.parts import INDENT, Cut, Folded, Indented
+from freeact_sub.terminal.drawing.story import Story, head_lines
 from freeact_sub.text import busy, clean, visible, whole_line
 
 CARD_ALONE = 15

@@ -25,6 +25,9 @@ from freeact_sub.text import colours_only, one_line, visible
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "bright_cyan", "bright_magenta", "bright_green")
 """One colour for each agent, in order of appearance; red is left for errors."""
 
+INDENT: Final = 2
+MAX_DEPTH: Final = 10
+"""Levels of agents that are indented."""
 MIN_WIDTH: Final = 20
 TAB_COLUMNS: Final = 8
 MAX_COLUMNS: Final = 2_000
@@ -77,6 +80,11 @@ class SidewaysConsole(Console):
 def colour(view: AgentStory) -> str:
     """The agent's colour."""
     return COLOURS[view.number % len(COLOURS)]
+
+
+def indent_of(view: AgentStory) -> int:
+    """The columns in front of what an agent does."""
+    return INDENT * min(view.depth, MAX_DEPTH)
 
 
 def coloured(text: str) -> list[Text]:

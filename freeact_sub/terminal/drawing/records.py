@@ -1,29 +1,31 @@
 """`Records`: keeps all that each agent has done, for a person to look at: more than the scrollback has."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Final, TypeAlias
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
+from rich.console import RenderableType
 
 from freeact_sub.cells import size_of
 from freeact_sub.events import (
     AgentFinished,
+    AgentMessage,
     AgentStarted,
+    ApprovalDecided,
+    ApprovalRequest,
     CodeExecutionOutputChunk,
     Event,
+    KernelLost,
     ModelProgress,
+    Notice,
+    QuestionAnswered,
     ResponseChunk,
     ThoughtsChunk,
     UsageUpdated,
 )
-from freeact_sub.show.agent_story import AgentStory, Stories
-from freeact_sub.show.heads import head_of_tool
 from freeact_sub.show.rows import Row
-from freeact_sub.terminal.drawing.parts import colour
-from freeact_sub.terminal.drawing.story import Story, head_lines
 
 MAX_CHARS: Final = 1_000_000
 """Characters that are kept of one agent; older events are dropped, and their number is shown."""
@@ -33,71 +35,84 @@ PASSING: Final = (ModelProgress, ResponseChunk, ThoughtsChunk, UsageUpdated)
 """Events of a moment: nothing of them is kept."""
 
 
+TOLD: Final = (
+    AgentFinished,
+    AgentMessage,
+    AgentStarted,
+    ApprovalDecided,
+    ApprovalRequest,
+    KernelLost,
+    Notice,
+    QuestionAnswered,
+)
+"""Events that are kept for all above their agent too, which tell of them in a line."""
+DRAWN_CHARS: Final = 500
+"""Characters that something counts for that is drawn and no event."""
+
+Entry: TypeAlias = Event | RenderableType
+"""An event, or something else that was drawn in the conversation."""
+
+
 @dataclass
 class _Record:
-    events: deque[tuple[Event, int]] = field(default_factory=deque)
+    entries: deque[tuple[Entry, int]] = field(default_factory=deque)
     """Each with its characters."""
     chars: int = 0
     dropped: int = 0
 
 
 class Records:
-    """Keeps the events of all agents, with a bound for each."""
+    """Keeps the events of all agents, with a bound for each, and of the root all else that is drawn."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, _Record] = {}
+        self._parents: dict[str, str | None] = {}
+        self._root = ""
 
     def add(self, event: Event, rows: Iterable[Row]) -> None:
         """Keeps an event. Args: rows: its rows."""
         if isinstance(event, PASSING):
             return
+        self._parents.setdefault(event.agent_id, event.parent_id)
+        if event.parent_id is None and not self._root:
+            self._root = event.agent_id
+            self._by_id[self._root] = self._by_id.pop("", _Record())
         chars = EVENT_CHARS + sum(len(row.text) for row in rows)
         if isinstance(event, CodeExecutionOutputChunk):
             chars = EVENT_CHARS + size_of(event.output)  # its rows may come later
         self._keep(event.agent_id, event, chars)
-        if event.parent_id is not None and isinstance(event, AgentStarted | AgentFinished):
-            self._keep(event.parent_id, event, chars)
+        if isinstance(event, TOLD):
+            for agent_id in self._above(event):
+                self._keep(agent_id, event, chars)
 
-    def _keep(self, agent_id: str, event: Event, chars: int) -> None:
+    def add_drawn(self, drawn: RenderableType) -> None:
+        """Keeps something else that is drawn in the conversation with the root."""
+        self._keep(self._root, drawn, DRAWN_CHARS)
+
+    def _above(self, event: Event) -> list[str]:
+        found: list[str] = []
+        parent = event.parent_id
+        while parent is not None and parent not in found:
+            found.append(parent)
+            parent = self._parents.get(parent)
+        return found
+
+    def _keep(self, agent_id: str, entry: Entry, chars: int) -> None:
         record = self._by_id.setdefault(agent_id, _Record())
-        record.events.append((event, chars))
+        record.entries.append((entry, chars))
         record.chars += chars
-        while record.chars > MAX_CHARS and len(record.events) > 1:
-            record.chars -= record.events.popleft()[1]
+        while record.chars > MAX_CHARS and len(record.entries) > 1:
+            record.chars -= record.entries.popleft()[1]
             record.dropped += 1
 
     def count(self, agent_id: str) -> int:
-        """The number of an agent's events, including those that are no longer kept."""
+        """The number of an agent's entries, including those that are no longer kept."""
         record = self._by_id.get(agent_id, _Record())
-        return len(record.events) + record.dropped
+        return len(record.entries) + record.dropped
 
-    def drawn(self, view: AgentStory) -> RenderableType:
-        """All that is kept of an agent, in full, as the scrollback would show it; of a child below its name."""
-        record = self._by_id.get(view.agent_id, _Record())
-        title = Text(view.name, f"bold {colour(view)}") if view.parent_id is not None else None
-        return _Retold(view.agent_id, title, tuple(event for event, _ in record.events), record.dropped)
-
-
-@dataclass(frozen=True)
-class _Retold:
-    """Draws events once more; it may do so in another thread."""
-
-    agent_id: str
-    title: Text | None
-    events: Sequence[Event]
-    dropped: int
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        del console, options
-        if self.title is not None:
-            yield self.title
-        if self.dropped:
-            yield Text(f"{self.dropped:,} earlier entries are not kept", "dim")
-        views = Stories()
-        story = Story(views, of=self.agent_id)
-        for event in self.events:
-            views.observe(event)
-            if (drawn := story.draw(event)) is not None:
-                yield drawn
-        for call in story.pending:
-            yield from head_lines(head_of_tool(call), mark="○ ")
+    def since(self, agent_id: str, seen: int) -> tuple[int, list[Entry]]:
+        """The entries of an agent after so many, and before them the number of those that are no longer kept."""
+        record = self._by_id.get(agent_id, _Record())
+        lost = max(0, record.dropped - seen)
+        first = max(0, seen - record.dropped)
+        return lost, [entry for entry, _ in islice(record.entries, first, None)]

@@ -1,8 +1,8 @@
 """`Story`: a run as people follow it, one below the other in the terminal's scrollback.
 
 The told agents' part: prompts, words, each action as one head line with its code and output. The root is told, folded; with
-`--verbose` all agents are, whole, each below its name; a pager tells one agent, whole. Of the other agents only the ends
-are drawn: while they work they stand in a region of their own (`children.py`). Only blanks stand in front of text that
+`--verbose` all agents are, whole, each below its name; a pager tells one agent. Of the other agents only the ends are
+drawn: while they work they stand in a region of their own (`children.py`). Only blanks stand in front of text that
 people copy.
 
 An action of the root is held back until it has output: while there is a question about it, or no output yet, it is drawn
@@ -10,7 +10,7 @@ among the changing rows (`pending`), so that it is on the screen once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -43,21 +43,19 @@ from freeact_sub.show.wording import MESSAGES, ending_notes, is_news, question_a
 from freeact_sub.terminal.drawing.ends import cell_end_lines, child_end_line
 from freeact_sub.terminal.drawing.folds import LAST_ROWS, CellOutput, left_out, parts_of
 from freeact_sub.terminal.drawing.parts import (
+    INDENT,
     Folded,
     Indented,
     colour,
     coloured,
     draw_part,
     highlighted,
+    indent_of,
     link,
     quoted,
     styled,
 )
 from freeact_sub.text import clean, one_line
-
-INDENT: Final = 2
-MAX_DEPTH: Final = 10
-"""Levels of agents that are indented."""
 
 Drawn = Iterator[RenderableType]
 
@@ -65,19 +63,22 @@ Drawn = Iterator[RenderableType]
 class Story:
     """Draws the events of a run, one after the other."""
 
-    def __init__(self, views: Stories, *, verbose: bool = False, of: str | None = None, whole: str = "ctrl-o") -> None:
+    def __init__(
+        self, views: Stories, *, verbose: bool = False, of: str | None = None, folds: bool = False, whole: str = "ctrl-o"
+    ) -> None:
         """Makes it; nothing is drawn yet.
 
         Args:
             views: Observes each event before it is drawn here.
             verbose: Tell all agents, unfolded.
-            of: The id of the only agent that is told, unfolded. None: the root is, or all.
+            of: The id of the only agent that is told. None: the root is, or all.
+            folds: Fold also what the only agent does.
             whole: The key or option that shows what is folded.
         """
         self._views = views
         self._verbose = verbose
         self._main = of
-        self._folds = not verbose and of is None
+        self._folds = folds or not (verbose or of)
         self._whole = whole
         self._speaker: str | None = None
         """The id of the agent that was drawn last. Empty: unknown. None: nothing was drawn."""
@@ -93,7 +94,7 @@ class Story:
         self._outputs: dict[tuple[str, str | None], CellOutput] = {}
         """The output of each cell at work, where it is folded, by agent and `tool_call_id`."""
         self.has_folded = False
-        """Whether something of what was drawn is folded."""
+        """Whether something that was to be drawn is folded."""
         self._parents: set[str] = set()
         """The calls that have started children."""
 
@@ -150,18 +151,18 @@ class Story:
             return
         if changes:
             yield from [Text()] if before[0] else []
-            yield Indented(body=Text(self._views.name(view), f"bold {colour(view)}"), columns=_indent(view))
+            yield Indented(body=Text(self._views.name(view), f"bold {colour(view)}"), columns=indent_of(view))
         self._speaker = view.agent_id
         if self._is_main(view):
             yield from body
         else:
-            yield Indented(body=Group(*body), columns=_indent(view))
+            yield Indented(body=Group(*body), columns=indent_of(view))
 
     # Agents that are told
 
     def _told(self, view: AgentStory, event: Event, shown: list[Row]) -> Drawn:
         drawn = [*self._told_of(view, event, shown)]
-        if drawn and not isinstance(event, CodeExecutionOutputChunk):
+        if drawn and self._main is None and not isinstance(event, CodeExecutionOutputChunk):
             for output in self._outputs.values():
                 yield from self._lines(output.settled())
         yield from drawn
@@ -262,7 +263,9 @@ class Story:
                     yield from self._output_end(view, call_id)
                     lines = self._folded(lines, LAST_ROWS)
                 elif self._folds:
-                    lines = self._outputs.setdefault((view.agent_id, call_id), CellOutput()).add(lines)
+                    output = self._outputs.setdefault((view.agent_id, call_id), CellOutput())
+                    lines = output.add(lines)
+                    self.has_folded |= output.left_out > 0
                 yield from self._lines(lines)
 
     def _output_end(self, view: AgentStory, call_id: str | None, file: str | None = None) -> Drawn:
@@ -337,11 +340,11 @@ class Story:
 
     def _child_ended(self, view: AgentStory, event: AgentFinished) -> Drawn:
         name = Text(self._views.name(view), f"bold {colour(view)}")
-        yield from self._line_of(child_end_line(name, event, indent=_indent(view)))
+        yield from self._line_of(child_end_line(name, event, indent=indent_of(view)))
 
     def _line(self, view: AgentStory, words: str, style: str) -> Drawn:
         name = (self._views.name(view), f"bold {colour(view)}")
-        yield from self._line_of(Text.assemble(" " * _indent(view), name, "  ", (words, style)))
+        yield from self._line_of(Text.assemble(" " * indent_of(view), name, "  ", (words, style)))
 
     def _line_of(self, line: Text) -> Drawn:
         line.overflow = "fold"
@@ -392,7 +395,3 @@ def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None =
     if head.code:
         code = highlighted(head.code)
         yield Indented(body=Text("\n").join(fold(code) if fold else code), columns=INDENT)
-
-
-def _indent(view: AgentStory) -> int:
-    return INDENT * min(view.depth, MAX_DEPTH)

@@ -1,13 +1,24 @@
 """All that an agent has done, to be looked at."""
 
 import pytest
+from rich.console import Group
 from support.drawn_story import DrawnStory, call, output
 from support.sample_events import CHILD, ROOT, USAGE
 
 from freeact_sub.events import AgentFinished, AgentStarted, Response, UsageUpdated
-from freeact_sub.show.agent_story import Stories
+from freeact_sub.show.agent_story import AgentStory, Stories
 from freeact_sub.show.rows import rows
 from freeact_sub.terminal.drawing.records import EVENT_CHARS, MAX_CHARS, Records
+from freeact_sub.terminal.drawing.transcript import Block, Transcript
+
+
+def blocks_of(records: Records, view: AgentStory) -> list[Block]:
+    transcript = Transcript(records, view)
+    return [*transcript.blocks(transcript.news())]
+
+
+def text_of(blocks: list[Block]) -> str:
+    return DrawnStory().text(Group(*(drawn for block in blocks for drawn in block.drawn)))
 
 
 def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +27,7 @@ def test_all_that_an_agent_has_done_can_be_looked_at_within_bounds(monkeypatch: 
     for number in range(200):
         event = Response(**ROOT, content=f"answer {number}")
         records.add(event, rows(drawn.views.observe(event), event))
-    text = drawn.text(records.drawn(drawn.views.root))
+    text = text_of(blocks_of(records, drawn.views.root))
     assert "answer 199" in text
     assert "answer 1\n" not in text
     assert "earlier entries are not kept" in text
@@ -27,7 +38,7 @@ def test_a_great_many_short_events_are_bounded_too() -> None:
     for _ in range(MAX_CHARS // EVENT_CHARS + 100):
         event = output("")
         records.add(event, rows(views.observe(event), event))
-    assert "earlier entries are not kept" in DrawnStory().text(records.drawn(views.root))
+    assert "earlier entries are not kept" in text_of(blocks_of(records, views.root))
 
 
 def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
@@ -39,7 +50,13 @@ def test_what_is_looked_at_is_whole_and_of_children_has_their_ends() -> None:
     events += [call("import os\n" * 30, **CHILD), UsageUpdated(**ROOT, usage=USAGE, tree_usage=USAGE)]
     for event in events:
         records.add(event, rows(views.observe(event), event))
-    root, child = (DrawnStory().text(records.drawn(view)) for view in views.by_id.values())
+    blocks, of_child = (blocks_of(records, view) for view in views.by_id.values())
+    root, child = text_of(blocks), text_of(of_child)
+    assert root.count("  x\n") == 12
+    assert [block.is_foldable for block in blocks] == [False, True, False]
+    for block in (*blocks, *of_child):
+        block.is_open = True
+    root, child = text_of(blocks), text_of(of_child)
     assert root.count("  x\n") == 40
     assert "✓ bbbb the north  first line" in root
     assert "second line" not in root
