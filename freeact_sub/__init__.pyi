@@ -82,6 +82,7 @@ from freeact_sub.errors import (
     KernelLostError as KernelLostError,
     KernelSnapshotError as KernelSnapshotError,
     KernelStartError as KernelStartError,
+    KernelValueError as KernelValueError,
     LimitReachedError as LimitReachedError,
     McpError as McpError,
     NoAnswerError as NoAnswerError,

@@ -10,6 +10,7 @@
     │   ├── KernelStartError the kernel did not come up
     │   │   └── KernelBranchError  a live kernel cannot be branched; the message says why
     │   ├── KernelSnapshotError  variables of a kernel could not be saved or restored
+    │   ├── KernelValueError  a variable cannot be taken out of a kernel, or is not what was asked for
     │   └── KernelLostError  the kernel's process ended while it was needed
     ├── McpError             an MCP server did not start, or one of its tools failed
     ├── ContextOverflowError the conversation does not fit into the model's context
@@ -103,6 +104,10 @@ class KernelBranchError(KernelStartError):
 
 class KernelSnapshotError(KernelError):
     """The variables of a kernel could not be saved or restored; the message says why. An earlier snapshot is unaffected."""
+
+
+class KernelValueError(KernelError):
+    """A variable does not exist, cannot be taken out of its kernel, or is not what was asked for; the message says why."""
 
 
 class KernelLostError(KernelError):

@@ -1,11 +1,11 @@
 """`Agent`, the entry point of the SDK: the root of a tree of agents, whose kernel and history outlast each run.
 
 Each method forwards to the object that owns its topic: `Root` (open, run, close), `FromProgram` (children, `ask`, `task`),
-`Nodes`, `CompactionByHand` and `Undoable`.
+`Nodes` (by `OwnKernel`), `CompactionByHand` and `Undoable`.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Generic, Self, overload
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, Self, Unpack, overload
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.capabilities import AbstractCapability
@@ -21,8 +21,9 @@ from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
 from freeact_sub.agents.factory import AgentFactory, ExecutionContext
 from freeact_sub.agents.from_program import FromProgram
-from freeact_sub.agents.ports import KernelNode
-from freeact_sub.agents.root import make_root
+from freeact_sub.agents.own_kernel import OwnKernel
+from freeact_sub.agents.root import RunOptions, make_root
+from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
 from freeact_sub.agents.undo.undo import UndoReport
@@ -32,7 +33,7 @@ from freeact_sub.channel import Tap
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.config.schema import Config
 from freeact_sub.events import Compacted, Event
-from freeact_sub.kernels import Changes, KernelProvider
+from freeact_sub.kernels import KernelProvider
 from freeact_sub.sessions import session_store
 from freeact_sub.tools import SpawnRequest
 
@@ -40,7 +41,7 @@ OutputT = TypeVar("OutputT", default=str)
 """The type of a root's answer."""
 
 
-class Agent(Generic[OutputT]):
+class Agent(OwnKernel, Generic[OutputT]):
     """An agent that acts by running code in its own kernel and may start children.
 
     Use it as an async context manager: leaving it ends its run, its children, its kernel and its MCP connections::
@@ -185,29 +186,54 @@ class Agent(Generic[OutputT]):
     def allowed(self, rules: tuple[Rule, ...]) -> None:
         self._shared.gate.session = rules
 
-    def run(self, prompt: str, *, budget: Budget = NO_BOUNDS, pictures: Sequence[BinaryContent] = ()) -> Run[OutputT]:
+    @overload
+    def run(self, prompt: Prompt, *, output: type[AnswerT], **options: Unpack[RunOptions]) -> Run[AnswerT]: ...
+    @overload
+    def run(self, prompt: Prompt, *, output: None = None, **options: Unpack[RunOptions]) -> Run[OutputT]: ...
+    @overload
+    def run(self, prompt: Prompt, *, output: Any, **options: Unpack[RunOptions]) -> Run[Any]: ...
+    def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: Any = None,
+        inputs: Mapping[str, Any] | None = None,
+        budget: Budget = NO_BOUNDS,
+        pictures: Sequence[BinaryContent] = (),
+    ) -> Run[Any]:
         """Make a run that does what the prompt says; it begins when it is first used, see `Run`.
 
-        `budget` is what the run and all its children may spend; `config.budget` fills in the bounds that it leaves open.
-        The model sees the pictures with the prompt, unless `kernel.show_images_to_model` is off.
+        Args:
+            prompt: A text. Or a list of texts, pictures and files, which the model reads in this order: `BinaryContent`,
+                `ImageUrl` and the like of pydantic-ai, and `Path`, for a file that is read now.
+            output: The type of the answer; None: `output_type`. A frame of pandas or an array of numpy comes by value: the
+                model names a variable that holds it.
+            inputs: Values by name, put into the agent's kernel as by `put`; the model reads their types and sizes.
+            budget: What the run and its children may spend; `config.budget` fills in the bounds that it leaves open.
+            pictures: They follow the prompt, unless `kernel.show_images_to_model` is off.
         """
-        return self._root.run(prompt, pictures if self.config.kernel.show_images_to_model else (), budget)
+        pictures = pictures if self.config.kernel.show_images_to_model else ()
+        return self._root.run(prompt, output=output, inputs=inputs or {}, budget=budget, pictures=pictures)
 
-    def stream(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> AsyncGenerator[Event, None]:
+    def stream(self, prompt: Prompt, **options: Any) -> AsyncGenerator[Event, None]:
         """Run a prompt and yield the events; the arguments are those of `run`.
 
         Leaving the loop early cancels the run, and the next run waits for its end. A stream that a variable still holds is
         cancelled by `aclose()`, or by `async with contextlib.aclosing(agent.stream(prompt)) as events`.
         """
-        return EventStream(self.run(prompt, budget=budget))
+        return EventStream(self.run(prompt, **options))
 
-    def run_sync(self, prompt: str, *, budget: Budget = NO_BOUNDS) -> RunResult[OutputT]:
-        """Open the agent, run a prompt to its end, and close the agent: for programs without `async`.
+    @overload
+    def run_sync(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    @overload
+    def run_sync(self, prompt: Prompt, **options: Any) -> RunResult[OutputT]: ...
+    def run_sync(self, prompt: Prompt, **options: Any) -> RunResult[Any]:
+        """Open the agent, run a prompt to its end, and close the agent: for programs without `async`. Arguments: see `run`.
 
         The next call continues the conversation in a new kernel. Approval requests get the answer for unattended runs (see
         `Config.headless`). Raises FreeactError if an event loop is running in this thread, or the agent is open.
         """
-        return self._root.run_sync(lambda: self.run(prompt, budget=budget))
+        return self._root.run_sync(lambda: self.run(prompt, **options))
 
     def run_program(self, program: Callable[[], Awaitable[AnswerT]], *, budget: Budget = NO_BOUNDS) -> Run[AnswerT]:
         """Make a run that an async function without parameters drives instead of a model, with `spawn` and similar methods.
@@ -287,51 +313,23 @@ class Agent(Generic[OutputT]):
         return await self._programs.ask(prompt, output, model, history, label)
 
     @overload
-    async def task(self, prompt: str, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
+    async def task(self, prompt: Prompt, *, output: type[AnswerT], **options: Any) -> RunResult[AnswerT]: ...
     @overload
-    async def task(self, prompt: str, *, output: None = None, **options: Any) -> RunResult[str]: ...
+    async def task(self, prompt: Prompt, *, output: None = None, **options: Any) -> RunResult[str]: ...
     @overload
-    async def task(self, prompt: str, *, output: Any, **options: Any) -> RunResult[Any]: ...
-    async def task(self, prompt: str, *, output: Any = None, **options: Any) -> RunResult[Any]:
+    async def task(self, prompt: Prompt, *, output: Any, **options: Any) -> RunResult[Any]: ...
+    async def task(self, prompt: Prompt, *, output: Any = None, **options: Any) -> RunResult[Any]:
         """Start a child and wait until it ends. Its answer is a value of the type `output`; the default is text.
 
-        The options are `inputs` (values that it finds as variables in its kernel, by name), `max_turns`, `budget` (a
-        `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the child does not complete;
-        `error.result` has what it achieved.
+        `prompt` and `output` are as for `run`. The options are `inputs` (values that it finds as variables in its kernel, by
+        name), `max_turns`, `budget` (a `Budget`, or a dict), and all other fields of `SpawnRequest`. Raises TaskError if the
+        child does not complete; `error.result` has what it achieved.
         """
         return await self._programs.task(prompt, {"output": output, **options})
 
     async def progress(self, **step: Any) -> None:
         """Report a step of a strategy, by the fields of a `StrategyStep`; where no run is live, nobody reads it."""
         await self._programs.progress(step)
-
-    async def branch(self, description: str = "", *, own_files: bool = False) -> KernelNode:
-        """Make a node by copying the kernel of the agent whose child `spawn` would start. No model works in it.
-
-        It counts towards `kernel.max_live` and is closed with the agent or by `KernelNode.close`. With `own_files`, it and
-        its branches work in copies of the workspace: nobody else sees what they write there. `description` is a label.
-        Raises KernelBranchError if the kernel cannot be copied, and SpawnForbiddenError if all kernels belong to nodes and
-        to waiting agents.
-        """
-        return await self._root.callers_loop.children.nodes.branch(None, description, own_files=own_files)
-
-    async def adopt(self, node: KernelNode, names: Sequence[str] | None = None) -> None:
-        """Take variables of one of the agent's nodes over into the agent's kernel. The node stays open.
-
-        The named variables are pickled; without names, the agent's kernel becomes a copy of the node's. Raises KernelError
-        if that cannot be done, and FreeactError if the node may do less than the agent.
-        """
-        await self._root.callers_loop.children.nodes.adopt(node, names)
-
-    async def promote(self, node: KernelNode) -> Changes:
-        """Take over a node's changes to its copy of the workspace (`KernelNode.diff`): all of them or none.
-
-        Each path needs approval like a write of the agent's own. A cancellation takes effect afterwards. Returns what was
-        taken over; files that freeact or git obey never are, and `left_out` names them. Raises WorkspaceConflictError if
-        the workspace has changed in the same places, ApprovalDeniedError if a path was denied, and OSError if writing
-        failed; then the workspace is unchanged.
-        """
-        return await self._root.callers_loop.children.nodes.promote(node)
 
     async def compact(self, keep: str = "") -> Compacted | None:
         """Summarise the conversation now, except the first prompt and the last turn. This counts as a run.

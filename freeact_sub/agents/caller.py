@@ -17,6 +17,9 @@ from freeact_sub.agents.tree import TreeAgent
 _AT_WORK: Final[ContextVar[tuple[TreeAgent, ...]]] = ContextVar("freeact_sub_agents_at_work", default=())
 """Outermost first; of several roots if a tool of one runs another."""
 
+_IN_CELLS: Final[ContextVar[frozenset[str]]] = ContextVar("freeact_sub_in_cells", default=frozenset())
+"""The agents and nodes whose kernels run a cell that waits for the present code."""
+
 
 @contextmanager
 def acting_as(agent: TreeAgent) -> Iterator[None]:
@@ -31,3 +34,18 @@ def acting_as(agent: TreeAgent) -> Iterator[None]:
 def caller_in(shared: Shared) -> TreeAgent | None:
     """Return the agent of this tree on whose behalf the present task runs. None: the program's own code runs."""
     return next((agent for agent in reversed(_AT_WORK.get()) if agent.shared is shared), None)
+
+
+@contextmanager
+def in_cell(kernel_of: str) -> Iterator[None]:
+    """Run the block for a cell of this agent or node, which waits for it."""
+    token = _IN_CELLS.set(_IN_CELLS.get() | {kernel_of})
+    try:
+        yield
+    finally:
+        _IN_CELLS.reset(token)
+
+
+def in_cell_of(agent_id: str) -> bool:
+    """Whether a cell in this agent's kernel waits for the present code."""
+    return agent_id in _IN_CELLS.get()

@@ -14,17 +14,18 @@ from pydantic_core import to_json
 from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.from_code.ask import AskParams, output_type_of, typed_answer_of
 from freeact_sub.agents.from_code.base import validated
-from freeact_sub.agents.root import Root
+from freeact_sub.agents.root import Root, with_inputs
+from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.turn.single_request import TypedAnswer
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, InvalidRequestError, TaskError
-from freeact_sub.kernels import Kernel, put_values
 from freeact_sub.text import wrong_fields
 from freeact_sub.tools import SpawnRequest
 
 FIELDS: Final = frozenset(field.name for field in fields(SpawnRequest)) - {
     "prompt",
+    "content",
     "prepare",
     "tool_call_id",
     "output_schema",
@@ -86,7 +87,7 @@ class FromProgram:
         if loop.agent.run.is_live:
             await loop.progress.report(step)
 
-    async def task(self, prompt: str, options: Mapping[str, Any]) -> RunResult[Any]:
+    async def task(self, prompt: Prompt, options: Mapping[str, Any]) -> RunResult[Any]:
         """See `Agent.task`."""
         result = await self.spawn_and_run(request_of(prompt, options))
         if result.status != "completed":
@@ -94,7 +95,7 @@ class FromProgram:
         return result
 
 
-def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
+def request_of(prompt: Prompt, options: Mapping[str, Any]) -> SpawnRequest:
     """Return the request for a child. Args: options: see `Agent.task`.
 
     Raises:
@@ -109,7 +110,8 @@ def request_of(prompt: str, options: Mapping[str, Any]) -> SpawnRequest:
         budget = budget.model_copy(update={"turns": turns})
     if output is not None:
         rest["output_type"] = output
-    return SpawnRequest(prompt=prompt, budget=budget, prepare=_prepare(inputs) if inputs else None, **rest)
+    text, content = read_prompt(prompt)
+    return SpawnRequest(prompt=text, content=content, budget=budget, prepare=with_inputs(inputs) if inputs else None, **rest)
 
 
 def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
@@ -134,11 +136,3 @@ def _typed(output: Any) -> tuple[TypeAdapter[Any], TypedAnswer]:
         return value
 
     return adapter, replace(plain, output_type=output_type_of(schema, check), value_of=value_of)
-
-
-def _prepare(inputs: Mapping[str, Any]) -> Any:
-    async def prepare(kernel: Kernel) -> str:
-        lines = "\n".join(f"- {line}" for line in await put_values(inputs, kernel))
-        return f"These variables are in your kernel, until it is reset:\n{lines}"
-
-    return prepare

@@ -5,7 +5,7 @@ import logging
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from freeact_sub.agents.children.type_effects import servers_of
 from freeact_sub.agents.from_code.actions import ActionRequests, McpRequests, ShellRequests
@@ -17,7 +17,7 @@ from freeact_sub.approvals import Policy, Rules, unasked_writes
 from freeact_sub.config.schema import PROTECTED
 from freeact_sub.errors import KernelLostError
 from freeact_sub.events import KernelLost
-from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, with_programs
+from freeact_sub.kernels import AuditSettings, Kernel, KernelSpec, take_value, with_programs
 from freeact_sub.mcp import McpServers
 from freeact_sub.spans import EarlierWork, is_in_span, span_or_later
 from freeact_sub.system.closing import carry_out, end_task
@@ -124,6 +124,11 @@ class AgentKernel:
                 return starting.result()
             # reset or dead by now: another one replaces it
         raise KernelLostError(self._lost_reason if self._kept and self._lost_reason else "the agent is closed")
+
+    async def take(self, variable: str, output: Any, *, trust: bool = False) -> Any:
+        """Return the value of a variable: see `OwnKernel.get`."""
+        seconds = self._agent.shared.config.kernel.cell_timeout_seconds
+        return await take_value(variable, await self.get(), output=output, trust=trust, seconds=seconds)
 
     async def pass_on(self, agent: TreeAgent) -> Kernel:
         """Hand the live kernel over to a node; it is not replaced when it dies.

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from pydantic_ai import BinaryContent
 from pydantic_ai.capabilities import AbstractCapability
@@ -18,6 +18,7 @@ from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
+from freeact_sub.agents.runs.prompt import Prompt, read_prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
@@ -28,11 +29,19 @@ from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import AgentBusyError, ConfigError, FreeactError
-from freeact_sub.kernels import UNDONE, KernelProvider, recover
+from freeact_sub.kernels import UNDONE, Kernel, KernelProvider, put_values, recover
 from freeact_sub.system.closing import carry_out
 from freeact_sub.system.event_loop import check_event_loop, running_loop
 
 CLOSE_SECONDS: Final = 60.0
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of `Agent.run`, for type checkers."""
+
+    inputs: Mapping[str, Any] | None
+    budget: Budget
+    pictures: Sequence[BinaryContent]
 
 
 class Root:
@@ -97,9 +106,21 @@ class Root:
         channel = EventChannel(self.tree.shared.config.event_buffer, self.taps)
         return RootRun(loop, self.tree, work, runs=self._runs, channel=channel, budget=budget, home=self._home)
 
-    def run(self, prompt: str, pictures: Sequence[BinaryContent], budget: Budget) -> Run[Any]:
+    def run(
+        self,
+        prompt: Prompt,
+        *,
+        output: Any,
+        inputs: Mapping[str, Any],
+        budget: Budget,
+        pictures: Sequence[BinaryContent],
+    ) -> Run[Any]:
         """See `Agent.run`."""
-        return self.begin(Work(prompt=prompt, pictures=tuple(pictures)), budget)
+        text, content = read_prompt(prompt)
+        if pictures:
+            content = (*(content or (text,)), *pictures)
+        prepare = with_inputs(inputs) if inputs else None
+        return self.begin(Work(prompt=text, content=content, prepare=prepare, output_type=output), budget)
 
     def run_cell(self, code: str) -> Run[str]:
         """See `Agent.run_cell`."""
@@ -209,6 +230,16 @@ class Root:
             await first.ended()
         if run is None:
             self.run_program(self.opened.children.until_idle).start_without_reader()
+
+
+def with_inputs(values: Mapping[str, Any]) -> Callable[[Kernel], Awaitable[str]]:
+    """Return what puts values into a kernel and describes them for its model: see `Work.prepare`."""
+
+    async def prepare(kernel: Kernel) -> str:
+        lines = "\n".join(f"- {line}" for line in await put_values(values, kernel))
+        return f"These variables are in your kernel, until it is reset:\n{lines}"
+
+    return prepare
 
 
 def make_root(  # noqa: PLR0913  # what a user may replace; all are given by name

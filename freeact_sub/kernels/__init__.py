@@ -1,10 +1,11 @@
 """Where code runs: kernels, their providers, and the bridge between code and host."""
 
 from freeact_sub.kernels.forkserver.fork_provider import ForkKernelProvider
-from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values
+from freeact_sub.kernels.handover import give_values, hand_over, move_values, put_values, take_value
 from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel, KernelPlace, KernelProvider, KernelSpec
 from freeact_sub.kernels.local import LocalKernelProvider
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer, CellRun
+from freeact_sub.kernels.portable import block_type
 from freeact_sub.kernels.provider import make_provider
 from freeact_sub.kernels.wall.sandbox import SandboxPolicy, policy_for, with_programs
 from freeact_sub.kernels.workspaces import UNDONE, Changes, OwnFiles, promote, recover
@@ -25,6 +26,7 @@ __all__ = [
     "LocalKernelProvider",
     "OwnFiles",
     "SandboxPolicy",
+    "block_type",
     "give_values",
     "hand_over",
     "make_provider",
@@ -33,5 +35,6 @@ __all__ = [
     "promote",
     "put_values",
     "recover",
+    "take_value",
     "with_programs",
 ]

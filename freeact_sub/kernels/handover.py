@@ -1,4 +1,4 @@
-"""Passes values from one kernel, or from a program, to another kernel, by moving a file.
+"""Passes values from one kernel, or from a program, to another kernel, and to the program, in a file.
 
 Each kernel can write and read only its own scratch folder, so the host carries. On this machine it moves names and never
 opens a file: what is in it was written by code in a kernel, and may be anything. It follows no link, for a kernel may have
@@ -6,24 +6,36 @@ made it. Kernels elsewhere move the file themselves where they share a disk; els
 """
 
 import asyncio
-import io
+import importlib
 import os
+import re
 import stat
+import sys
+import tempfile
+import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
 
-from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError
+from freeact_sub.errors import InvalidRequestError, KernelError, KernelLostError, KernelValueError
 from freeact_sub.kernels.guest import values as guest_values
+from freeact_sub.kernels.guest.portable import MAX_BYTES
 from freeact_sub.kernels.kernel import Kernel
 from freeact_sub.kernels.output import CellClock, CellOutputBuffer
+from freeact_sub.kernels.portable import decoded
 from freeact_sub.system.safe_files import opened_folder
 
 TAKE_SECONDS: Final = 300.0
 """Seconds that a kernel may take to read values, including the imports they need."""
 ERROR_CHARS: Final = 1000
+PIECE_BYTES: Final = 2**20
+TOO_LARGE: Final = f"it is too large: at most {MAX_BYTES:,} bytes can be taken; let the code write it to a file"
+MISSING_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+_REGISTRY: Final = threading.Lock()
+"""Held by who changes which modules cloudpickle takes along."""
 
 
 @runtime_checkable
@@ -67,7 +79,7 @@ async def hand_over(name: str, source: Kernel, target: Kernel) -> None:
         KernelError: There is no such file, or the kernel could not read it; the message says why.
     """
     await move_values(name, source, target)
-    await _do(target, f"take({name!r}, get_ipython().user_ns)")
+    await _do(target, f"values.take({name!r}, get_ipython().user_ns)")
 
 
 async def move_values(name: str, source: Kernel, target: Kernel) -> None:
@@ -96,7 +108,7 @@ async def give_values(kernel: Kernel, names: Sequence[str]) -> str:
         KernelError: There is no such variable, or it cannot be handed over; the message names it.
     """
     name = f"values-{uuid.uuid4().hex}"
-    await _do(kernel, f"give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
+    await _do(kernel, f"values.give_variables({name!r}, {[*names]!r}, get_ipython().user_ns)")
     return name
 
 
@@ -110,50 +122,166 @@ async def put_values(values: Mapping[str, Any], target: Kernel) -> list[str]:
         InvalidRequestError: A value cannot be handed over, or a name is none of a variable; the message names it.
         KernelError: The kernel could not read them; the message says why.
     """
+    own: list[str] = []
+    while True:
+        name = f"values-{uuid.uuid4().hex}"
+        await _write(name, dict(values), target, own)
+        try:
+            await _do(target, f"values.take({name!r}, get_ipython().user_ns)")
+        except KernelError as error:
+            # a class of the program's own module goes along as code where the kernel cannot import it
+            found = MISSING_MODULE.search(str(error))
+            if found is None or found[1] in own or found[1] not in sys.modules:
+                raise
+            own.append(found[1])
+        else:
+            return [guest_values.line(variable, value) for variable, value in values.items()]
+
+
+async def take_value(variable: str, source: Kernel, *, output: Any, trust: bool, seconds: float | None) -> Any:
+    """Returns the value of a kernel's variable.
+
+    Args:
+        variable: Its name.
+        source: The kernel.
+        output: The type of the value. None: any.
+        trust: Unpickles it: code in the kernel may have it run anything here.
+        seconds: The time that the kernel may take to write it.
+
+    Raises:
+        InvalidRequestError: `output` is no type that values can be held against.
+        KernelLostError: The kernel has ended.
+        KernelValueError: There is no such variable, it cannot be taken, or it is not of the type.
+    """
     name = f"values-{uuid.uuid4().hex}"
-    if isinstance(target, FarKernel):
-        await target.write_values(name, _piece(await asyncio.to_thread(_packed, dict(values))))
-    elif target.scratch is not None:
-        await asyncio.to_thread(_write, name, await asyncio.to_thread(_packed, dict(values)), target.scratch)
-    else:
-        raise KernelError("inputs: this kernel has no way to take values: write them to files instead")
-    await _do(target, f"take({name!r}, get_ipython().user_ns)")
-    return [guest_values.line(variable, value) for variable, value in values.items()]
+    call = "values.give_variables({0!r}, [{1!r}], {2})" if trust else "portable.write_variable({0!r}, {1!r}, {2})"
+    try:
+        await _do(source, call.format(name, variable, "get_ipython().user_ns"), seconds)
+        data = await _content(name, source)
+    except KernelLostError:
+        raise
+    except KernelError as error:
+        raise KernelValueError(f"{variable!r} cannot be taken: {error}") from None
+    if not trust:
+        return await asyncio.to_thread(decoded, data, variable, output)
+    try:
+        return guest_values.read(memoryview(data))[variable]
+    except Exception as error:  # border: to unpickle is to run any code
+        raise KernelValueError(f"{variable!r} cannot be taken: {type(error).__name__}: {error}") from error
 
 
-async def _do(kernel: Kernel, call: str) -> None:
-    """Calls a function of `guest/values.py`."""
-    buffer = CellOutputBuffer()
-    code = f"__import__('sys').modules['freeact_guest.values'].{call}"
-    async with kernel.execute(code, buffer, CellClock(TAKE_SECONDS), silent=True) as cell:
+async def _content(name: str, source: Kernel) -> bytearray:
+    """The content of a file of values, which is gone afterwards."""
+    if source.scratch is not None and not isinstance(source, FarKernel):
+        return await asyncio.to_thread(read_whole, name, source.scratch)
+    if not isinstance(source, FarKernel):
+        raise KernelError("this kernel has no way to give values: let its code write a file")
+    data = bytearray()
+    async with aclosing(source.read_values(name)) as pieces:
+        async for piece in pieces:
+            data += piece
+            if len(data) > MAX_BYTES:
+                raise KernelError(TOO_LARGE)
+    return data
+
+
+def read_whole(name: str, folder: Path) -> bytearray:
+    """Reads a file that a kernel has written into its scratch folder, and removes it.
+
+    Raises:
+        KernelError: There is no such file, it is not a regular one, or it is too large.
+    """
+    try:
+        with _folder(folder) as there:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=there)
+            try:
+                os.unlink(name, dir_fd=there)
+                data = _bytes_of(handle)
+            finally:
+                os.close(handle)
+    except OSError as error:
+        raise KernelError(f"what the kernel has written is not there: {error.strerror}") from error
+    return data
+
+
+def _bytes_of(handle: int) -> bytearray:
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode):
+        raise KernelError("what the kernel has written is no file")
+    if found.st_size > MAX_BYTES:
+        raise KernelError(TOO_LARGE)
+    data, size = bytearray(found.st_size), 0
+    view = memoryview(data)
+    while size < len(data) and (count := os.readv(handle, [view[size:]])):
+        size += count
+    if size < len(data):
+        raise KernelError("what the kernel has written became shorter while it was read")
+    return data
+
+
+async def _do(kernel: Kernel, call: str, seconds: float | None = TAKE_SECONDS) -> None:
+    """Calls a function of a module in `guest/`."""
+    buffer, clock = CellOutputBuffer(), CellClock(seconds)
+    code = f"__import__('sys').modules['freeact_guest'].{call}"
+    async with kernel.execute(code, buffer, clock, silent=True) as cell:
         reply = await cell.reply()
     if reply.status == "kernel_lost":
         raise KernelLostError(f"the kernel ended while values were handed over: {kernel.lost_reason}")
+    if reply.status == "timeout":
+        raise KernelError(f"it took longer than {seconds:g} s")
     if reply.status != "ok":
         last = (buffer.text.strip().splitlines() or [reply.status])[-1]
         raise KernelError(last[-ERROR_CHARS:])
 
 
-def _packed(values: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
+async def _write(name: str, values: dict[str, Any], target: Kernel, own: Sequence[str]) -> None:
+    """Writes a file of values for a kernel. Args: own: modules whose classes and functions go along as code."""
+    if isinstance(target, FarKernel):
+        with tempfile.TemporaryFile(prefix="fa-values-") as file:
+            await asyncio.to_thread(_pack, file, values, own)
+            file.seek(0)
+            await target.write_values(name, _pieces(file))
+    elif target.scratch is not None:
+        await asyncio.to_thread(_write_into, target.scratch, name, values, own)
+    else:
+        raise KernelError("inputs: this kernel has no way to take values: write them to files instead")
+
+
+def _pack(file: BinaryIO, values: dict[str, Any], own: Sequence[str]) -> None:
     try:
         guest_values.check_names(values)
-        guest_values.write(file, values)
+        with _as_code(own):
+            guest_values.write(file, values)
     except (TypeError, ValueError) as error:
         raise InvalidRequestError(str(error)) from error
-    return file.getvalue()
 
 
-async def _piece(data: bytes) -> AsyncIterator[bytes]:
-    yield data
+@contextmanager
+def _as_code(modules: Sequence[str]) -> Iterator[None]:
+    cloudpickle: Any = importlib.import_module("cloudpickle")
+    with _REGISTRY if modules else nullcontext(), ExitStack() as stack:
+        for name in {*modules} - cloudpickle.list_registry_pickle_by_value():
+            cloudpickle.register_pickle_by_value(sys.modules[name])
+            stack.callback(cloudpickle.unregister_pickle_by_value, sys.modules[name])
+        yield
 
 
-def _write(name: str, data: bytes, folder: Path) -> None:
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+        yield piece
+
+
+def _write_into(folder: Path, name: str, values: dict[str, Any], own: Sequence[str]) -> None:
     try:
         with _folder(folder) as there:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with os.fdopen(os.open(name, flags, 0o600, dir_fd=there), "wb") as file:
-                file.write(data)
+                try:
+                    _pack(file, values, own)
+                except BaseException:
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=there)
+                    raise
     except OSError as error:
         raise KernelError(f"inputs: they could not be written for the kernel: {error.strerror}") from error
 

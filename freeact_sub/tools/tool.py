@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 from pydantic_ai import BinaryContent
+from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.calls import Call, SpawnCall
@@ -52,6 +53,8 @@ class SpawnRequest:
     """A request to start a child, from a tool, code or a program."""
 
     prompt: str
+    content: tuple[UserContent, ...] = ()
+    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
     description: str = ""
     """A label of a few words."""
     agent: str | None = None
@@ -65,7 +68,7 @@ class SpawnRequest:
     budget: Budget = Budget()
     """Cut to what the parent has left."""
     output_type: Any = str
-    """The type of the child's answer: pydantic-ai's `output_type`."""
+    """The type of the child's answer: pydantic-ai's `output_type`, or a type of frames or arrays, which come by value."""
     output_schema: Mapping[str, Any] | None = None
     """The JSON schema that `output_type` was made from. None: it was not made from a schema."""
     branch: bool = False

@@ -14,7 +14,7 @@ from support.programs import ROOT, copy_examples, run_python
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kernel]
 
-PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "pipeline", "named_agents/run")
+PROGRAMS = ("sdk", "parallel_children", "fan_out", "typed_output", "own_tool", "values", "pipeline", "named_agents/run")
 STRATEGIES = ("branches", "debate", "agent_function", "plan_and_execute")
 
 
@@ -138,6 +138,13 @@ def test_plan_and_execute(examples: Path) -> None:
     assert re.search(rf"\n2 plans, \d+ model requests: {max(rows, key=lambda name: rows[name])}\n$", output)
 
 
+def test_values(examples: Path) -> None:
+    lines = output_of(examples / "values.py").splitlines()
+    assert [line.split() for line in lines[:2]] == [["station", "temp"], ["b", "55.0"]]
+    assert lines[2] == "ok Summary(stations=2, highest=55.0)"
+    assert lines[3] == "'summary' is not what was asked for: Input should be a valid array"
+
+
 def test_parallel_children(examples: Path) -> None:
     output = output_of(examples / "parallel_children.py")
     events = re.findall(r"^ *[\d.]+ s  (root|\d+ queens) +(.+)$", output, re.MULTILINE)
@@ -210,11 +217,9 @@ def test_named_agents(examples: Path) -> None:
 def test_another_model(examples: Path, name: str) -> None:
     def script(request: dict[str, Any]) -> ChatReply:
         offered = [tool["function"]["name"] for tool in request["tools"]]
-        return (
-            [ChatCall("final_result", {"rows": 1, "columns": ["a"]})]
-            if "final_result" in offered
-            else ["Said by the server."]
-        )
+        answers = {"final_result": {"rows": 1, "columns": ["a"]}, "hand_over": {"variable": "readings"}}
+        calls: list[Any] = [ChatCall(name, arguments) for name, arguments in answers.items() if name in offered]
+        return calls or ["Said by the server."]
 
     with chat(script) as server:
         done = run_python(
@@ -226,7 +231,8 @@ def test_another_model(examples: Path, name: str) -> None:
         )
         assert len(server.server.requests) == 1
     assert done.returncode == 0, done.stderr
-    assert ("1 rows, 1 columns: a" if name == "typed_output" else "Said by the server.") in done.stdout
+    said = {"typed_output": "1 rows, 1 columns: a", "values": "station  temp\n      a  20.5"}
+    assert said.get(name, "Said by the server.") in done.stdout
 
 
 def test_notebook(examples: Path, tmp_path: Path) -> None:

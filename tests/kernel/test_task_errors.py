@@ -81,7 +81,7 @@ BAD = {
     "agent.task('p', inputs={'a b': 1})": "ValueError inputs: 'a b' is not a name for a variable",
     "agent.task('p', inputs={'class': 1})": "ValueError inputs: 'class' is not a name for a variable",
     "agent.task('p', inputs={'agent': 1})": "ValueError inputs: 'agent' means something else in every kernel",
-    "agent.task('p', inputs={'lock': threading.Lock()})": "TypeError inputs['lock'] (lock) cannot be handed to a child: ",
+    "agent.task('p', inputs={'lock': threading.Lock()})": "TypeError 'lock' (lock) cannot be handed over: ",
     "agent.task('p', output=threading.Thread)": "TypeError output: there is no JSON schema of <class 'threading.Thread'>",
     "agent.task('p', output={'type': 'nothing'})": "TypeError output: it is not a JSON schema: 'nothing' is not valid",
     "agent.task('p', output=Node)": "ValueError output: Node contains itself",
@@ -140,7 +140,7 @@ for value in (double, Point(), {"deep": [Point]}):
     async with make([[cell(code)], "done"]) as agent:
         events, _ = await read(agent.run("root"))
     lines = root_text(events).splitlines()
-    assert "inputs['value'] (function) cannot be handed to a child: double is defined in a cell" in lines[0]
+    assert "'value' (function) cannot be handed over: double is defined in a cell" in lines[0]
     assert all("install it, or define it in a module" in line for line in lines)
     assert ["Point is defined" in line for line in lines] == [False, True, True]
 
@@ -156,7 +156,7 @@ except agent.TaskError as error:
 """
     async with make([[cell(code)], "done"]) as agent:
         events, _ = await read(agent.run("root"))
-    assert "(failed): TypeError: inputs['bad'] cannot be read in the child's kernel: ZeroDivisionError" in root_text(events)
+    assert "(failed): TypeError: 'bad' cannot be read here: ZeroDivisionError" in root_text(events)
 
 
 async def test_the_clock_of_the_cell_stands_still_while_a_child_works(make):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
-from pydantic_ai import BinaryContent
+from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
@@ -36,8 +36,10 @@ class Work:
     prompt: str
     note: str = ""
     """The model reads it after the prompt."""
-    pictures: tuple[BinaryContent, ...] = ()
-    """The model sees them with the prompt."""
+    content: tuple[UserContent, ...] = ()
+    """The prompt as the model reads it, where it has more than text: texts, pictures and files, in order."""
+    output_type: Any = None
+    """The type of the answer, as pydantic-ai's `output_type`. None: the agent's."""
     prepare: Callable[[Kernel], Awaitable[str]] | None = None
     """See `SpawnRequest`."""
     program: AgentProgram | None = None
@@ -50,6 +52,8 @@ class Work:
     def __post_init__(self) -> None:
         for name in ("prompt", "note"):  # no provider takes half a character
             object.__setattr__(self, name, whole_text(getattr(self, name)))
+        content = tuple(whole_text(part) if isinstance(part, str) else part for part in self.content)
+        object.__setattr__(self, "content", content)
 
 
 RunOfChild: TypeAlias = Callable[[Work], Coroutine[Any, Any, RunResult]]
@@ -98,9 +102,9 @@ class PlannedChild:
         if answers is not None:
             return run(Work(prompt=prompt, program=lambda: answers.run(prompt, child.context)))
         if self.earlier is not None:  # what it answers follows from what it has done before
-            return run(Work(prompt=prompt, prepare=self.request.prepare))
+            return run(Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare))
         digest = digest_of_task(self.request, child)
-        work = Work(prompt=prompt, prepare=self.request.prepare, digest=digest)
+        work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, digest=digest)
         key = reuse_key(self.request, child, digest) if child.shared.config.subagents.cache else None
         return run(work) if key is None else run_once(child, key, lambda known: run(replace(work, known=known)))
 
@@ -138,6 +142,9 @@ def _made(request: SpawnRequest, agent: TreeAgent) -> tuple[SpawnRequest, ChildA
         logger.exception("the agent factory failed")
         raise SpawnForbiddenError(f"the agent factory failed: {type(error).__name__}: {error}") from error
     if isinstance(made, SpawnRequest):
+        if made.prompt != request.prompt and made.content == request.content:
+            seen = (part for part in request.content if not isinstance(part, str))
+            made = replace(made, content=(made.prompt, *seen) if request.content else ())
         return replace(made, tool_call_id=request.tool_call_id), None
     if not isinstance(made, ChildAgent):
         raise SpawnForbiddenError(

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from freeact_sub.agents.caller import acting_as
+from freeact_sub.agents.caller import acting_as, in_cell
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
@@ -60,7 +60,8 @@ class HostRequests:
             )
         if handler is None:
             raise FreeactError(f"the host does not know the request {method!r}")
-        with acting_as(self._agent.principal):
+        waits = nullcontext() if clock is None else in_cell(self._agent.agent_id)
+        with acting_as(self._agent.principal), waits:
             return await handler(params, clock)
 
 

@@ -1,5 +1,6 @@
 """`BeforePrompt`: what an agent does before its model reads a prompt."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -30,12 +31,14 @@ class BeforePrompt:
         self.news = news
         self.keep: Callable[[str], Awaitable[None]] | None = None
         """Keeps the state before a prompt. None: it is not kept."""
+        self._lock = asyncio.Lock()
 
     async def bring_back(self) -> str:
         """Give a new kernel what the one before had; return what the model is to read of it with its next prompt."""
-        news = "" if self.news is None else await self.news()
-        self.news = known_news(news) if news else None
-        return news
+        async with self._lock:
+            news = "" if self.news is None else await self.news()
+            self.news = known_news(news) if news else None
+            return news
 
     async def begin(self, prompt: str) -> str:
         """Do all of it; return what the model is to read of its kernel with this prompt."""

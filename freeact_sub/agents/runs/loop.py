@@ -14,9 +14,8 @@ from typing import Any, Final
 
 import anyio
 import pydantic_ai
-from pydantic_ai import BinaryContent
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, UserContent
 
 from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.nodes import OwnedNode
@@ -39,6 +38,7 @@ from freeact_sub.agents.turn.hooks import RunHooks
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.single_request import SingleRequests
 from freeact_sub.agents.turn.turns import Turns
+from freeact_sub.agents.types.output_types import by_value
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import FreeactError, KernelError
 from freeact_sub.events import AgentFinished, AgentStarted, Cancelled, Notice
@@ -156,7 +156,8 @@ class AgentLoop:
 
     async def _work(self, work: Work) -> RunResult:
         agent, run = self.agent, self.agent.run
-        answers = answers_of(agent, texts=self._output_type is str)
+        output_type = self._output_type if work.output_type is None else work.output_type
+        answers = answers_of(agent, texts=output_type is str)
         self._turns = turns = Turns(agent=agent, answers=answers, messages=run.record.history)
         self.resources.kernel.deaths = 0
         try:
@@ -173,7 +174,8 @@ class AgentLoop:
             run.work()
             if work.program is None:
                 prompt = await self._opening_prompt(work)
-                output = turns.answers.whole(await self._bounded(self._run_model(prompt, work.pictures, turns), turns))
+                model = self._run_model(prompt, work.prompt, output_type, turns)
+                output = turns.answers.whole(await self._bounded(model, turns))
             else:
                 output = await self._bounded(self._run_program(work.program), turns)
         except Exception as error:  # border: a run that fails, for whatever reason, is a result
@@ -309,7 +311,7 @@ class AgentLoop:
         else:
             self.agent.emitter.put(event)
 
-    async def _opening_prompt(self, work: Work) -> str:
+    async def _opening_prompt(self, work: Work) -> str | list[UserContent]:
         """Return the prompt as the model reads it, and prepare the kernel where the prompt needs it."""
         kernel = self.resources.kernel
         kernel.start_soon()
@@ -319,7 +321,12 @@ class AgentLoop:
         values = "" if work.prepare is None else await work.prepare(await kernel.get())
         messages = self.agent.shared.stream.take_messages() if self.agent.parent is None else ()
         return opening_prompt(
-            work.prompt, note=work.note, messages=messages, kernel_news=news, branched=kernel.is_branch, values=values
+            work.content or (work.prompt,),
+            note=work.note,
+            messages=messages,
+            kernel_news=news,
+            branched=kernel.is_branch,
+            values=values,
         )
 
     async def _run_program(self, program: AgentProgram) -> Any:
@@ -328,12 +335,12 @@ class AgentLoop:
         async with self.agent.run.waiting_for_child():  # the root's program does nothing else
             return await program()
 
-    async def _run_model(self, prompt: str, pictures: Sequence[BinaryContent], turns: Turns) -> Any:
+    async def _run_model(self, content: str | list[UserContent], prompt: str, output_type: Any, turns: Turns) -> Any:
         calls = ModelCalls(turns=turns, ours=self._ours, mcp=self._mcp)
         hooks = RunHooks(turns=turns, calls=calls, forgotten=self.children.forgotten)
         return await hooks.answer(
-            [prompt, *pictures] if pictures else prompt,
-            output_type=self._output_type,
+            content,
+            output_type=by_value(output_type, self.resources.kernel.take),
             instructions=instructions(self.agent, prompt, self.resources.kernel.description, self.resources.mcp.names),
             before=CompactionHooks(turns=turns, compactor=self.compactor),
         )

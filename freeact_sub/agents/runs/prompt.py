@@ -2,15 +2,22 @@
 
 import functools
 import importlib.resources
+import mimetypes
 from collections.abc import Sequence
+from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Final, TypeAlias
+
+from pydantic_ai import AudioUrl, BinaryContent, DocumentUrl, ImageUrl, VideoUrl
+from pydantic_ai.messages import UserContent
 
 from freeact_sub.agents.children.type_effects import has_tool, startable
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.config.instruction_files import instructions_of
+from freeact_sub.errors import InvalidRequestError
 from freeact_sub.kernels.guest.mcp import identifier
+from freeact_sub.system.safe_files import read_file
 from freeact_sub.text import one_line
 
 PICTURES: Final[dict[PictureUse, str]] = {
@@ -18,28 +25,83 @@ PICTURES: Final[dict[PictureUse, str]] = {
     "shown": "Pictures that a cell displays (matplotlib) are shown to the user.",
     "unseen": "The user sees no picture that a cell displays: save it to a file, and name that in your answer.",
 }
+Prompt: TypeAlias = str | Sequence[UserContent | Path]
+"""A text; or texts, pictures and files in order: contents of pydantic-ai, and paths of files, which are read."""
+
 SANDBOXED: Final = """
 - Your kernel is in a sandbox: it writes the workspace only, and has no network unless told otherwise. For what it forbids, such as installing a package: `await agent.shell("pip install x", reason="...")` in a cell runs one command outside, if a person agrees."""  # noqa: E501  # one line for the model
 REPEATED_CHARS: Final = 1000
 """A task up to this length is repeated in a child's instructions, because small models forget distant text."""
+MAX_FILE_BYTES: Final = 50_000_000
+"""Of a file in a prompt; providers take less."""
+CONTENTS: Final = (BinaryContent, ImageUrl, AudioUrl, DocumentUrl, VideoUrl)
 BRANCHED: Final = (
     "Your kernel started as a copy of your parent's: its variables, imports and functions are there. "
     "What you change in them stays with you."
 )
 
 
-def opening_prompt(prompt: str, *, note: str, messages: Sequence[str], kernel_news: str, branched: bool, values: str) -> str:
+def opening_prompt(
+    prompt: Sequence[UserContent], *, note: str, messages: Sequence[str], kernel_news: str, branched: bool, values: str
+) -> str | list[UserContent]:
     """Return the prompt of a run, with what else its model has to know.
 
     Args:
-        prompt: What to do.
+        prompt: What to do, in order: texts, pictures and files.
         note: What the front end adds to it.
         messages: Answers of children since the last run.
         kernel_news: What to say about a kernel that is younger than the conversation.
         branched: The kernel started as a copy of the parent's.
         values: A description of the variables put into the kernel for this run.
     """
-    return "\n\n".join(part for part in (*messages, kernel_news, prompt, note, BRANCHED if branched else "", values) if part)
+    content: list[UserContent] = []
+    for part in (*messages, kernel_news, *prompt, note, BRANCHED if branched else "", values):
+        if content and isinstance(part, str) and isinstance(content[-1], str):
+            content[-1] += f"\n\n{part}" if part else ""
+        elif part:
+            content.append(part)
+    return content[0] if len(content) == 1 and isinstance(content[0], str) else content
+
+
+def read_prompt(prompt: Prompt) -> tuple[str, tuple[UserContent, ...]]:
+    """Return a prompt as people read it, and its parts as the model does; there are none if it is one text.
+
+    Raises:
+        InvalidRequestError: A file cannot be read, or a part is neither text, nor a path, nor a content of pydantic-ai.
+    """
+    if isinstance(prompt, str):
+        return prompt, ()
+    if not isinstance(prompt, Sequence):
+        raise InvalidRequestError(f"a prompt is a text, or a list of texts, files and pictures, not {type(prompt).__name__}")
+    texts, parts = [], list[UserContent]()
+    for part in prompt:
+        parts.append(_file(part) if isinstance(part, Path) else part)
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Path):
+            texts.append(f"[{part.name}]")
+        elif isinstance(part, CONTENTS):
+            texts.append(f"[{part.media_type if isinstance(part, BinaryContent) else part.kind.replace('-', ' ')}]")
+        else:
+            raise InvalidRequestError(
+                f"a part of a prompt is a text, a `Path`, or content of pydantic-ai, not {part!r:.100}"
+            )
+    return "\n".join(texts), tuple(parts)
+
+
+def _file(path: Path) -> UserContent:
+    """A file as the model reads it: a text as text."""
+    try:
+        data = read_file(path, MAX_FILE_BYTES)
+    except OSError as error:
+        raise InvalidRequestError(f"the file {path} of the prompt cannot be read: {error.strerror or error}") from error
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if kind.startswith(("image/", "audio/", "video/")) or kind == "application/pdf":
+        return BinaryContent(data, media_type=kind)
+    try:
+        return f"{path.name}:\n{data.decode()}"
+    except UnicodeDecodeError:
+        raise InvalidRequestError(f"the file {path} of the prompt is neither text, picture, sound, film nor PDF") from None
 
 
 def _server(name: str) -> str:

@@ -11,6 +11,7 @@ from freeact_sub.agents.ports import KernelNode
 from freeact_sub.config.budget import Budget, Usage
 from freeact_sub.events import AgentFinished
 from freeact_sub.events.ending import Ending, RunStatus
+from freeact_sub.kernels import block_type
 from freeact_sub.text import one_line
 
 AnswerT = TypeVar("AnswerT", default=Any)
@@ -57,9 +58,11 @@ class RunResult(Ending, Generic[AnswerT]):
 
 
 def text_of(output: Any) -> str:
-    """Return an answer as text: JSON for other values, or `str` for those without JSON, such as cyclic ones."""
+    """Return an answer as text: JSON for other values, or `str` for those without JSON, such as frames and cyclic ones."""
     if isinstance(output, str):
         return output
+    if block_type(type(output)):
+        return str(output)  # shortened, as Python shows it
     try:
         return json.dumps(to_jsonable_python(output, fallback=str), ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):

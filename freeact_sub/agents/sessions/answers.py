@@ -6,8 +6,8 @@ earlier run is made again (but see `subagents.cache`).
 
 The same is: prompt, scope, types of the agent and of all above it, mode, model, values handed over, the answer's schema.
 Nothing is kept of a child that has not completed, has written files or done something else outside, was given a copy of a
-kernel, its parent's conversation or values above 32 MB, keeps its kernel, answers by itself, or hands over a Python type
-that only the program knows.
+kernel, its parent's conversation, pictures or values above 32 MB, keeps its kernel, answers by itself, or hands over a
+Python type that only the program knows.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def digest_of_task(request: SpawnRequest, child: TreeAgent) -> str | None:
     """
     typed = request.output_type is not str
     has_state = request.branch or request.branch_of is not None or request.history or request.keep
-    if has_state or (typed and request.output_schema is None):
+    if has_state or request.content or (typed and request.output_schema is None):
         return None
     if request.prepare is not None and not request.inputs_digest:
         return None

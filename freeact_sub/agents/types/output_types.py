@@ -1,4 +1,4 @@
-"""Typed answers of children, as pydantic-ai's `output_type`: the model calls the tool `hand_over`."""
+"""Typed answers, as pydantic-ai's `output_type`: the model calls the tool `hand_over`."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -6,7 +6,8 @@ from typing import Any, Final
 from pydantic_ai import ModelRetry, StructuredDict, ToolOutput
 from pydantic_ai.exceptions import UserError
 
-from freeact_sub.errors import ConfigError
+from freeact_sub.errors import ConfigError, FreeactError
+from freeact_sub.kernels import block_type
 
 NAME: Final = "hand_over"
 DESCRIPTION: Final = "Hand over your answer. This ends your work."
@@ -61,3 +62,23 @@ def schema_output_type(schema: Mapping[str, Any]) -> Any:
         return "; ".join(problems[:5])
 
     return output_tool(structured, check)
+
+
+def by_value(output_type: Any, take: Callable[[str, Any], Awaitable[Any]]) -> Any:
+    """Return the output type for frames and arrays, of which the model names the variable; any other type as it is.
+
+    Args:
+        output_type: The type of the answer.
+        take: Takes a variable of the agent's kernel that has this type.
+    """
+    if not (name := block_type(output_type)):
+        return output_type
+
+    async def hand_over(variable: str) -> Any:
+        try:
+            return await take(variable, output_type)
+        except FreeactError as error:
+            raise ModelRetry(f"The answer is not what was asked for: {error}") from error
+
+    description = f"{DESCRIPTION} Name the variable in your kernel that holds it, a {name}."
+    return ToolOutput(hand_over, name=NAME, description=description)

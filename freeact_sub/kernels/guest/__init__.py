@@ -24,6 +24,7 @@ SENT: Final = (
     "keyboard",
     "tracebacks",
     "values",
+    "portable",
     "schemas",
     "tasks",
     "mcp",

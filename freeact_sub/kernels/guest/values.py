@@ -80,7 +80,7 @@ def take(name: str, namespace: dict[str, Any]) -> None:
     path = os.path.join(scratch(), name)
     with open(path, "rb") as file:
         drop(path)  # what is mapped stays
-        namespace.update(read(file))
+        namespace.update(read(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))))
 
 
 def scratch() -> str:
@@ -128,10 +128,15 @@ def write(file: BinaryIO, values: dict[str, Any]) -> None:
             data = dumps(value, buffers.append)
         except Exception as error:  # border: pickling runs code of the value's type, which may raise anything
             raise TypeError(
-                f"inputs[{name!r}] ({type(value).__name__}) cannot be handed to a child: {error}. "
+                f"{name!r} ({type(value).__name__}) cannot be handed over: {error}. "
                 "Hand over what it is made of, or write it to a file in the workspace."
             ) from error
         index.append([name, put(file, data), [put(file, buffer.raw()) for buffer in buffers]])
+    finish(file, index)
+
+
+def finish(file: BinaryIO, index: Any) -> None:
+    """Write the index of a file, which is its end."""
     tail = json.dumps(index).encode()
     file.write(tail)
     file.write(len(tail).to_bytes(LENGTH_BYTES, "little"))
@@ -145,24 +150,21 @@ def put(file: BinaryIO, data: Any) -> tuple[int, int]:
     return start, file.tell() - start
 
 
-def read(file: BinaryIO) -> dict[str, Any]:
-    """Return the values in a file, by name.
+def read(view: memoryview) -> dict[str, Any]:
+    """Return the values in the content of a file, by name.
 
     Raises:
         TypeError: A value cannot be read here; the message names it.
     """
-    view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     tail = len(view) - LENGTH_BYTES
     index = json.loads(bytes(view[tail - int.from_bytes(view[tail:], "little") : tail]))
     values = {}
     for name, (start, size), blocks in index:
         buffers = [view[begin : begin + length] for begin, length in blocks]
         try:
-            values[name] = pickle.loads(view[start : start + size], buffers=buffers)  # noqa: S301  # the parent runs what code it likes here anyway
+            values[name] = pickle.loads(view[start : start + size], buffers=buffers)  # noqa: S301  # who has written them may run code here anyway
         except Exception as error:  # border: as above
-            raise TypeError(
-                f"inputs[{name!r}] cannot be read in the child's kernel: {type(error).__name__}: {error}"
-            ) from error
+            raise TypeError(f"{name!r} cannot be read here: {type(error).__name__}: {error}") from error
     return values
 
 
