@@ -29,6 +29,7 @@ from freeact_sub.events import (
     UsageUpdated,
 )
 from freeact_sub.text import busy, one_line
+from freeact_sub.titles import prompt_title
 
 LABEL_CHARS = 40
 MAX_STRATEGIES = 20
@@ -43,6 +44,7 @@ class Activity:
     parent_id: str | None = None
     depth: int = 0
     label: str = ""
+    """What its parent calls its work, else the first line of a child's prompt."""
     status: str = "running"
     """`queued` or `running`, then how the run ended."""
     started: float = 0.0
@@ -138,7 +140,8 @@ class Activity:
             case UsageUpdated():
                 self.progress, self.usage, self.tree_usage = None, event.usage, event.tree_usage
             case AgentStarted():
-                self.label = one_line(event.description, LABEL_CHARS)
+                told = event.description or (prompt_title(event.prompt) if event.parent_id else "")
+                self.label = one_line(told, LABEL_CHARS)
                 self.status, self.started = "queued" if event.queued else "running", event.time
                 self.usage = self.tree_usage = Usage()
                 self.asking.clear()
@@ -199,7 +202,7 @@ class Activities:
 def _words(call: ToolCallStarted) -> str:
     code = call.args.get("code")
     if isinstance(code, str):
-        return CodeAction(code=code).summary
+        return f"run code: {CodeAction(code=code, description=call.label).title}"
     if call.label:
         return f"{call.tool_name}: {call.label}"
     return ToolCall(tool_name=call.tool_name, args=call.args).summary

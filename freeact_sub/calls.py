@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from freeact_sub.modes import Mode
 from freeact_sub.text import counted, visible, whole_line
+from freeact_sub.titles import code_title, own_title
 
 FileOperation: TypeAlias = Literal["write", "append", "create", "rename", "remove", "link", "change"]
 """`change`: of permissions, owner or times. A rename is two writes, of the old and the new name."""
@@ -78,17 +79,28 @@ class CodeAction(Action):
 
     form = "code"
     main = "code"
-    question = "asks to run this cell"
     whole = True
     acts_outside = False  # what the code does is judged when it happens
     topic: ClassVar[Topic] = "cells"
 
     kind: Literal["code"] = "code"
     code: str
+    description: str = ""
+    """What the model says that the code does, for people; no rule reads it."""
+
+    @property
+    def title(self) -> str:
+        """What the code does, in one line: in the model's words, else its first line that tells it."""
+        return own_title(self.description) or code_title(self.code)
 
     @property
     def summary(self) -> str:
-        return f"run code: {_first_line(self.code)}"
+        return f"run code: {code_title(self.code)}{_more(self.code)}"  # by the code, because people may answer by it
+
+    @property
+    def question(self) -> str:
+        title = own_title(self.description)
+        return f"asks to run this cell ({title})" if title else "asks to run this cell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,8 +381,13 @@ def value_text(value: Any) -> str:
 
 
 def _first_line(text: str) -> str:
-    lines = text.strip().splitlines() or [""]
-    return lines[0] + (f"  (+{counted(len(lines) - 1, 'line')})" if len(lines) > 1 else "")
+    return (text.strip().splitlines() or [""])[0] + _more(text)
+
+
+def _more(text: str) -> str:
+    """The number of the lines that a line about the text leaves out."""
+    left = len(text.strip().splitlines()) - 1
+    return f"  (+{counted(left, 'line')})" if left > 0 else ""
 
 
 def _address(host: str, port: int) -> str:

@@ -132,10 +132,11 @@ class ToolCallStarted(AgentEvent):
     type: Literal["ToolCallStarted"] = "ToolCallStarted"
     tool_name: str
     args: dict[str, Any]
+    """The arguments; those of a cell without its title, which is the `label`."""
     call_id: str = ""
     """Tells apart the calls of code in one cell, which all have the `tool_call_id` of the cell. Empty: the model's call."""
     label: str = ""
-    """What the caller named the call: the `label` of `ask`, the `description` of `task`."""
+    """What the caller named the call: the `label` of `ask`, the `description` of `task` and of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,8 @@ def _call(item: CallStep) -> Iterator[str]:
         yield f"Call of {item.title} ({item.outcome or 'did not end'}):"
         yield fenced("\n".join(filter(None, [arguments_text(item.args), item.result])))
         return
-    yield f"Cell ({item.status or item.outcome or 'did not end'}):"
+    label = f": {one_line(item.label)}" if item.label else ""
+    yield f"Cell{label} ({item.status or item.outcome or 'did not end'}):"
     yield fenced(item.code, "python")
     text = "" if item.shown else item.result
     for output in item.outputs:  # the questions of the cell's code stand between its outputs

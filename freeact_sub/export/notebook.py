@@ -75,6 +75,8 @@ def _section(report: Report, agent: AgentStory) -> Iterator[dict[str, Any]]:
     for item in told_of(agent):
         if isinstance(item, CallStep) and item.code is not None:
             count += 1
+            if item.label:
+                yield _text(f"*{_line(item.title)}*")
             yield _cell(report, agent, item, count)
         elif text := _said(item, 2 + agent.depth):
             yield _text(text)

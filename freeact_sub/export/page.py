@@ -178,7 +178,7 @@ def _cell(item: CallStep) -> str:
     if not item.shown and item.result:
         pieces.append(text_html(item.result))
     kind = "quiet" if status in ("ok", "success") else "bad"
-    return f"<h3>Cell <span class={kind}>{escaped(words)}</span></h3>{''.join(pieces)}"
+    return f"<h3>{escaped(item.title or 'Cell')} <span class={kind}>{escaped(words)}</span></h3>{''.join(pieces)}"
 
 
 def _output(output: CallItem) -> str:

@@ -62,6 +62,7 @@ STYLE = """<style>
 .fsub.fsub-question.fsub pre{max-height:22em}
 .fsub .fsub-head{font-weight:600;margin:2px 0}
 .fsub .fsub-id{font-family:monospace;font-weight:400;opacity:.65;margin-right:8px}
+.fsub .fsub-title{font-weight:600;margin:4px 0 0}
 .fsub .fsub-note{opacity:.75;margin:3px 0}
 .fsub .fsub-yes{color:#2a8f4a}.fsub .fsub-no,.fsub .fsub-bad{color:#d03434}
 .fsub .fsub-open{color:#b87500;font-weight:600}
@@ -212,7 +213,8 @@ def _step_html(step: Step) -> str:
 def _call_html(call: CallStep) -> str:
     head = [] if call.code is not None else [f'<span class="fsub-note">{escaped(_title(call))}</span>']
     head += map(_decision_html, call.approvals)
-    parts = [] if call.code is None else [code_html(call.code)]
+    title = f'<div class="fsub-title">{escaped(call.title)}</div>' if call.label else ""
+    parts = [] if call.code is None else [title, code_html(call.code)]
     if head:
         parts.append(f'<div class="fsub-asked">{" · ".join(head)}</div>')
     if call.left_out:
@@ -298,6 +300,7 @@ def _step_lines(step: Step) -> list[str]:
 def _call_lines(call: CallStep) -> list[str]:
     code = call.code
     lines = [f"> {line}" for line in visible(code).splitlines()] if code is not None else [_title(call)]
+    lines[:0] = [call.title] if code is not None and call.label else []
     lines += map(_decided, call.approvals)
     for output in call.outputs[: call.settled]:
         lines += _output_lines(output)

@@ -38,6 +38,7 @@ from freeact_sub.show.steps import (
 )
 from freeact_sub.show.story_items import StoryItems
 from freeact_sub.show.undrawn import TAIL_CHARS, UndrawnOutput
+from freeact_sub.titles import prompt_title
 
 INTERRUPTED = "interrupted"
 
@@ -193,7 +194,7 @@ class AgentStory(Activity):
         return self.streaming.end(TAIL_CHARS) if self.streaming is not None and self.streaming.kind == kind else ""
 
     def _begin(self, event: AgentStarted) -> None:
-        self.description = event.description or self.description
+        self.description = event.description or self.description or (prompt_title(event.prompt) if event.parent_id else "")
         self.prompt = self.prompt or event.prompt
         self.agent_type, self.model, self.mode = event.agent_type or "", event.model, event.mode or ""
         self.tool_call_id = self.tool_call_id or event.tool_call_id

@@ -18,6 +18,7 @@ from freeact_sub.events import ApprovalRequest, QuestionRequest, ToolCallStarted
 from freeact_sub.show.agent_story import AgentStory
 from freeact_sub.show.wording import asked_text, tool_words
 from freeact_sub.text import busy, counted, one_line, visible
+from freeact_sub.titles import command_title, own_title, prompt_title
 
 WORDS_CHARS: Final = 100
 ONE_LINE_CHARS: Final = 72
@@ -34,6 +35,8 @@ class Head:
     words: str = ""
     code: str = ""
     """The code below it, as Python; safe to show."""
+    is_title: bool = False
+    """The words only name the code, which stands below in full, so they may be cut to the width."""
 
     @property
     def text(self) -> str:
@@ -45,15 +48,15 @@ def head_of_call(call: Call) -> Head:
     """The head of an action that may need approval."""
     match call:
         case CodeAction():
-            return _python(call.code)
+            return _python(call)
         case ShellCommand():
-            return Head(kind="Shell, outside the sandbox" if call.outside else "Shell", words=_line(call.command))
+            return Head(kind="Shell, outside the sandbox" if call.outside else "Shell", words=command_title(call.command))
         case FileWrite():
             return Head(kind=call.operation.capitalize(), words=_line(call.path))
         case McpCall():
             return Head(kind=_called(f"{call.server}.{call.tool}", call.args))
         case SpawnCall():
-            return Head(kind="Child", words=_line(call.description or call.prompt))
+            return _child(call.description, call.prompt)
         case ToolCall(tool_name="ask"):
             return _ask(call.args)
         case SavedVariables():
@@ -65,8 +68,11 @@ def head_of_call(call: Call) -> Head:
 
 
 def head_of(request: ApprovalRequest | QuestionRequest) -> str:
-    """What a person is asked, in one line."""
-    return head_of_call(request.call).text if isinstance(request, ApprovalRequest) else _line(asked_text(request))
+    """What a person is asked, in one line. A cell is named by its code: people answer by what it does, not by its title."""
+    if isinstance(request, QuestionRequest):
+        return _line(asked_text(request))
+    call = CodeAction(code=request.call.code) if isinstance(request.call, CodeAction) else request.call
+    return head_of_call(call).text
 
 
 def head_of_tool(event: ToolCallStarted) -> Head:
@@ -74,9 +80,9 @@ def head_of_tool(event: ToolCallStarted) -> Head:
     args = event.args
     match event.tool_name:
         case "execute_ipython_cell" if isinstance(args.get("code"), str):
-            return _python(args["code"])
+            return _python(CodeAction(code=args["code"], description=event.label))
         case "task":
-            return Head(kind="Child", words=_line(str(args.get("description") or args.get("prompt") or "")))
+            return _child(event.label or str(args.get("description") or ""), str(args.get("prompt") or ""))
         case "delegate":
             tasks = args.get("subtasks")
             return Head(kind="Plan", words=counted(len(tasks), "subtask") if isinstance(tasks, list) else "")
@@ -102,16 +108,19 @@ def doing(view: AgentStory) -> str:
     return {"writing": "writing", "thinking": "thinking"}.get(view.writes, "waiting for the model")
 
 
-def _python(code: str) -> Head:
-    """The cell in its own words: the comment at its beginning, or its only line."""
-    lines = visible(code).strip("\n").split("\n")
+def _python(call: CodeAction) -> Head:
+    """The cell below its title. A short line needs none; a line that is the title stands there once."""
+    lines, title = visible(call.code).strip("\n").split("\n"), call.title
     first = lines[0].strip()
-    if len(lines) == 1 and len(first) <= ONE_LINE_CHARS:
+    if len(lines) == 1 and len(first) <= ONE_LINE_CHARS and not own_title(call.description):
         return Head(kind="Python", words=first)
-    comment = first.lstrip("#").strip() if first.startswith("#") and not first.startswith(("#!", "# %%")) else ""
-    shown = lines[1:] if comment and len(comment) <= WORDS_CHARS else lines
-    words = one_line(comment, WORDS_CHARS) if comment else f"{len(lines)} lines" if len(lines) > 1 else ""
-    return Head(kind="Python", words=words, code="\n".join(shown).strip("\n"))
+    if title in (first, first.lstrip("# \t").rstrip()):
+        return Head(kind="Python", words=title, code="\n".join(lines[1:]).strip("\n"))
+    return Head(kind="Python", words=title, code="\n".join(lines), is_title=True)
+
+
+def _child(description: str, prompt: str) -> Head:
+    return Head(kind="Child", words=own_title(description) or prompt_title(prompt))
 
 
 def _ask(args: dict[str, Any]) -> Head:

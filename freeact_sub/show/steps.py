@@ -162,7 +162,9 @@ class CallStep:
 
     @property
     def title(self) -> str:
-        """What was called, with its label, in one line."""
+        """What was called, with its label, in one line; of a cell, what it does."""
+        if self.code is not None:
+            return CodeAction(code=self.code, description=self.label).title
         return one_line(": ".join(filter(None, [tool_words(self.name), self.label])), 120)
 
     @property

@@ -8,9 +8,9 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic_ai import BinaryContent
 
 from freeact_sub.calls import CodeAction
@@ -19,6 +19,7 @@ from freeact_sub.errors import KernelLostError
 from freeact_sub.events import CodeExecutionOutput, CodeExecutionOutputChunk
 from freeact_sub.kernels import CellClock, CellOutputBuffer, Kernel
 from freeact_sub.system.safe_files import write_new
+from freeact_sub.titles import own_title
 from freeact_sub.tools.result_bounds import IMAGE_MARKS, output_file
 from freeact_sub.tools.tool import CellContext, ToolContext, ToolResult
 
@@ -42,6 +43,8 @@ class ExecuteArguments(BaseModel):
     """See `tools/execute_ipython_cell.json`."""
 
     model_config = {"extra": "forbid"}
+    description: Annotated[str, BeforeValidator(lambda given: given if isinstance(given, str) else "")] = ""
+    """A title never costs the model a second try."""
     code: str
 
 
@@ -53,7 +56,7 @@ class ExecuteIPythonCell:
 
     def call(self, arguments: ExecuteArguments) -> CodeAction:
         """See `Tool`."""
-        return CodeAction(code=arguments.code)
+        return CodeAction(code=arguments.code, description=own_title(arguments.description))
 
     async def run(self, arguments: ExecuteArguments, context: ToolContext) -> ToolResult:
         """See `Tool`."""

@@ -38,15 +38,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_a_cell_is_shown_approved_and_run(start: Start) -> None:
     code = "name = 'north'\nprint(f'{name} has', 6 * 7)"
-    with chat(by_turn(["I will look. ", *cell(code)], ["The answer is **42**."])) as server:
+    titled = ChatCall("execute_ipython_cell", {"description": "Count the north", "code": code})
+    with chat(by_turn(["I will look. ", titled], ["The answer is **42**."])) as server:
         terminal = start(server, "run", "how many?")
-        terminal.answer("y", "asks to run this cell", "name = 'north'", "y yes · n no")
+        terminal.answer("y", "asks to run this cell (Count the north)", "name = 'north'", "y yes · n no")
         assert terminal.wait_end() == 0
     shown = terminal.shown
     for words in (
         "> how many?",
         "I will look.",
-        "● Python  2 lines\n  name = 'north'",
+        "● Python  Count the north\n  name = 'north'",
         "\n  north has 42",
         "The answer is 42.",
     ):

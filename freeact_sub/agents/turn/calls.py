@@ -15,7 +15,7 @@ from freeact_sub.agents.children.reuse import note_call
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.calls import Call, SpawnCall, ToolCall
+from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
@@ -49,7 +49,7 @@ class RequestedCall:
     def label(self) -> str:
         """What the caller named it."""
         match self.call:
-            case SpawnCall():
+            case SpawnCall() | CodeAction():
                 return self.call.description
             case ToolCall(tool_name="ask", args={"label": str(label)}):
                 return label

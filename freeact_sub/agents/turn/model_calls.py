@@ -26,7 +26,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 
 from freeact_sub.agents.turn.calls import EndedCall, Refusal, RequestedCall, ToolCalls, error_text
 from freeact_sub.agents.turn.turns import Turns
-from freeact_sub.calls import Call, ToolCall
+from freeact_sub.calls import Call, CodeAction, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, KernelLostError, LimitReachedError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.text import wrong_fields
@@ -206,10 +206,12 @@ class ModelCalls:
         self.unmade.made(part.tool_call_id)
         needs = tool.kind == "unapproved" or part.tool_call_id in self._deferred
         self._deferred.discard(part.tool_call_id)
+        call = self._call_of(part.tool_name, args, requires_approval=needs)
+        given = args if isinstance(args, dict) else part.args_as_dict()
         requested = RequestedCall(
             name=part.tool_name,
-            args=args if isinstance(args, dict) else part.args_as_dict(),
-            call=self._call_of(part.tool_name, args, requires_approval=needs),
+            args={"code": call.code} if isinstance(call, CodeAction) else given,  # its title is the label
+            call=call,
             tool_call_id=part.tool_call_id,
         )
         changed: list[str] = []

@@ -218,7 +218,7 @@ class Person:
             self.display.note("no agent is at work")
             return
         try:
-            agent = find_agent(present.agent.agents(), who or present.agent.agent_id)
+            agent = find_agent(present.agent.agents(), who or present.agent.agent_id, self.display.views.labels)
         except LookupError as error:
             self.display.note(str(error))
             return

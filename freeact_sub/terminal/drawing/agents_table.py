@@ -1,7 +1,7 @@
 """Draws the tree of agents for `/agents`, and finds the agent at work that a person names."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -51,7 +51,7 @@ class AgentsTable:
             yield self._table()
             return
         for first, others, agent in _rows(self.agents):
-            label, action = one_line(agent.description, LABEL_CHARS), agent.action
+            label, action = self._label(agent), agent.action
             name = (first, self._name(agent), f" {label}" if label else "", f" · {_status(agent)}")
             yield Text.assemble(*name, overflow="ellipsis", no_wrap=True)
             numbers = (
@@ -70,7 +70,7 @@ class AgentsTable:
         for first, _, agent in _rows(self.agents):
             cells = (
                 Text.assemble(first, self._name(agent)),
-                _cut(one_line(agent.description, LABEL_CHARS)),
+                _cut(self._label(agent)),
                 _status(agent),
                 _cut(agent.action),
                 str(agent.usage.turns),
@@ -81,18 +81,27 @@ class AgentsTable:
             table.add_row(*cells[: len(columns)])
         return table
 
+    def _label(self, agent: "AgentInfo") -> str:
+        view = self.views.by_id.get(agent.agent_id)
+        return view.label if view is not None else one_line(agent.description, LABEL_CHARS)
+
     def _name(self, agent: "AgentInfo") -> tuple[str, str]:
         view = self.views.by_id.get(agent.agent_id)
         return short_id(agent.agent_id), colour(view) if view else ""
 
 
-def find_agent(agents: Sequence["AgentInfo"], name: str) -> "AgentInfo":
+def find_agent(agents: Sequence["AgentInfo"], name: str, known: Mapping[str, str] | None = None) -> "AgentInfo":
     """Finds an agent at work (`agents_meant`).
+
+    Args:
+        agents: All agents.
+        name: What the person calls it.
+        known: The labels by which people see them, by id. None: those that their parents gave.
 
     Raises:
         LookupError: There is none, or more than one; the text is for the person.
     """
-    labels = {agent.agent_id: agent.description for agent in agents}
+    labels = {agent.agent_id: (known or {}).get(agent.agent_id) or agent.description for agent in agents}
     found = agents_meant(name, labels)
     at_work = [agent for agent in agents if agent.agent_id in found and agent.status in AT_WORK]
     if len(at_work) == 1:
@@ -102,7 +111,7 @@ def find_agent(agents: Sequence["AgentInfo"], name: str) -> "AgentInfo":
         raise LookupError(f"{name} fits several agents: {names}; type the id of one")
     if len(found) == 1:
         ended = next(agent for agent in agents if agent.agent_id == found[0])
-        raise LookupError(f"{agent_name(ended.agent_id, ended.description)} is not at work ({_status(ended)})")
+        raise LookupError(f"{agent_name(ended.agent_id, labels[ended.agent_id])} is not at work ({_status(ended)})")
     raise LookupError(f"no agent {name} is at work (/agents lists them)")
 
 

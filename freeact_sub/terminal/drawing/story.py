@@ -391,6 +391,8 @@ class Story:
 def head_lines(head: Head, fold: Callable[[Iterable[Text]], list[Text]] | None = None, mark: str = "● ") -> Drawn:
     """The head line of an action, and its code below it."""
     line = Text.assemble((mark, "cyan"), (head.kind, "bold"), *([f"  {head.words}"] if head.words else []), overflow="fold")
+    if head.is_title:
+        line.no_wrap, line.overflow = True, "ellipsis"
     yield line
     if head.code:
         code = highlighted(head.code)

@@ -11,7 +11,7 @@ from freeact_sub.events import ApprovalDecided, CodeExecutionOutput, CodeExecuti
 def test_code_and_output_fold_at_twelve_lines() -> None:
     drawn = DrawnStory()
     text = drawn.draw(
-        call("\n".join(f"x{number} = {number}" for number in range(30))),
+        call("# many names\n" + "\n".join(f"x{number} = {number}" for number in range(30))),
         *(output("".join(f"line {number}\n" for number in range(start, start + 500))) for start in range(0, 3000, 500)),
         CodeExecutionOutput(**ROOT, **CELL, text="", status="ok", seconds=0.1, output_file="/tmp/out.txt"),
     )

@@ -275,3 +275,37 @@ def test_a_line_that_is_scrolled_sideways_has_a_bound() -> None:
     with console.capture() as capture:
         console.print(Folded(lines=coloured("x" * 100_000)), crop=False)
     assert {len(line) for line in capture.get().split()} == {MAX_COLUMNS}
+
+
+def test_a_title_stands_in_the_head_and_in_the_line_of_a_child_and_the_code_in_full() -> None:
+    code = "import os\n\nfor name in os.listdir():\n    print(name)"
+    titled = (
+        call(code).args,
+        "count the rows of each file and print them, longest first, with their names in the first column",
+    )
+    drawn = DrawnStory(columns=40)
+    text = drawn.draw(ToolCallStarted(**ROOT, **CELL, tool_name="execute_ipython_cell", args=titled[0], label=titled[1]))
+    text += drawn.draw(output("a"))
+    lines = text.splitlines()
+    assert lines[0] == "● Python  count the rows of each file a…"
+    assert [line[2:] for line in lines[1:5]] == code.split("\n")
+    drawn = DrawnStory()
+    text = drawn.draw(call(code), output("a"))
+    assert text.startswith("● Python  for name in os.listdir():\n  import os\n")
+    drawn.draw(AgentStarted(**ROOT, prompt="go", time=1.0), child(1, description="", prompt="# Look\nnorth"))
+    drawn.draw(call(code, agent_id="agent-00010000", parent_id="agent-aaaa0000", depth=1))
+    assert "● 0001 Look  Python for name in os.listdir():" in drawn.text(ChildrenRegion(views=drawn.views))
+
+
+def test_the_card_shows_the_title_beside_the_code_and_the_list_of_others_the_code() -> None:
+    drawn = DrawnStory(columns=100)
+    drawn.draw(AgentStarted(**ROOT, prompt="go"))
+    questions = Questions()
+    for number in (1, 2):
+        asked = request(f"r{number}", CodeAction(code=f"import os\nos.remove('{number}')", description="Read the file"))
+        drawn.draw(asked)
+        questions.waiting.append(asked)
+    card = drawn.text(question_card(drawn.views, questions, questions.current, 30, keys="y", workspace=Path()))
+    assert "asks to run this cell (Read the file)" in card
+    assert "  import os\n  os.remove('1')\n" in card
+    assert "/2 agent: Python  os.remove('2')" in card

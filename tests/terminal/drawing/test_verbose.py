@@ -123,7 +123,8 @@ def test_the_code_of_a_child_is_seen_while_it_runs_and_that_of_the_root_below_th
 def test_nothing_is_folded() -> None:
     drawn = Drawn()
     code = "\n".join(f"x{number} = {number}" for number in range(40))
-    text = drawn.draw(AgentStarted(**ROOT, prompt="go"), AgentStarted(**CHILD, prompt="line\n" * 30), call(code, **CHILD))
+    text = drawn.draw(AgentStarted(**ROOT, prompt="go"), AgentStarted(**CHILD, prompt="line\n" * 30, description="x"))
+    text += drawn.draw(call(code, **CHILD))
     text += drawn.draw(output("y\n" * 40, **CHILD), CodeExecutionOutput(**CHILD, **CELL, text="", status="ok"))
     assert (text.count("line\n"), text.count(" = "), text.count("    y\n")) == (30, 40, 40)
     assert "more" not in text
