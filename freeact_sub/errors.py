@@ -98,6 +98,10 @@ class KernelStartError(KernelError):
         self.log = log
 
 
+class UnusablePythonError(KernelStartError):
+    """The Python that is to run kernels cannot; the message says why."""
+
+
 class KernelBranchError(KernelStartError):
     """A live kernel cannot be branched; the message says why."""
 

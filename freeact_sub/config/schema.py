@@ -69,7 +69,8 @@ class KernelConfig(Section):
     spares: int = Field(default=1, ge=0, le=20)
     """The least number of forked kernels kept ready; for a minute as many as were in use at once, up to 20. `0`: none."""
     python: str = sys.executable
-    """The Python that runs kernels; it needs `ipykernel`; `!pip` and `!python` in a cell are its own."""
+    """The Python that runs kernels, 3.11 or newer; one without `ipykernel` is lent ours if that works; `!pip` and `!python`
+    in a cell are its own."""
     start_timeout_seconds: float = Field(default=60, gt=0)
     """How long a kernel may take to start."""
     cell_timeout_seconds: float | None = Field(default=300, gt=0)

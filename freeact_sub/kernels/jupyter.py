@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from freeact_sub.errors import KernelBranchError, KernelSnapshotError, KernelStartError
+from freeact_sub.errors import KernelBranchError, KernelSnapshotError, KernelStartError, UnusablePythonError
 from freeact_sub.kernels.bridge import Bridge
 from freeact_sub.kernels.channels import KernelChannels
 from freeact_sub.kernels.client import KernelClient
@@ -136,7 +136,7 @@ class JupyterKernel:
             because = f": {log.splitlines()[-1]}" if log else ""
             if isinstance(error, TimeoutError):
                 raise kind(late.format(seconds=self.spec.start_timeout_seconds) + because, log=log) from error
-            if isinstance(error, KernelStartError):
+            if isinstance(error, KernelStartError) and not isinstance(error, UnusablePythonError):
                 raise kind(f"{error}{because}", log=log) from error
             raise
         return self

@@ -30,6 +30,7 @@ from freeact_sub.kernels.kernel import AuditSettings, HostRequestHandler, Kernel
 from freeact_sub.kernels.launch import Launcher
 from freeact_sub.kernels.private import home_of, make_private_folders, private_environment
 from freeact_sub.kernels.provision import GuardedProvisioner
+from freeact_sub.kernels.pythons import START, lent
 from freeact_sub.kernels.wall import sandbox
 from freeact_sub.kernels.wall.gaps import Gaps
 from freeact_sub.kernels.wall.repositories import Repositories
@@ -176,9 +177,6 @@ class LocalLauncher(Launcher, Protocol):
         return f"{manager.ip}-{getattr(manager, f'{channel}_port')}"
 
 
-START: Final = str(Path(__file__).with_name("subprocess_start.py"))
-
-
 class SubprocessLauncher(LocalLauncher):
     """Starts a kernel as a subprocess, by Jupyter's manager."""
 
@@ -192,9 +190,17 @@ class SubprocessLauncher(LocalLauncher):
 
     async def launch(self) -> KernelChannels:
         """See `Launcher`."""
+        needs = await lent(self.spec.python)
         environment = await self._prepare()
         kernel_spec = JupyterKernelSpec(
-            argv=[self.spec.python, START, *KERNEL_ARGUMENTS, "-f", "{connection_file}"],
+            argv=[
+                self.spec.python,
+                str(START),
+                *([needs.wire()] if needs else ()),
+                *KERNEL_ARGUMENTS,
+                "-f",
+                "{connection_file}",
+            ],
             language="python",
             display_name="freeact-sub",
         )

@@ -9,7 +9,10 @@ Imports nothing of the package: `kernel.python` may be another Python, which doe
 import sys
 
 if __name__ == "__main__":
+    own = sys.path[0]
     sys.path[:] = filter(None, sys.path[1:])  # the first is this file's folder; IPython puts the working folder there
     import runpy
 
+    if sys.argv[1].startswith("{"):  # modules that this Python does not have: the host has looked
+        runpy.run_path(f"{own}/lender.py")["install"](sys.argv.pop(1))
     runpy.run_module("ipykernel_launcher", run_name="__main__", alter_sys=True)

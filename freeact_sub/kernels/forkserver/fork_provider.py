@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from freeact_sub.errors import KernelStartError
+from freeact_sub.errors import KernelStartError, UnusablePythonError
 from freeact_sub.kernels.forkserver import demand
 from freeact_sub.kernels.forkserver.demand import Demand
 from freeact_sub.kernels.forkserver.launchers import ForkLauncher
@@ -199,6 +199,9 @@ class ForkKernelProvider(LocalKernelProvider):
             raise KernelStartError(f"no private folder for a kernel: {error}") from error
         try:
             await server.open()
+        except UnusablePythonError:  # in no way
+            await server.aclose()
+            raise
         except KernelStartError as error:
             logger.warning("kernels are started as plain subprocesses, which is slower: %s", error)
             await server.aclose()

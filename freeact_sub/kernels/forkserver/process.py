@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from freeact_sub.errors import KernelStartError
 from freeact_sub.kernels.guest import guest_source
+from freeact_sub.kernels.pythons import lent
 from freeact_sub.system.closing import carry_out, end_guarded, end_task
 from freeact_sub.system.guard import ENDING, GUARD_COMMAND
 from freeact_sub.system.private_folders import ENTRIES_AT_ONCE, make_folder, remove_soon
@@ -88,7 +89,9 @@ class ForkServer:
         Raises:
             ForkUnsafeError: It came up, but with threads.
             KernelStartError: It did not come up.
+            UnusablePythonError: Its Python cannot run kernels at all.
         """
+        needs = await lent(self.key.python)
         ours, theirs = socket.socketpair()
         try:
             self._start_process(theirs)
@@ -96,7 +99,8 @@ class ForkServer:
             ours.close()
             raise KernelStartError(f"the fork server could not be started: {error}") from error
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=LINE_LIMIT)
-        self._send({"preload": list(self.key.preload), "guest": guest_source()})
+        settings = {"preload": list(self.key.preload), "guest": guest_source(), "lent": needs.wire() if needs else None}
+        self._send(settings)
         try:
             async with asyncio.timeout(START_SECONDS):
                 line = await reader.readline()

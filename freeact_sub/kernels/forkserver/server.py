@@ -6,10 +6,10 @@ It runs in the kernels' Python, so it needs ipykernel and the standard library o
 ipykernel, and the modules that are to be preloaded, and prepares an `IPKernelApp` with its shell, but without sockets,
 threads or event loops: nothing that would not survive a fork. A forked child opens its sockets and is a normal kernel.
 
-It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE}`) and answers
-`{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see `brancher.py`)
-and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its sockets and when
-it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
+It talks JSON lines over CONTROL_FD. First it gets its settings (`{"preload": [...], "guest": SOURCE, "lent": ...}`) and
+answers `{"ready": ...}`; then requests: `start` (a kernel), `adopt` (a branch that a kernel has forked of itself, see
+`brancher.py`) and `end`; `lay` (files of a branch's own, see `layer.py`) and `drop`. It tells when a kernel has bound its
+sockets and when it has ended. It ends, and its kernels with it, when the other end of CONTROL_FD is closed.
 
 Who ends what: a kernel dies with this server (parent-death signal; safe here, for there is one thread only). Each kernel is
 a child subreaper, so its daemons are below it while it lives; when it dies they become ours, as the next subreaper, and a
@@ -61,6 +61,8 @@ class Server:
     def prepare(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Imports all that kernels will need, and builds what can be built before a fork."""
         failed = {}
+        if settings["lent"]:
+            sys.modules["freeact_lender"].install(settings["lent"])
         for name in BLAS_THREADS:
             os.environ.setdefault(name, "1")  # here only: a kernel gets the environment of its request
         os.environ.setdefault("MPLBACKEND", INLINE)  # matplotlib reads it when it is imported
@@ -368,6 +370,7 @@ def main(descriptor: int) -> None:
     control.set_inheritable(False)
     for name in ("wall", "view", "seccomp"):  # compiled once, and not in each kernel that is forked
         load(f"freeact_{name}", os.path.join(os.path.dirname(folder), "wall", f"{name}.py"))
+    load("freeact_lender", os.path.join(os.path.dirname(folder), "lender.py"))
     load("freeact_layer", os.path.join(os.path.dirname(folder), "workspaces", "layer.py"))
     for name in ("prebuild", "brancher", "detach"):
         load(f"freeact_{name}", os.path.join(folder, f"{name}.py"))

@@ -11,7 +11,8 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from freeact_sub.kernels.kernel import KernelSpec
-from freeact_sub.kernels.wall.sandbox import SYSTEM_FOLDERS, Support, installed_in, is_below, support
+from freeact_sub.kernels.pythons import installed_in
+from freeact_sub.kernels.wall.sandbox import SYSTEM_FOLDERS, Support, is_below, support
 from freeact_sub.modes import MODES, Mode
 
 PIECES: Final = {

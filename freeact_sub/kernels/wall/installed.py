@@ -8,11 +8,13 @@ Not `sys.path`: that also has the folder of a script and what `PYTHONPATH` names
 import ast
 import json
 import os
+import platform
 import re
 import site
 import sys
 import sysconfig
 from collections.abc import Iterable
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 PARTS = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
@@ -22,8 +24,11 @@ BASE_PARTS = ("etc", "ssl")
 MAX_CHARS = 10_000_000
 
 
-def describe() -> dict[str, list[str]]:
-    """`own`: files and folders of Python itself; `editable`: folders of packages that are installed from elsewhere."""
+def describe() -> dict[str, Any]:
+    """`own`: files and folders of Python itself; `editable`: folders of packages that are installed from elsewhere.
+
+    Besides its `version`, its `abi` (what compiled modules must be made for), and the versions of its `packages`.
+    """
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()}
     if site.ENABLE_USER_SITE:
         packages.add(site.getusersitepackages())
@@ -34,7 +39,29 @@ def describe() -> dict[str, list[str]]:
     found = {os.path.abspath(path) for path in own if path and os.path.exists(path)}
     elsewhere = {os.path.abspath(path) for folder in packages for path in editable(folder)}
     own = {path for path in found if not is_in(os.path.dirname(path), found)}
-    return {"own": sorted(own), "editable": sorted(path for path in elsewhere if not is_in(path, found))}
+    return {
+        "own": sorted(own),
+        "editable": sorted(path for path in elsewhere if not is_in(path, found)),
+        "version": platform.python_version(),
+        "abi": sysconfig.get_config_var("SOABI") or "",
+        "packages": packages_in(path for path in sys.path if os.path.basename(path) != "wall"),
+    }
+
+
+def packages_in(folders: Iterable[str]) -> dict[str, str]:
+    """The versions of the packages that are installed in the folders, the first ones first, by their normalized names."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+            package = re.fullmatch(r"(.+?)-(\d[^-]*)(-.*)?\.(dist|egg)-info", entry)
+            if package:
+                found.setdefault(normalized(package[1]), package[2].replace("_", "-"))
+    return found
+
+
+def normalized(name: str) -> str:
+    """The name of a package, as all spellings of it are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def editable(folder: str) -> set[str]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from freeact_sub.config.own_folders import own_folders
 from freeact_sub.config.schema import PROTECTED, KernelConfig, McpServerConfig
 from freeact_sub.errors import KernelStartError
+from freeact_sub.kernels.pythons import installed_in
 from freeact_sub.kernels.wall import installed
 from freeact_sub.kernels.wall.programs import LaterProgram, find_later_code
 from freeact_sub.kernels.wall.repositories import Repositories, find_repositories, outermost
@@ -110,16 +111,6 @@ class SandboxPolicy:
     limits: Limits = field(default_factory=Limits)
     required: bool = False
     """A kernel is not to be started where a piece of its wall is missing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Installed:
-    """The folders of a Python (`installed.py`)."""
-
-    own: list[str]
-    """Its files and folders, with the packages that are installed in it."""
-    editable: list[str]
-    """Folders from which packages are imported that are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,22 +360,3 @@ def wall_script() -> Path:
 def total_memory() -> int:
     """The machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-@functools.cache
-def installed_in(python: str) -> Installed:
-    """The folders that a Python needs to read.
-
-    Raises:
-        KernelStartError: It cannot be run.
-    """
-    if python == sys.executable:
-        return Installed(**installed.describe())
-    script = resources.files(__package__).joinpath("installed.py")
-    try:
-        # in the root folder: where it starts is on its path
-        ran = subprocess.run([python, "-E", str(script)], capture_output=True, timeout=PROBE_SECONDS, check=True, cwd="/")
-    except (OSError, subprocess.SubprocessError) as error:
-        raise KernelStartError(f"cannot run the kernels' Python {python}: {error}") from error
-    found = Installed(**json.loads(ran.stdout))
-    return replace(found, own=[python, *found.own])

@@ -1,0 +1,194 @@
+"""What is known of a Python that runs kernels, and what ours lends it: ipykernel, where it has none.
+
+Modules of our own environment work in another Python if both have the same ABI: a compiled module (pyzmq) loads nowhere
+else. They come after everything that the other Python has itself, and only those that ipykernel needs: `lender.py` finds
+them there by name.
+"""
+
+import asyncio
+import functools
+import importlib.metadata
+import importlib.resources
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from freeact_sub.errors import UnusablePythonError
+from freeact_sub.kernels.wall import installed
+
+OLDEST: Final = (3, 11)
+"""The oldest Python that can run kernels: our code in them is written for it."""
+OLDEST_IPYKERNEL: Final = 6
+LENT: Final = ("ipykernel", "cloudpickle")
+"""What a Python is lent, with all that it depends on."""
+START: Final = Path(__file__).with_name("subprocess_start.py")
+"""The program of a kernel's process."""
+ASK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """What a Python says of itself (`wall/installed.py`)."""
+
+    own: list[str]
+    """Its files and folders, with the packages that are installed in it, and the folders from which it is lent modules."""
+    editable: list[str]
+    """Folders from which packages are imported that are not."""
+    version: str
+    abi: str
+    packages: Mapping[str, str]
+    """The versions of its packages, by their names."""
+    lent: "Lent | None" = None
+    """What it has not itself. None: nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lent:
+    """Modules of ours that another Python imports."""
+
+    folders: tuple[str, ...]
+    """Where they are."""
+    modules: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """The packages that they belong to."""
+
+    def wire(self) -> str:
+        """For `lender.py`."""
+        return json.dumps({"folders": self.folders, "modules": self.modules, "packages": self.packages})
+
+
+@dataclass(kw_only=True)
+class _Package:
+    """A package of ours."""
+
+    version: str
+    folder: str
+    modules: set[str] = field(default_factory=set)
+    needs: list[tuple[str, str]] = field(default_factory=list)
+    """Names, each with the versions that will do."""
+
+
+@functools.cache
+def installed_in(python: str) -> Installed:
+    """What is installed in a Python that runs kernels.
+
+    Raises:
+        UnusablePythonError: It cannot run kernels; the message says why, and what helps.
+    """
+    programs = [str(START), str(START.with_name("lender.py"))]
+    if python == sys.executable:
+        ours = Installed(**installed.describe())
+        return replace(ours, own=[*programs, *ours.own])
+    script = importlib.resources.files("freeact_sub.kernels.wall").joinpath("installed.py")
+    try:
+        # in the root folder: where it starts is on its path
+        ran = subprocess.run([python, "-E", str(script)], capture_output=True, timeout=ASK_SECONDS, check=True, cwd="/")
+        found = Installed(**json.loads(ran.stdout))
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()
+        raise _unusable(python, said[-1] if said else f"it ended with exit code {error.returncode}") from error
+    except subprocess.TimeoutExpired as error:
+        raise _unusable(python, f"it was not ready after {ASK_SECONDS:g} s") from error
+    except OSError as error:
+        raise _unusable(python, error.strerror or str(error)) from error
+    except (ValueError, TypeError) as error:
+        raise _unusable(python, "it is no Python, or an old one") from error
+    lent = lent_to(python, found)
+    return replace(found, own=[python, *programs, *found.own, *(lent.folders if lent else ())], lent=lent)
+
+
+async def lent(python: str) -> Lent | None:
+    """What a Python is lent. Asks it in a thread, and notices that it has been removed since. See `installed_in`."""
+    if python == sys.executable:
+        return None
+    if shutil.which(python) is None:
+        raise _unusable(python, "it is not there, or is no program")
+    return (await asyncio.to_thread(installed_in, python)).lent
+
+
+def lent_to(python: str, found: Installed) -> Lent | None:
+    """The modules that a Python needs of ours.
+
+    Raises:
+        UnusablePythonError: It is too old; or it has no ipykernel, and ours does not work in it.
+    """
+    if tuple(map(int, found.version.split(".")[:2])) < OLDEST:
+        raise _unusable(python, f"it is Python {found.version}, and cells need {'.'.join(map(str, OLDEST))} or newer")
+    has = found.packages.get("ipykernel")
+    if has is not None:
+        if int(has.partition(".")[0]) < OLDEST_IPYKERNEL:
+            raise _unusable(python, f"its ipykernel {has} is too old: install {OLDEST_IPYKERNEL} or newer there")
+        return None
+    if found.abi != installed_in(sys.executable).abi:
+        raise NoIpykernelError(
+            f"{python} (Python {found.version}) has no ipykernel, and that of freeact-sub works only in Python "
+            f"{sys.version_info[0]}.{sys.version_info[1]}: install ipykernel there"
+        )
+    ours = _ours()
+    lent = {name: package for name, package in ours.items() if name not in found.packages}
+    for package in lent.values():
+        for need, versions in package.needs:
+            there = found.packages.get(need)
+            if there is not None and not _fits(there, versions):
+                raise NoIpykernelError(
+                    f"{python} has no ipykernel, and that of freeact-sub does not work with its {need} {there} "
+                    f"(it needs {versions}): install ipykernel there"
+                )
+    return Lent(
+        folders=tuple(sorted({package.folder for package in lent.values()})),
+        modules=tuple(sorted({module for package in lent.values() for module in package.modules})),
+        packages=tuple(sorted(lent)),
+    )
+
+
+class NoIpykernelError(UnusablePythonError):
+    """A Python that could run kernels, had it an ipykernel."""
+
+
+def _unusable(python: str, why: str) -> UnusablePythonError:
+    return UnusablePythonError(f"{python} cannot run cells: {why}")
+
+
+def _fits(version: str, versions: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415  # rarely needed
+    from packaging.version import InvalidVersion  # noqa: PLC0415
+
+    try:
+        return SpecifierSet(versions).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+@functools.cache
+def _ours() -> Mapping[str, _Package]:
+    """The packages that `LENT` names, and all that these need, by their names."""
+    from packaging.requirements import Requirement  # noqa: PLC0415
+
+    found: dict[str, _Package] = {}
+    to_come = list(LENT)
+    while to_come:
+        name = installed.normalized(to_come.pop())
+        if name in found:
+            continue
+        distribution = importlib.metadata.distribution(name)
+        package = found[name] = _Package(version=distribution.version, folder=str(distribution.locate_file("")))
+        package.modules.update(_modules_of(distribution))
+        for requirement in map(Requirement, distribution.requires or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                package.needs.append((installed.normalized(requirement.name), str(requirement.specifier)))
+                to_come.append(requirement.name)
+    return found
+
+
+def _modules_of(distribution: importlib.metadata.Distribution) -> Iterator[str]:
+    """The names that it lets one import; some are files that nobody imports."""
+    lines = (distribution.read_text("RECORD") or "").splitlines()
+    for top in {line.partition(",")[0].partition("/")[0] for line in lines}:
+        name = top.partition(".")[0]
+        if name.isidentifier() and not top.endswith((".dist-info", ".libs", ".data", ".pth")):
+            yield name
