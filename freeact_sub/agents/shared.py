@@ -15,7 +15,6 @@ from pydantic_ai.toolsets import AbstractToolset
 from freeact_sub.activity import Activities
 from freeact_sub.agents.attribution import FileAttribution
 from freeact_sub.agents.budgets.capacity import KernelPlaces
-from freeact_sub.agents.children.answer_cache import AnswerCache
 from freeact_sub.agents.factory import AgentFactory, DefaultFactory
 from freeact_sub.agents.runs.results import PictureUse
 from freeact_sub.agents.sessions.journal import Journal
@@ -156,8 +155,6 @@ class Shared:
     traffic: Traffic
     """Slots and pauses that all model requests share."""
     stream: RootStream = field(default_factory=RootStream)
-    answer_cache: AnswerCache = field(default_factory=AnswerCache)
-    """Answers of children, if `subagents.cache` is set."""
     journal: Journal = field(default_factory=Journal)
     """Records all agents in the session."""
     activities: Activities = field(default_factory=Activities)

@@ -153,8 +153,6 @@ class SubagentsConfig(Section):
     `false`."""
     question_seconds: float = Field(default=300, gt=0)
     """How long a background child waits for its parent's answer to a question."""
-    cache: bool = False
-    """`true`: an equal request gets the earlier answer (docs/agents.md) at no cost."""
 
 
 class ContextConfig(Section):

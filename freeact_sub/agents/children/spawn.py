@@ -9,7 +9,6 @@ from pydantic_ai.messages import UserContent
 from pydantic_ai.models import Model
 
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
-from freeact_sub.agents.children.reuse import Known, reuse_key, run_once
 from freeact_sub.agents.children.type_effects import resolved
 from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.resources import AgentResources
@@ -46,8 +45,6 @@ class Work:
     """Produces the answer instead of a model."""
     digest: str | None = None
     """Identifies the work, so that it is not repeated after a crash; see `agents/sessions/answers.py`."""
-    known: Known | None = None
-    """Called first; if it returns a result, its output is the answer."""
 
     def __post_init__(self) -> None:
         for name in ("prompt", "note"):  # no provider takes half a character
@@ -104,9 +101,7 @@ class PlannedChild:
         if self.earlier is not None:  # what it answers follows from what it has done before
             return run(Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare))
         digest = digest_of_task(self.request, child)
-        work = Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, digest=digest)
-        key = reuse_key(self.request, child, digest) if child.shared.config.subagents.cache else None
-        return run(work) if key is None else run_once(child, key, lambda known: run(replace(work, known=known)))
+        return run(Work(prompt=prompt, content=self.request.content, prepare=self.request.prepare, digest=digest))
 
 
 async def planned(request: SpawnRequest, agent: TreeAgent, tree: Tree) -> PlannedChild:

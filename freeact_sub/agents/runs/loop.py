@@ -166,8 +166,6 @@ class AgentLoop:
             if (known := known_answer(agent, work.digest)) is not None:
                 self._digest = None  # already in the session
                 return known
-            if work.known is not None and (found := await work.known()) is not None:
-                return RunResult(status="completed", output=found.output, reused_from=found.agent_id)
             if work.program is None:
                 await run.take_kernel_place()
             await run.take_slot()

@@ -2,7 +2,7 @@
 
 The session answers in whatever order a program asks this time, each answer once, so that a program that asks the same three
 times gets three answers. It answers only what was asked since the root has last completed a run: what was asked in an
-earlier run is made again (but see `subagents.cache`).
+earlier run is made again.
 
 The same is: prompt, scope, types of the agent and of all above it, mode, model, values handed over, the answer's schema.
 Nothing is kept of a child that has not completed, has written files or done something else outside, was given a copy of a

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 
-from freeact_sub.agents.children.reuse import note_call
 from freeact_sub.agents.children.type_effects import check_spawn
 from freeact_sub.agents.sessions.journal import BegunCall, Journal
 from freeact_sub.agents.tree import TreeAgent
@@ -19,7 +18,7 @@ from freeact_sub.calls import Call, CodeAction, SpawnCall, ToolCall
 from freeact_sub.errors import ApprovalDeniedError, FreeactError, LimitReachedError, SpawnForbiddenError
 from freeact_sub.events import ToolCallStarted, ToolOutput
 from freeact_sub.kernels import CellClock
-from freeact_sub.tools import head_and_tail, text_of
+from freeact_sub.tools import TOOL_NAMES, head_and_tail, text_of
 
 T = TypeVar("T")
 
@@ -186,7 +185,8 @@ class ToolCalls:
         changed = await agent.shared.gate.check(
             call, agent.present_policy, agent.emitter, path=agent.path, tool_call_id=tool_call_id, pause=self._paused(clock)
         )
-        note_call(call, agent)
+        if acts_outside(call):
+            agent.run.note_outside_action()
         return changed
 
     def _check_allowed(self, call: Call) -> None:
@@ -209,3 +209,8 @@ class ToolCalls:
 def error_text(error: Exception) -> str:
     """Returns the text of an error, with the type of foreign ones."""
     return str(error) if isinstance(error, FreeactError) else f"{type(error).__name__}: {error}"
+
+
+def acts_outside(call: Call) -> bool:
+    """Whether a call may have an effect besides its result; built-in tools have none of their own."""
+    return call.tool_name not in TOOL_NAMES if isinstance(call, ToolCall) else call.acts_outside

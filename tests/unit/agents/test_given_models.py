@@ -45,17 +45,6 @@ async def test_a_factory_may_give_a_model_object(make):
         assert (await agent.spawn_and_run("x")).output == "from small"
 
 
-async def test_models_of_one_name_are_two_for_the_cache(make):
-    one, other = ScriptedModel(["one"]), ScriptedModel(["other"])
-    async with make(["root"], config={"subagents": {"cache": True}}) as agent:
-        results = [await agent.spawn_and_run(SpawnRequest(prompt="x", model=model)) for model in (one, other, one)]
-    assert [(result.output, bool(result.reused_from)) for result in results] == [
-        ("one", False),
-        ("other", False),
-        ("one", True),
-    ]
-
-
 @pytest.mark.parametrize("model", [42, {"name": "x"}, ["x"], object()])
 async def test_what_is_no_model_is_said_in_a_sentence(make, model):
     async with make(["root"]) as agent:
