@@ -28,11 +28,12 @@ HEAD: Final = """\
 
 <!-- Made by docs/make_settings.py from the docstrings in freeact_sub/config/. -->
 
-Settings come from `.freeact/config.toml` in the workspace, then environment variables, then arguments; later ones win.
-The variable of a setting is `FREEACT_` and its path in capitals, with `__` for the dot:
-`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`. In Python, `load_config()` reads all of them, and `Config(...)` reads none.
-An unknown setting is an error that names the nearest known one. What a workspace's files say counts only once you trust
-them ([approvals](approvals.md#trust)).
+Settings come from your own `~/.config/freeact/config.toml`, then `.freeact/config.toml` in the workspace, then
+environment variables, then arguments; later ones win. A `base_url` belongs to the model that is set with it: if a later
+source names a model of another provider, it no longer counts. The variable of a setting is `FREEACT_` and its path in
+capitals, with `__` for the dot: `FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`. In Python, `load_config()` reads all of them,
+and `Config(...)` reads none. An unknown setting is an error that names the nearest known one. What a workspace's files
+say counts only once you trust them ([approvals](approvals.md#trust)).
 """
 BUDGETS: Final = """
 In a file these are `[budget]` and `[subagents.budget]`; in Python `agent.run(prompt, budget=Budget(tokens=200_000,

@@ -1,8 +1,21 @@
-"""Our optional packages (`[project.optional-dependencies]`): where one is missing, a person reads one sentence about it."""
+"""Our optional packages (`[project.optional-dependencies]`), and those of providers: what is missing, and how to get it.
 
+Commands name this Python and the packages themselves, so that they work in any folder.
+"""
+
+import importlib.metadata
+import re
+import shlex
+import shutil
+import sys
 from importlib.util import find_spec
+from typing import Final
 
 from freeact_sub.errors import ConfigError
+
+DISTRIBUTION: Final = "freeact-sub"
+MODELS: Final = "pydantic-ai-slim"
+"""The package whose extras have the names of providers."""
 
 
 def require_extra(package: str, *, extra: str, needed_by: str) -> None:
@@ -16,10 +29,45 @@ def require_extra(package: str, *, extra: str, needed_by: str) -> None:
     Raises:
         ConfigError: It is not installed.
     """
-    if find_spec(package) is None:
+    if not is_installed(package):
         raise ConfigError(f"{needed_by} needs the package {package}, which is not installed: {how_to_install(extra)}")
 
 
+def is_installed(package: str) -> bool:
+    """Whether a package can be imported. Args: package: the name by which it is imported."""
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # the package that it is in is missing
+        return False
+
+
 def how_to_install(extra: str) -> str:
-    """How to install one of our extras, as the README does."""
-    return f'in the folder of freeact_sub, pip install ".[{extra}]"'
+    """The command that installs one of our extras."""
+    return shlex.join(install_command(*_requirements(extra)))
+
+
+def how_to_install_provider(extra: str) -> str:
+    """The command that installs what a provider's models need. Args: extra: of pydantic-ai."""
+    return shlex.join(install_command(provider_requirement(extra)))
+
+
+def install_command(*requirements: str) -> list[str]:
+    """The command that installs packages for this Python: by pip, or by uv in an environment that has no pip."""
+    uv = None if is_installed("pip") else shutil.which("uv")
+    words = [sys.executable, "-m", "pip", "install"] if uv is None else [uv, "pip", "install", "--python", sys.executable]
+    return [*words, *requirements]
+
+
+def provider_requirement(extra: str) -> str:
+    """The requirement for a provider's models: of the pydantic-ai that is installed, so that nothing else changes."""
+    return f"{MODELS}[{extra}]=={importlib.metadata.version(MODELS)}"
+
+
+def _requirements(extra: str) -> list[str]:
+    """The packages of one of our extras."""
+    try:
+        needed = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree
+        return [f"{DISTRIBUTION}[{extra}]"]
+    found = [text.partition(";") for text in needed]
+    return [what.strip() for what, _, marker in found if re.search(rf"""extra\s*==\s*["']{extra}["']""", marker)]

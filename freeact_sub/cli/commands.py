@@ -10,7 +10,7 @@ import gc
 import importlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -117,8 +117,7 @@ def converse(options: argparse.Namespace, settings: Settings) -> int:
         config=config,
         session=session,
         verbose=hasattr(options, "verbose"),
-        # `--model` was meant for the first session
-        open_session=lambda session, new: _agent(config.choosing(()).model_copy(update=dict(new)), session),
+        open_session=functools.partial(_open_session, config),
     )
     return asyncio.run(talk)
 
@@ -166,11 +165,14 @@ def _outputs(chosen: Any) -> "tuple[Output, Literal['rich', 'plain'] | None]":
 
 def _with_model(options: argparse.Namespace, config: "Config") -> "Config":
     """The settings of a conversation or a run: before anything is typed it is known that there is a model."""
-    if not hasattr(options, "session"):  # else the session has one
-        from freeact_sub.models.names import require_model  # noqa: PLC0415
+    if hasattr(options, "session"):  # it has one
+        return config
+    from freeact_sub.cli.first_start import with_model, with_package  # noqa: PLC0415
+    from freeact_sub.models.names import check_name  # noqa: PLC0415
 
-        require_model(config)
-    return config
+    config = with_model(config)
+    check_name(config)
+    return with_package(config)
 
 
 def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
@@ -187,6 +189,14 @@ def _session(options: argparse.Namespace, config: "Config") -> tuple[str, bool]:
     from freeact_sub.cli.sessions import chosen  # noqa: PLC0415
 
     return chosen(options.session, config), replay
+
+
+def _open_session(config: "Config", session: str, new: Mapping[str, Any]) -> Any:
+    """The agent of another conversation. `--model` was meant for the first one. Args: new: what was chosen since."""
+    from freeact_sub.config.load import is_of_another_provider  # noqa: PLC0415
+
+    address = {"base_url": None} if is_of_another_provider(new.get("model"), config.model) else {}
+    return _agent(config.choosing(()).model_copy(update={**address, **new}), session)
 
 
 def _agent(config: "Config", session: str, *, replay: bool = False) -> Any:

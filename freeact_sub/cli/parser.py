@@ -103,7 +103,8 @@ def _parser() -> _Parser:
         "Without a command: a conversation in the terminal; with a prompt alone, `-p PROMPT` or one on standard input: run.",
         epilog="Exit status: 0 completed, 1 failed, a limit reached, or all denied as nobody was there to ask, "
         "2 wrong usage or settings, 130 interrupted. "
-        "Settings: .freeact/config.toml in the workspace, FREEACT_… variables, then these options.",
+        "Settings: ~/.config/freeact/config.toml, .freeact/config.toml in the workspace, FREEACT_… variables, "
+        "then these options.",
         parents=[common],
         allow_abbrev=False,
     )

@@ -1,8 +1,8 @@
-"""`load_config`: the one reader of settings files and environment variables (file, environment, arguments; later wins).
+"""`load_config`: the one reader of settings files and environment variables (files, environment, arguments; later wins).
 
-The file is `.freeact/config.toml` in the workspace; a variable is `FREEACT_` and the setting's path in capitals with `__`
-between its parts (`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`). A wrong setting is a `ConfigError` that names it and where it
-was found.
+The files are the user's own `config.toml`, then `.freeact/config.toml` in the workspace; a variable is `FREEACT_` and the
+setting's path in capitals with `__` between its parts (`FREEACT_KERNEL__CELL_TIMEOUT_SECONDS=60`). A wrong setting is a
+`ConfigError` that names it and where it was found.
 """
 
 import os
@@ -34,7 +34,9 @@ def load_config(
     mcp_file: Path | str | None = None,
     trust: Trust | None = None,
 ) -> Config:
-    """Read the settings: file, then environment, then arguments; a later value replaces an earlier one.
+    """Read the settings: the user's file, the workspace's, environment, arguments; a later value replaces an earlier one.
+
+    A `base_url` belongs to the model that is set with it: where a later source names a model of another provider, it goes.
 
     Args:
         workspace: The folder to work in; its `.freeact/config.toml` is read where it exists. Default: this folder.
@@ -51,11 +53,18 @@ def load_config(
     variables = os.environ if environment is None else environment
     folder = _full_path(workspace or Path.cwd())
     files = _SettingsFiles()
-    settings = _read_toml(files, folder / CONFIG_FILE)
-    _merge(settings, _from_environment(variables))
-    _merge(settings, _without_none(arguments or {}))
-    settings.setdefault("workspace", folder)
     own = user_folder(variables)
+    settings: dict[str, Any] = {}
+    for newer in (
+        _read_toml(files, own / CONFIG_FILE.name),
+        _read_toml(files, folder / CONFIG_FILE),
+        _from_environment(variables),
+        _without_none(arguments or {}),
+    ):
+        if is_of_another_provider(newer.get("model"), settings.get("model")):
+            settings.pop("base_url", None)
+        _merge(settings, newer)
+    settings.setdefault("workspace", folder)
     for name, paths in {
         "permission_files": (folder / PERMISSIONS_FILE, own / PERMISSIONS_FILE.name),
         "agent_folders": (folder / AGENT_TYPES, own / AGENT_TYPES.name),
@@ -81,6 +90,11 @@ def load_config(
             only_texts = untrusted.keys() <= texts.keys()
             raise UntrustedError(untrusted, headless=config.headless is not None, only_texts=only_texts)
     return config
+
+
+def is_of_another_provider(model: Any, earlier: Any) -> bool:
+    """Whether a model that is named now is of another provider than the one named before; False if either is None."""
+    return bool(model and earlier) and str(model).partition(":")[0] != str(earlier).partition(":")[0]
 
 
 def _full_path(path: Path | str) -> Path:

@@ -5,7 +5,6 @@ Importing this module is cheap. pydantic-ai (0.6 s, and up to 2 s more for a pro
 
 import copy
 import difflib
-import importlib.metadata
 import importlib.util
 import inspect
 import re
@@ -16,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from freeact_sub.config.network_variables import check_network_variables
 from freeact_sub.config.schema import Config
 from freeact_sub.errors import ConfigError, ContextOverflowError
-from freeact_sub.extras import how_to_install
-from freeact_sub.models.names import NAME_HINT, name_meant, require_model
+from freeact_sub.extras import how_to_install_provider
+from freeact_sub.models.names import NAME_HINT, check_name, require_model
 from freeact_sub.modes import CodeActions, Profile
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from freeact_sub.models.small.code_actions import CodeActionsModel
     from freeact_sub.models.traffic import Traffic
 
-DISTRIBUTION: Final = "freeact-sub"
 CLIENT_TIMEOUT_SECONDS: Final = 600
 """Timeout of the providers' own clients."""
 
@@ -233,16 +231,9 @@ def _provider_at(base_url: str, name: str) -> "Provider[Any]":
 
 
 def _what_is_meant(config: Config, error: Exception) -> str:
-    """pydantic-ai suggests a name where it knows one that is near; a server of one's own has names that it cannot know."""
-    from pydantic_ai.models import known_model_names  # noqa: PLC0415  # slow, see above
-
-    words, name = str(error), str(config.model)
-    known = {model.partition(":")[0] for model in known_model_names() if ":" in model}
-    if config.base_url is None and (meant := name_meant(name, sorted(known))) is not None:
-        return f"{words.partition('. Did you mean')[0]}. Did you mean '{meant}'?"
-    if config.base_url is not None:
-        unknown = words.partition(". Did you mean")[0]
-        return f"{unknown}: at a `base_url` that speaks OpenAI's protocol it is 'openai-chat:{name}'"
+    """The proposal of `check_name`, or else pydantic-ai's own words: it knows names of models too."""
+    check_name(config)
+    words = str(error)
     return words if words.endswith("?") else f"{words}; {NAME_HINT}"
 
 
@@ -260,12 +251,4 @@ def _what_to_install(name: str, error: ImportError) -> str:
     named = re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(error))
     if named is None:
         return f"the model {name!r} cannot be used: {error}"
-    what = how_to_install(named[1]) if named[1] in _own_extras() else f'pip install "pydantic-ai-slim[{named[1]}]"'
-    return f"the model {name!r} needs a package that is not installed: {what}"
-
-
-def _own_extras() -> list[str]:
-    try:
-        return importlib.metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree
-        return []
+    return f"the model {name!r} needs a package that is not installed: {how_to_install_provider(named[1])}"

@@ -50,7 +50,7 @@ def failure(error: Exception, model: Model) -> str:
             return f"{error} (setting `{error.setting}{'_seconds' * (error.setting == 'first_event_timeout')}`)"
         case ModelAPIError():
             said = words_of(error.body) or one_line(error.message, WORDS_CHARS)
-            return f"{error.model_name}: {said}{_unreachable(error, model)}"
+            return f"{error.model_name}: {_unreachable(error, model) or said}"
         case UnexpectedModelBehavior():
             said = words_of(error.body)
             return f"{type(error).__name__}: {error.message}{said and f' ({said})'}"
@@ -108,4 +108,4 @@ def _unreachable(error: Exception, model: Model) -> str:
     if not isinstance(error, ModelConnectionError) or error.phase != "connect":
         return ""
     address = next((inner.base_url for inner in models_in(model) if inner.model_name == error.model_name), None)
-    return f": check that a server answers at {address or 'its address'}, and `base_url`"
+    return f"no server answers at {address or 'its address'}: start it, correct `base_url`, or name another model (--model)"

@@ -1,26 +1,53 @@
 """Names of models: the one that a person may have meant by a wrong one, and the way out without one. Quick to import."""
 
 import difflib
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from freeact_sub.config.schema import Config, user_folder
 from freeact_sub.errors import ConfigError
+from freeact_sub.extras import is_installed
 
+LOCAL: Final = "Ollama, LM Studio, llama-server or vLLM"
 NAME_HINT: Final = "a model is named `PROVIDER:NAME`, for example `anthropic:claude-sonnet-5-5`"
 EXAMPLES: Final[Mapping[str, str]] = {
     "ANTHROPIC_API_KEY": "anthropic:claude-sonnet-5-5",
-    "OPENAI_API_KEY": "openai:gpt-5",
-    "GOOGLE_API_KEY": "google:gemini-2.5-pro",
-    "GEMINI_API_KEY": "google:gemini-2.5-pro",
+    "OPENAI_API_KEY": "openai:gpt-6.1-terra",
+    "GOOGLE_API_KEY": "google:gemini-3.8-flash",
+    "GEMINI_API_KEY": "google:gemini-3.8-flash",
     "MISTRAL_API_KEY": "mistral:mistral-large-latest",
-    "DEEPSEEK_API_KEY": "deepseek:deepseek-chat",
+    "DEEPSEEK_API_KEY": "deepseek:deepseek-v4-pro",
     "GROQ_API_KEY": "groq:openai/gpt-oss-120b",
-    "XAI_API_KEY": "xai:grok-4",
+    "XAI_API_KEY": "xai:grok-4.7",
+    "OPENROUTER_API_KEY": "openrouter:openrouter/auto",
+    "CEREBRAS_API_KEY": "cerebras:gpt-oss-120b",
+    "CO_API_KEY": "cohere:command-a-plus-05-2026",
+    "HF_TOKEN": "huggingface:openai/gpt-oss-120b",
+    "MOONSHOTAI_API_KEY": "moonshotai:kimi-k3",
+    "ZAI_API_KEY": "zai:glm-5.3",
 }
 """A model of each provider, by the environment variable with the provider's key."""
+_PROVIDERS: Final = (
+    "alibaba anthropic azure azure-responses bedrock bedrock-mantle cerebras cohere crusoe deepseek fireworks github "
+    "github-copilot google google-cloud groq heroku huggingface litellm meta mistral moonshotai nebius ollama openai "
+    "openai-chat openai-chatgpt openai-codex openai-responses openrouter ovhcloud sambanova snowflake system-one "
+    "together typesafe vercel vllm xai zai"
+)
+PROVIDERS: Final = frozenset(_PROVIDERS.split())
+"""The providers of pydantic-ai whose models answer prompts: known here without its import, which is slow."""
+PACKAGES: Final[Mapping[str, tuple[str, str]]] = {
+    "anthropic": ("anthropic", "anthropic"),
+    "bedrock": ("boto3", "bedrock"),
+    "cohere": ("cohere", "cohere"),
+    "google": ("google.genai", "google"),
+    "google-cloud": ("google.genai", "google"),
+    "groq": ("groq", "groq"),
+    "huggingface": ("huggingface_hub", "huggingface"),
+    "mistral": ("mistralai", "mistral"),
+    "xai": ("xai_sdk", "xai"),
+}
+"""The package that a provider's models need besides OpenAI's: its name in `import`, and pydantic-ai's extra with it."""
 FAMILIES: Final[Mapping[str, str]] = {
     "openai": r"gpt-|chatgpt-|codex-|o\d",
     "anthropic": r"claude-",
@@ -37,28 +64,48 @@ def require_model(config: Config) -> None:
     """Check that the settings name a model.
 
     Raises:
-        ConfigError: They do not. The sentence proposes a model whose key is in the environment.
+        ConfigError: They do not. The sentence says the ways to one.
     """
-    if config.model:
+    if not config.model:
+        raise ConfigError(
+            f"no model is set: set a provider's key, such as ANTHROPIC_API_KEY; or start a local server ({LOCAL}); or pass "
+            f"--model PROVIDER:NAME, which `model` in {user_folder() / 'config.toml'} saves"
+        )
+
+
+def check_name(config: Config) -> None:
+    """Check that the model's name has a known provider, without the slow import of pydantic-ai.
+
+    Raises:
+        ConfigError: It has none. The sentence proposes the name that may be meant.
+    """
+    name = str(config.model)
+    provider, found, model = name.partition(":")
+    if name == "test" or (found and model and (provider in PROVIDERS or provider.startswith("gateway/"))):
         return
-    found = next(((key, name) for key, name in EXAMPLES.items() if os.environ.get(key)), None)
-    example = f"{found[0]} is set, so `--model {found[1]}` can be used" if found else NAME_HINT
-    own = user_folder() / "config.toml"
-    raise ConfigError(f"no model is set: pass --model, or set `model` in .freeact/config.toml or {own}; {example}")
+    if found and provider in PROVIDERS:
+        raise ConfigError(f"the model {name!r} names only its provider: {NAME_HINT}")
+    if config.base_url is not None:
+        meant: str | None = f"openai-chat:{name}"
+    else:
+        meant = name_meant(name)
+    hint = f"did you mean {meant!r}?" if meant else NAME_HINT
+    raise ConfigError(f"unknown model {name!r}: {hint}")
 
 
-def name_meant(name: str, providers: Iterable[str]) -> str | None:
-    """The full name that a person may have meant by a wrong one. None: there is no near one.
+def missing_extra(model: str) -> str | None:
+    """The extra of pydantic-ai that a model needs and that is not installed."""
+    provider = model.partition(":")[0].removeprefix("gateway/")
+    package, extra = PACKAGES.get(provider, ("", ""))
+    return extra if package and not is_installed(package) else None
 
-    Args:
-        name: The wrong name.
-        providers: The names of all providers.
-    """
-    known = list(providers)
+
+def name_meant(name: str) -> str | None:
+    """The full name that a person may have meant by a wrong one. None: there is no near one."""
     for mark in (":", "/"):
         provider, found, model = name.partition(mark)
         if found and model:
-            near = difflib.get_close_matches(provider.lower(), known, n=1, cutoff=0.75)
+            near = difflib.get_close_matches(provider.lower(), PROVIDERS, n=1, cutoff=0.75)
             return f"{near[0]}:{model}" if near else None
     family = next((provider for provider, beginning in FAMILIES.items() if re.match(beginning, name)), None)
     return family and f"{family}:{name}"

@@ -77,11 +77,14 @@ assert not heavy, heavy
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "hi"], ["no model is set", "--model"]),
+        (["run", "hi"], ["no model is set", "key", "local server", "--model"]),
         (["run", "hi", "--model", "gpt-5"], ["gpt-5", "openai:gpt-5"]),
         (["run", "hi", "--model", "o3-mini"], ["openai:o3-mini"]),
         (["run", "hi", "--model", "antropic:claude-sonnet-5-5"], ["anthropic:claude-sonnet-5-5"]),
         (["run", "hi", "--model", "openai/gpt-5"], ["openai:gpt-5"]),
+        (["run", "hi", "--model", "qwen3:8b", "--base-url", "http://127.0.0.1:9/v1"], ["openai-chat:qwen3:8b"]),
+        (["run", "hi", "--model", "openai:"], ["names only its provider"]),
+        (["run", "hi", "--base-url", "http://127.0.0.1:9/v1"], ["no model is set"]),
         (["run", "hi", "--model", "foo:bar"], ["foo:bar", "PROVIDER:NAME"]),
         (["run", "hi", "--model", "anthropic:claude-sonnet-5-5"], ["ANTHROPIC_API_KEY"]),
         (["run", "hi", "--model", "nonsense:x"], ["nonsense"]),
@@ -124,6 +127,7 @@ def test_wrong_usage_is_one_clear_line_and_status_2(
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
+    monkeypatch.setattr("freeact_sub.models.found.SERVERS", {})
     for name in set(os.environ) - set(environment()):
         monkeypatch.delenv(name)
     try:

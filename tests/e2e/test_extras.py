@@ -1,12 +1,14 @@
 """Each command and setting whose optional package is missing says so in one sentence, with the command that installs it."""
 
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from support.cli import LIMIT_SECONDS, environment
 
 from freeact_sub.extras import require_extra
@@ -51,9 +53,26 @@ def hidden(cwd: Path, packages: list[str], arguments: list[str]) -> "subprocess.
     )
 
 
+INSTALLED_BY = {
+    "gateway": "websockets",
+    "pictures": "textual-image",
+    "anthropic": "pydantic-ai-slim[anthropic]",
+    "google": "pydantic-ai-slim[google]",
+}
+
+
 def is_sentence(text: str, extra: str) -> bool:
+    """Whether it is one line, with a command that works in any folder."""
     lines = text.strip().splitlines()
-    return len(lines) == 1 and "not installed" in text and f'pip install ".[{extra}]"' in text and "internal" not in text
+    command = shlex.split(text.rpartition(": ")[2])
+    return (
+        len(lines) == 1
+        and "not installed" in text
+        and command[:4] == [sys.executable, "-m", "pip", "install"]
+        and [Requirement(word).name for word in command[4:]] == [Requirement(INSTALLED_BY[extra]).name]
+        and command[4].startswith(INSTALLED_BY[extra])
+        and "internal" not in text
+    )
 
 
 @pytest.mark.parametrize(("extra", "packages", "arguments"), CASES)

@@ -32,15 +32,15 @@ class Chat:
 
 
 @contextmanager
-def chat(script: Callable[[dict[str, Any]], ChatReply]) -> Iterator[Chat]:
-    """Run a chat server beside the test, in a thread."""
+def chat(script: Callable[[dict[str, Any]], ChatReply], *, models: Sequence[dict[str, Any]] = ()) -> Iterator[Chat]:
+    """Run a chat server beside the test, in a thread. Args: models: what it lists."""
     started: threading.Event = threading.Event()
     chats: list[Chat] = []
     stops: list[Callable[[], None]] = []
 
     async def serve() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        async with ChatServer(script) as server:
+        async with ChatServer(script, models=models) as server:
             chats.append(Chat(server))
             stops.append(lambda: loop.call_soon_threadsafe(stop.set) and None)
             started.set()
@@ -59,7 +59,7 @@ def chat(script: Callable[[dict[str, Any]], ChatReply]) -> Iterator[Chat]:
 def environment() -> dict[str, str]:
     """The environment of the program: nobody's settings, and no keys."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FREEACT_")}
-    return {name: value for name, value in kept.items() if not name.endswith("_API_KEY")}
+    return {name: value for name, value in kept.items() if not name.endswith("_API_KEY") and name != "HF_TOKEN"}
 
 
 def run(*arguments: str, cwd: Path, stdin: str | None = None, check: int | None = 0) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import pytest
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.load import load_config, read_mcp_servers
 from freeact_sub.config.schema import Config, KernelConfig, McpServerConfig, SubagentsConfig
+from freeact_sub.config.trust import Trust
 from freeact_sub.errors import ConfigError
 
 
@@ -26,6 +27,45 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(tmp_path):
     assert (config.model, config.budget.turns) == ("argument", 1)
     assert (config.kernel.cell_timeout_seconds, config.kernel.output_chars) == (2.5, 500)
     assert config.workspace == tmp_path.resolve()
+
+
+def test_the_users_own_file_comes_first_and_needs_no_trust(tmp_path):
+    own, workspace = tmp_path / "own", tmp_path / "work"
+    (own / "freeact").mkdir(parents=True)
+    workspace.mkdir()
+    (own / "freeact/config.toml").write_text('model = "openai:mine"\nmode = "plan"\n[kernel]\noutput_chars = 300\n')
+    variables = {"XDG_CONFIG_HOME": str(own)}
+    config = load_config(workspace, environment=variables, trust=Trust(own / "freeact"))
+    assert (config.model, config.mode, config.kernel.output_chars) == ("openai:mine", "plan", 300)
+    write_settings(workspace, 'mode = "auto"\nkernel.spares = 0\n')
+    config = load_config(workspace, environment=variables)
+    assert (config.mode, config.kernel.output_chars, config.kernel.spares) == ("auto", 300, 0)
+    (own / "freeact/config.toml").write_text("modle = 1")
+    with pytest.raises(ConfigError, match=r"freeact/config\.toml: unknown setting `modle`"):
+        load_config(workspace, environment=variables)
+
+
+@pytest.mark.parametrize(
+    ("argument", "base_url"),
+    [
+        ({"model": "anthropic:x"}, None),
+        ({"model": "anthropic:x", "base_url": "http://b/v1"}, "http://b/v1"),
+        ({"model": "openai-chat:y"}, "http://a/v1"),
+        ({"model": None}, "http://a/v1"),
+        ({"base_url": "http://b/v1"}, "http://b/v1"),
+    ],
+)
+@pytest.mark.parametrize("source", ["argument", "variable", "workspace"])
+def test_an_address_goes_with_the_provider_of_its_model(tmp_path, argument, base_url, source):
+    (tmp_path / "own/freeact").mkdir(parents=True)
+    (tmp_path / "own/freeact/config.toml").write_text('model = "openai-chat:x"\nbase_url = "http://a/v1"\n')
+    variables, given = {"XDG_CONFIG_HOME": str(tmp_path / "own")}, {k: v for k, v in argument.items() if v}
+    if source == "variable":
+        variables |= {f"FREEACT_{name.upper()}": value for name, value in given.items()}
+    if source == "workspace":
+        write_settings(tmp_path, "".join(f"{name} = {json.dumps(value)}\n" for name, value in given.items()))
+    config = load_config(tmp_path, environment=variables, arguments=argument if source == "argument" else None)
+    assert config.base_url == base_url
 
 
 def test_tables_and_lists_in_the_environment_are_json(tmp_path):

@@ -1,0 +1,117 @@
+"""The first start: no settings name a model. What is found here is proposed once, and the choice is saved for all folders.
+
+Nothing that takes time is imported at module level.
+"""
+
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from freeact_sub.cli.streams import asking_terminal, can_draw, tell
+from freeact_sub.errors import ConfigError
+from freeact_sub.text import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from freeact_sub.config.schema import Config
+    from freeact_sub.models.found import FoundModel
+
+HEAD: Final = "No model is set yet. Which one is to be used? (It is saved for all folders.)"
+NAMED: Final = 4
+"""How many models a sentence names."""
+
+
+def with_model(config: "Config") -> "Config":
+    """The settings with a model: a person chooses among those that are found, or the only one counts.
+
+    Raises:
+        ConfigError: None is found, none is chosen, or nobody is there to choose among several.
+    """
+    if config.model:
+        return config
+    from freeact_sub.models.found import find_models  # noqa: PLC0415
+    from freeact_sub.models.names import require_model  # noqa: PLC0415
+
+    found = find_models(os.environ)
+    if not found:
+        require_model(config)
+    if config.base_url is not None:  # it is set for some model: one of a found server cannot be meant
+        raise ConfigError(
+            "`base_url` is set, and no model: pass --model openai-chat:NAME with the name it has at that server"
+        )
+    model = _the_only(found) if config.headless is not None or asking_terminal() is None else _chosen(found)
+    new = {"model": model.model, "base_url": model.base_url}
+    return config.model_copy(update=new).choosing(config.model_fields_set)
+
+
+def with_package(config: "Config") -> "Config":
+    """The settings, once the package that their model needs is installed: a person is asked whether it shall be.
+
+    Raises:
+        ConfigError: It is missing, and nobody is there to ask, or the answer is no, or it cannot be installed.
+    """
+    from freeact_sub.models.names import missing_extra  # noqa: PLC0415
+
+    name = str(config.model)
+    extra = missing_extra(name)
+    if extra is None:
+        return config
+    from freeact_sub.extras import install_command, provider_requirement  # noqa: PLC0415
+
+    command = install_command(provider_requirement(extra))
+    what = f"the model {visible(name)} needs a package that is not installed"
+    terminal = asking_terminal()
+    if config.headless is not None or terminal is None:
+        raise ConfigError(f"{what}: {shlex.join(command)}")
+    from freeact_sub.show.typed_decisions import says_yes  # noqa: PLC0415
+
+    print(f"{what[0].upper()}{what[1:]}. This would install it:\n    {shlex.join(command)}", file=terminal)
+    print("Install it now? (y yes · n no) ", end="", file=terminal, flush=True)
+    if not says_yes(sys.stdin.readline()):
+        raise ConfigError(f"{what}: {shlex.join(command)}")
+    status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal, check=False).returncode
+    importlib.invalidate_caches()
+    if status or missing_extra(name):
+        raise ConfigError(f"the package was not installed (exit status {status}): {shlex.join(command)}")
+    return config
+
+
+def _the_only(found: "Sequence[FoundModel]") -> "FoundModel":
+    """The model, if there is one alone. Nothing is saved: nobody has been asked."""
+    first, *others = found
+    if others:
+        listed = [f"{_option(model)} ({model.because})" for model in found[:NAMED]]
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        raise ConfigError(f"no model is set, and several are found: pass one of {', '.join(listed)}{more}")
+    tell(f"note: no model is set: using {visible(first.model)}, as {first.because} (--model names another)")
+    return first
+
+
+def _option(model: "FoundModel") -> str:
+    """The options that name a model."""
+    return f"--model {visible(model.model)}" + (f" --base-url {model.base_url}" if model.base_url else "")
+
+
+def _chosen(found: "Sequence[FoundModel]") -> "FoundModel":
+    """The model that a person chooses."""
+    from freeact_sub.config.own_settings import save_own  # noqa: PLC0415
+    from freeact_sub.terminal.questions.picker import Row, pick  # noqa: PLC0415
+
+    terminal = asking_terminal()
+    if terminal is None:
+        raise ConfigError("nobody is there to choose a model")
+    rows = [Row(model.model, model.because) for model in found]
+    index = pick(HEAD, rows, terminal, draws=can_draw(terminal))
+    if index is None:
+        raise ConfigError("no model was chosen: pass --model PROVIDER:NAME, or start again")
+    model = found[index]
+    try:
+        file = save_own({"model": model.model, "base_url": model.base_url})
+        print(f"model {visible(model.model)}, saved in {file}", file=terminal)
+    except ConfigError as error:
+        tell(f"note: not saved: {error}; next time pass {_option(model)}")
+    return model

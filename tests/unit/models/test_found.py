@@ -1,0 +1,74 @@
+"""Models that are found: by keys in the environment, and at servers on this machine, which are real HTTP servers here."""
+
+import time
+from typing import Any
+
+import pytest
+from support.model_lists import OLLAMA, OPENAI, closed_port, model_list, silent
+
+from freeact_sub.models.found import MAX_MODELS, SECONDS, FoundModel, models_of_keys, models_of_servers
+from freeact_sub.models.names import EXAMPLES
+
+
+def names(port: int) -> list[str]:
+    return [found.model for found in models_of_servers({"Here": port})]
+
+
+@pytest.mark.parametrize("key", EXAMPLES)
+def test_a_key_proposes_a_model_of_its_provider(key: str) -> None:
+    assert models_of_keys({key: "secret"}) == [FoundModel(model=EXAMPLES[key], because=f"{key} is set")]
+    assert models_of_keys({key: " "}) == []
+
+
+def test_two_keys_of_one_provider_are_one_proposal_and_no_key_is_shown() -> None:
+    found = models_of_keys({"GOOGLE_API_KEY": "secret-a", "GEMINI_API_KEY": "secret-b", "OPENAI_API_KEY": "secret-c"})
+    assert [model.model.partition(":")[0] for model in found] == ["openai", "google"]
+    assert "secret" not in str(found)
+
+
+def test_a_server_of_openais_protocol_and_an_old_ollama_are_asked_side_by_side() -> None:
+    with model_list({"/v1/models": OPENAI}) as one, model_list({"/api/tags": OLLAMA}) as other:
+        found = models_of_servers({"LM Studio": one, "Ollama": other})
+    assert [(model.model, model.because, model.base_url) for model in found] == [
+        ("openai-chat:qwen3:8b", f"LM Studio at 127.0.0.1:{one}", f"http://127.0.0.1:{one}/v1"),
+        ("openai-chat:llama4", f"LM Studio at 127.0.0.1:{one}", f"http://127.0.0.1:{one}/v1"),
+        ("openai-chat:mistral:7b", f"Ollama at 127.0.0.1:{other}", f"http://127.0.0.1:{other}/v1"),
+        ("openai-chat:gemma:2b", f"Ollama at 127.0.0.1:{other}", f"http://127.0.0.1:{other}/v1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>It works!</html>",
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        {"data": "none"},
+        {"data": [1, None, {"id": 7}, {"id": ""}, {"id": "a\x1b[31mb"}, {"id": "x\ny"}, {"id": "n" * 201}]},
+        [],
+        "text",
+        302,
+        401,
+        500,
+    ],
+)
+def test_another_program_at_the_port_is_no_server_of_models(answer: Any) -> None:
+    with model_list({"/v1/models": answer}) as port:
+        assert names(port) == []
+
+
+def test_a_list_without_end_is_cut() -> None:
+    with model_list({"/v1/models": {"data": [{"id": f"m{number}"} for number in range(500)]}}) as port:
+        assert names(port) == [f"openai-chat:m{number}" for number in range(MAX_MODELS)]
+    with model_list({"/v1/models": b'{"data": [' + b'{"id": "a"},' * 200_000}) as port:
+        assert names(port) == []
+
+
+def test_nobody_there_costs_nothing_and_who_is_silent_keeps_nobody_waiting() -> None:
+    assert names(closed_port()) == []
+    with silent() as one, silent() as other, model_list({"/v1/models": OPENAI}) as port:
+        begun = time.monotonic()
+        found = models_of_servers({"A": one, "B": other, "C": port})
+        assert time.monotonic() - begun < SECONDS * 3  # not one after the other, on a slow machine either
+    assert [model.model for model in found] == ["openai-chat:qwen3:8b", "openai-chat:llama4"]
