@@ -1,10 +1,15 @@
-"""The names of agents for people: a short id, with the label of the work if there is one.
+"""The names of agents: for people a short id, with the label of the work if there is one; for the host a key.
 
 The id of an agent is `agent-` and eight hexadecimal digits. The first four are its short id. A root gives no short id twice
 (`Tree`), so people can tell its agents apart by it, and type it wherever a command names an agent.
+
+The host decides ids, keys, depth and parenthood; it never reads them from a kernel. A key is a durable name that shows an
+agent's ancestors, and the only source of its depth: `agent:ROOT` is a root, `agent:ROOT:subagent:ID` a child of it, and each
+further level adds `:sub:ID`. A malformed key has depth 0 and no parent, so it never gains rights.
 """
 
 import re
+import uuid
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +19,28 @@ PREFIX: Final = "agent-"
 NAME_CHARS: Final = 60
 MAX_CANDIDATES: Final = 8
 _ID: Final = re.compile(rf"{PREFIX}([0-9a-f]{{4}})[0-9a-f]{{4}}")
+_KEY: Final = re.compile(r"agent:[^:\s]+(?P<chain>:subagent:[^:\s]+(?::sub:[^:\s]+)*)?")
+
+
+def root_key(agent_id: str) -> str:
+    """Return the key of a root agent with this id."""
+    return f"agent:{agent_id}"
+
+
+def child_key(parent: str) -> str:
+    """Return a new key below a parent's."""
+    return f"{parent}:{'sub' if depth_of(parent) else 'subagent'}:{uuid.uuid4()}"
+
+
+def depth_of(key: str) -> int:
+    """Return the number of ancestors; 0 for a root and for a malformed key."""
+    found = _KEY.fullmatch(key)
+    return len((found["chain"] or "").split(":")) // 2 if found else 0
+
+
+def parent_of(key: str) -> str | None:
+    """Return the parent's key; None for a root and for a malformed key."""
+    return key.rsplit(":", 2)[0] if depth_of(key) else None
 
 
 def short_id(agent_id: str) -> str:

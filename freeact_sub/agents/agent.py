@@ -19,13 +19,13 @@ from freeact_sub.agents.children.child import Child
 from freeact_sub.agents.context.by_hand import CompactionByHand
 from freeact_sub.agents.context.sizes import ContextUse
 from freeact_sub.agents.debug import DebugState, debug_state
-from freeact_sub.agents.factory import AgentFactory, ExecutionContext
 from freeact_sub.agents.from_program import FromProgram
 from freeact_sub.agents.own_kernel import OwnKernel
 from freeact_sub.agents.root import RunOptions, make_root
 from freeact_sub.agents.runs.prompt import Prompt
 from freeact_sub.agents.runs.results import NO_BOUNDS, AgentInfo, AnswerT, RunResult
 from freeact_sub.agents.runs.run import EventStream, Run
+from freeact_sub.agents.shared import AgentFactory, ExecutionContext
 from freeact_sub.agents.undo.undo import UndoReport
 from freeact_sub.agents.undo.undoable import Undoable
 from freeact_sub.approvals.rules.rule import Rule

@@ -4,11 +4,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar, overload
 
-from freeact_sub.agents.caller import in_cell_of
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.root import Root
 from freeact_sub.agents.runs.loop import AgentLoop
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, in_cell_of
 from freeact_sub.calls import Call, CodeAction
 from freeact_sub.errors import FreeactError, KernelLostError
 from freeact_sub.events import CodeExecutionOutput

@@ -12,9 +12,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 
-from freeact_sub.agents.caller import caller_in
 from freeact_sub.agents.children.spawn import AgentProgram, Work
-from freeact_sub.agents.factory import AgentFactory
 from freeact_sub.agents.history import checked_history
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.loop import AgentLoop
@@ -23,8 +21,9 @@ from freeact_sub.agents.runs.results import NO_BOUNDS, AnswerT, RunResult
 from freeact_sub.agents.runs.run import RootRun, RootRuns, Run
 from freeact_sub.agents.runs.user_cells import run_user_cell
 from freeact_sub.agents.sessions.agent_session import NEW, AgentSession
-from freeact_sub.agents.shared import make_shared
+from freeact_sub.agents.shared import AgentFactory, make_shared
 from freeact_sub.agents.tree import Tree, TreeAgent
+from freeact_sub.agents.turn.calls import caller_in
 from freeact_sub.channel import EventChannel, Tap
 from freeact_sub.config.budget import Budget
 from freeact_sub.config.schema import Config

@@ -10,17 +10,15 @@ from typing import Final
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 
-from freeact_sub.agent_names import PREFIX, short_id
+from freeact_sub.agent_names import PREFIX, child_key, depth_of, root_key, short_id
 from freeact_sub.agents.attribution import RunFiles
 from freeact_sub.agents.budgets.ledger import Account, Ledger
-from freeact_sub.agents.factory import ExecutionContext
 from freeact_sub.agents.history import KeptHistories
-from freeact_sub.agents.identity import child_key, depth_of, root_key
 from freeact_sub.agents.ports import AtWork
 from freeact_sub.agents.runs.present_run import PresentRun, RunRecord
 from freeact_sub.agents.runs.results import ACTIVE, NO_BOUNDS, AgentInfo
 from freeact_sub.agents.sessions.models import addresses
-from freeact_sub.agents.shared import Shared
+from freeact_sub.agents.shared import ExecutionContext, Shared
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.approvals import Policy, narrowed
 from freeact_sub.channel import Emitter

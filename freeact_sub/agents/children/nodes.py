@@ -15,10 +15,9 @@ from typing import Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.budgets.capacity import no_kernel_left
 from freeact_sub.agents.ports import KernelNode
 from freeact_sub.agents.resources import AgentResources
-from freeact_sub.agents.runs.present_run import PresentRun
+from freeact_sub.agents.runs.present_run import PresentRun, no_kernel_left
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
 from freeact_sub.approvals import Policy

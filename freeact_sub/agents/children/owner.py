@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from pydantic_ai.messages import ModelMessage
 
-from freeact_sub.agents.children.child import Child, OwnedChild, StartedBy
+from freeact_sub.agents.children.child import Child, Messages, OwnedChild, StartedBy
 from freeact_sub.agents.children.earlier import EarlierChild, earlier_child, ended_child
-from freeact_sub.agents.children.messages import Messages
 from freeact_sub.agents.children.nodes import Nodes, OwnedNode
 from freeact_sub.agents.children.report import report
 from freeact_sub.agents.children.spawn import MakeRun, PlannedChild, planned

@@ -10,10 +10,10 @@ from pydantic_ai.models import Model
 
 from freeact_sub.agents.children.earlier import EarlierChild, as_it_was, earlier_child, model_of
 from freeact_sub.agents.children.type_effects import resolved
-from freeact_sub.agents.factory import ChildAgent
 from freeact_sub.agents.resources import AgentResources
 from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import digest_of_task
+from freeact_sub.agents.shared import ChildAgent
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.types.files import AgentType
 from freeact_sub.errors import FreeactError, InvalidRequestError, SpawnForbiddenError

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic_ai import ToolDefinition
 
-from freeact_sub.agents.budgets.capacity import no_kernel_left
+from freeact_sub.agents.runs.present_run import no_kernel_left
 from freeact_sub.agents.tree import TreeAgent
 from freeact_sub.agents.types.files import AgentType, unknown_name, unknown_tool
 from freeact_sub.agents.types.output_types import schema_output_type

@@ -9,10 +9,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from freeact_sub.agents.caller import acting_as, in_cell
 from freeact_sub.agents.children.type_effects import check_has_tool
 from freeact_sub.agents.tree import TreeAgent
-from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls
+from freeact_sub.agents.turn.calls import EndedCall, RequestedCall, ToolCalls, acting_as, in_cell
 from freeact_sub.calls import Call
 from freeact_sub.errors import FreeactError, InvalidRequestError
 from freeact_sub.kernels import CellClock

@@ -17,7 +17,6 @@ import pydantic_ai
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, UserContent
 
-from freeact_sub.agents.caller import acting_as
 from freeact_sub.agents.children.nodes import OwnedNode
 from freeact_sub.agents.children.owner import ChildOwner
 from freeact_sub.agents.children.spawn import AgentProgram, RunOfChild, Work
@@ -33,7 +32,7 @@ from freeact_sub.agents.runs.results import RunResult
 from freeact_sub.agents.sessions.answers import keep_answer, known_answer
 from freeact_sub.agents.tree import Tree, TreeAgent
 from freeact_sub.agents.turn.answer_check import answers_of
-from freeact_sub.agents.turn.calls import ToolCalls
+from freeact_sub.agents.turn.calls import ToolCalls, acting_as
 from freeact_sub.agents.turn.hooks import RunHooks
 from freeact_sub.agents.turn.model_calls import ModelCalls
 from freeact_sub.agents.turn.single_request import SingleRequests

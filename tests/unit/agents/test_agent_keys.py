@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeact_sub import depth_of, parent_of
-from freeact_sub.agents.identity import child_key, root_key
+from freeact_sub.agent_names import child_key, root_key
 
 tokens = st.text(st.characters(blacklist_characters=":", blacklist_categories=("Z", "C")), min_size=1, max_size=12)
 

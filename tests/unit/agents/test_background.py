@@ -6,7 +6,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from support.agents import cell, finished, of_kind, read, task
 
-from freeact_sub.agents.children.messages import NO_ANSWER
+from freeact_sub.agents.children.child import NO_ANSWER
 from freeact_sub.errors import AgentBusyError
 from freeact_sub.events import (
     AgentFinished,

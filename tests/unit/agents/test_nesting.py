@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from support.agents import cell, finished, of_kind, read, task
 
-from freeact_sub.agents.budgets.capacity import KernelPlaces
+from freeact_sub.agents.runs.present_run import KernelPlaces
 from freeact_sub.config.budget import Budget
 from freeact_sub.errors import SpawnForbiddenError
 from freeact_sub.events import AgentFinished, AgentStarted, ToolOutput
